@@ -1,0 +1,7 @@
+//! Vocabulary that every family shares.
+//! Comes in: pieces of Kubernetes metadata; goes out: the same pieces, checked, compared or merged.
+
+pub mod conditions;
+mod server_version;
+
+pub use server_version::{ServerVersion, UnreadableVersion};

@@ -1,0 +1,30 @@
+//! What should be: pure decisions, from what was seen to what shall be done and said.
+//! Comes in: a `Seen` of plain data that carries its own time; goes out: findings and reports, the same for the same input.
+
+pub mod preflight;
+
+use serde::Serialize;
+
+/// How much a finding matters. The order is the order in which findings are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It cannot work until this is changed.
+    Blocker,
+    /// It works, but something will surprise.
+    Warning,
+    /// Good to know.
+    Info,
+}
+
+/// One thing that somebody should know. It is told and awaited, never retried: asking again does not change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    /// One word in CamelCase, stable, for scripts.
+    pub reason: &'static str,
+    /// What is the case, and where.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}

@@ -1,0 +1,107 @@
+//! What the preflight tells.
+//! Comes in: what was seen and the findings; goes out: one report, as aligned lines for people and as data for scripts.
+
+use serde::Serialize;
+
+use super::plan::OLDEST_SERVER;
+use super::seen::{Answer, Conversion, CrdSeen, FamilySeen, Seen};
+use crate::{Finding, Severity};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// No blocker was found. Warnings do not count.
+    pub ready: bool,
+    pub findings: Vec<Finding>,
+    pub seen: Seen,
+    /// The same for people; left out of the data, where it would only repeat it.
+    #[serde(skip)]
+    pub lines: Vec<String>,
+}
+
+pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
+    let ready = findings.iter().all(|finding| finding.severity != Severity::Blocker);
+    let mut lines = facts(&seen);
+    lines.push(String::new());
+    lines.extend(aligned(&families(&seen.families)));
+    if !findings.is_empty() {
+        lines.push(String::new());
+        lines.extend(findings.iter().flat_map(told));
+    }
+    lines.push(String::new());
+    lines.push(verdict(ready, &findings));
+    Report { ready, findings, seen, lines }
+}
+
+fn facts(seen: &Seen) -> Vec<String> {
+    let server = match &seen.server {
+        Answer::Known(version) => format!("Kubernetes {version} ({OLDEST_SERVER} or newer is needed)"),
+        Answer::Unknown(_) => "unknown".to_owned(),
+    };
+    let user = seen.user.known().map_or("unknown", String::as_str);
+    let allowed = seen.rights.iter().filter(|right| right.allowed == Answer::Known(true)).count();
+    aligned(&[
+        vec!["Server".to_owned(), server],
+        vec!["User".to_owned(), user.to_owned()],
+        vec!["Rights".to_owned(), format!("{allowed} of {} allowed", seen.rights.len())],
+    ])
+}
+
+fn families(families: &[FamilySeen]) -> Vec<Vec<String>> {
+    let head = ["FAMILY", "KIND", "CRD", "SERVED", "STORED", "CONVERSION", "OBJECTS"].map(str::to_owned).to_vec();
+    let rows = families.iter().map(|seen| {
+        let name = [seen.family.short_name().to_owned(), seen.family.kind().to_owned()];
+        let crd = match &seen.crd {
+            Answer::Known(Some(crd)) => crd_cells(crd),
+            Answer::Known(None) => ["absent", "-", "-", "-", "-"].map(str::to_owned),
+            Answer::Unknown(_) => ["unknown", "-", "-", "-", "-"].map(str::to_owned),
+        };
+        name.into_iter().chain(crd).collect()
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
+fn crd_cells(crd: &CrdSeen) -> [String; 5] {
+    [
+        if crd.established { "established" } else { "not established" }.to_owned(),
+        crd.served.join(","),
+        crd.storage.clone(),
+        match &crd.conversion {
+            Conversion::None => "none".to_owned(),
+            Conversion::Service { namespace, name } => format!("{namespace}/{name}"),
+            Conversion::Url(url) => url.clone(),
+        },
+        crd.objects.known().map_or_else(|| "unknown".to_owned(), u64::to_string),
+    ]
+}
+
+fn told(finding: &Finding) -> [String; 2] {
+    let word = match finding.severity {
+        Severity::Blocker => "BLOCKER",
+        Severity::Warning => "WARNING",
+        Severity::Info => "INFO",
+    };
+    [format!("{word:<9}{}", finding.message), format!("{:<9}{}", "", finding.remedy)]
+}
+
+fn verdict(ready: bool, findings: &[Finding]) -> String {
+    let count = |severity: Severity, word: &str| {
+        let number = findings.iter().filter(|finding| finding.severity == severity).count();
+        format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+    };
+    let (blockers, warnings) = (count(Severity::Blocker, "blocker"), count(Severity::Warning, "warning"));
+    let verdict = if ready { "Ready" } else { "Not ready" };
+    format!("{verdict}: {blockers}, {warnings}.")
+}
+
+/// Columns as wide as their widest cell, two spaces between, none at the end of a line.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}", width = width(column)));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect()
+}

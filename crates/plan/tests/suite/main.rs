@@ -1,0 +1,4 @@
+//! Situations and the decisions that must follow, as tables; laws where every situation counts.
+
+#[cfg(test)]
+mod preflight;

@@ -1,0 +1,76 @@
+//! A cluster in which nothing is wrong, from which each test departs in one point.
+
+mod laws;
+mod report;
+mod rules;
+
+use jiff::Timestamp;
+use steersman_api::meta::ServerVersion;
+use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
+use steersman_plan::Finding;
+use steersman_plan::preflight::{
+    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Right, RightSeen, Seen, plan,
+};
+
+fn now() -> Timestamp {
+    "2026-11-15T23:00:00Z".parse().unwrap()
+}
+
+/// Newest server, every CRD as Steersman wants it, every right, no other operator.
+fn a_good_cluster() -> Seen {
+    Seen {
+        now: now(),
+        user: Answer::Known("ada".into()),
+        server: Answer::Known(ServerVersion::new(1, 36)),
+        families: Family::ALL.map(|family| FamilySeen { family, crd: Answer::Known(Some(a_crd(family))) }).to_vec(),
+        rights: vec![a_right(Answer::Known(true))],
+        leases: LEGACY_LEASES.map(|lease| LegacySeen { lease, found: Answer::Known(vec![]) }).to_vec(),
+    }
+}
+
+fn a_crd(family: Family) -> CrdSeen {
+    CrdSeen {
+        served: family.served_versions().iter().map(ToString::to_string).collect(),
+        storage: family.storage_version().into(),
+        established: true,
+        conversion: Conversion::None,
+        objects: Answer::Known(0),
+    }
+}
+
+fn a_right(allowed: Answer<bool>) -> RightSeen {
+    let right = Right {
+        group: Family::Llsd.group().into(),
+        resource: Family::Llsd.plural().into(),
+        name: None,
+        verb: "list".into(),
+        namespaced: true,
+        why: "count the objects".into(),
+    };
+    RightSeen { right, allowed }
+}
+
+fn a_lease(holder: &str, age_seconds: i64) -> LeaseSeen {
+    LeaseSeen {
+        namespace: "elsewhere".into(),
+        holder: Some(holder.into()),
+        renewed: Some(Timestamp::from_second(now().as_second() - age_seconds).unwrap()),
+        lasts_seconds: Some(15),
+    }
+}
+
+fn with_crd(family: Family, crd: Answer<Option<CrdSeen>>) -> Seen {
+    let mut seen = a_good_cluster();
+    seen.families.iter_mut().find(|seen| seen.family == family).unwrap().crd = crd;
+    seen
+}
+
+fn with_lease(legacy: LegacyLease, found: Answer<Vec<LeaseSeen>>) -> Seen {
+    Seen { leases: vec![LegacySeen { lease: legacy, found }], ..a_good_cluster() }
+}
+
+fn only_finding(seen: &Seen) -> Finding {
+    let mut findings = plan(seen);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0)
+}

@@ -1,0 +1,167 @@
+//! Load curves: requests per second as a function of simulated time.
+//! Comes in: a curve and an interval; goes out: how many requests fall into it and when each of them arrives, in integers,
+//! so that neither the step size of a run nor the machine's floating point changes a count.
+
+use crate::Millis;
+
+/// A rate times a time is an amount: thousandths of a request per second times milliseconds give millionths of a request.
+pub const MILLIONTHS: u128 = 1_000_000;
+
+/// No curve changes after 34 years, and all arithmetic below stays within 128 bits.
+const HORIZON: Millis = 1 << 40;
+
+/// A wave is drawn in this many straight pieces, less than 0.2 % of the amplitude away from the sine. No piece ends where
+/// the sine is one half, the only place where rounding could depend on the last bit of the machine's `sin`.
+const PIECES: u64 = 64;
+
+/// Thousandths of a request per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u32);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    Constant(Rate),
+    /// One after the other; nothing after the last.
+    Steps(Vec<Step>),
+    /// `from` until `start`, `to` from `end` on, a straight line between.
+    Ramp {
+        start: Millis,
+        end: Millis,
+        from: Rate,
+        to: Rate,
+    },
+    /// Starts at the mean and rises first; cut off at zero where the amplitude exceeds the mean.
+    Wave {
+        mean: Rate,
+        amplitude: Rate,
+        period: Millis,
+    },
+    Sum(Vec<Load>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub rate: Rate,
+    pub lasts: Millis,
+}
+
+impl Load {
+    /// The rate in the millisecond that begins at `time`.
+    pub fn rate_at(&self, time: Millis) -> Rate {
+        Rate(u32::try_from(self.integral(time, time.saturating_add(1))).unwrap_or(u32::MAX))
+    }
+
+    /// The requests that arrive after `from` and not after `to`, in [`MILLIONTHS`]. Exact: the parts of an interval add
+    /// up to the whole.
+    pub fn integral(&self, from: Millis, to: Millis) -> u128 {
+        self.amount_by(to).saturating_sub(self.amount_by(from))
+    }
+
+    /// When each request arrives, in order, after `from` and not after `to`. The n-th request of a run comes in the
+    /// millisecond in which the integral from zero reaches n.
+    pub fn arrivals(&self, from: Millis, to: Millis) -> Arrivals<'_> {
+        Arrivals {
+            load: self,
+            after: from,
+            until: to,
+            arrived: self.amount_by(from) / MILLIONTHS,
+            last: self.amount_by(to) / MILLIONTHS,
+        }
+    }
+
+    /// The integral from zero to `time`; never falls.
+    fn amount_by(&self, time: Millis) -> u128 {
+        match self {
+            Self::Constant(rate) => flat(*rate, time),
+            Self::Steps(steps) => {
+                let (_, amount) = steps.iter().fold((time, 0), |(left, amount), step| {
+                    let spent = left.min(step.lasts);
+                    (left - spent, amount + flat(step.rate, spent))
+                });
+                amount
+            }
+            Self::Ramp { start, end, from, to } => {
+                let start = (*start).min(HORIZON);
+                let length = (*end).min(HORIZON).saturating_sub(start);
+                let climbing = time.saturating_sub(start).min(length);
+                let after = time.saturating_sub(start).saturating_sub(length);
+                flat(*from, time.min(start)) + sloped(*from, *to, length, climbing) + flat(*to, after)
+            }
+            Self::Wave { mean, period: 0, .. } => flat(*mean, time),
+            Self::Wave { mean, amplitude, period } => {
+                let period = (*period).min(HORIZON);
+                let whole = u128::from(time / period) * wave(*mean, *amplitude, period, period);
+                whole + wave(*mean, *amplitude, period, time % period)
+            }
+            Self::Sum(loads) => loads.iter().map(|load| load.amount_by(time)).sum(),
+        }
+    }
+}
+
+/// The times of requests; see [`Load::arrivals`].
+#[derive(Clone, Debug)]
+pub struct Arrivals<'a> {
+    load: &'a Load,
+    after: Millis,
+    until: Millis,
+    arrived: u128,
+    last: u128,
+}
+
+impl Iterator for Arrivals<'_> {
+    type Item = Millis;
+
+    fn next(&mut self) -> Option<Millis> {
+        if self.arrived >= self.last {
+            return None;
+        }
+        self.arrived += 1;
+        let due = self.arrived * MILLIONTHS;
+        // The amount never falls, so the first millisecond that reaches `due` is found by halving.
+        let (mut early, mut late) = (self.after, self.until);
+        while early < late {
+            let middle = early + (late - early) / 2;
+            if self.load.amount_by(middle) < due { early = middle + 1 } else { late = middle }
+        }
+        // Fast loads have several requests in one millisecond: the next search starts here, not after it.
+        self.after = late;
+        Some(late)
+    }
+}
+
+fn flat(rate: Rate, time: Millis) -> u128 {
+    u128::from(rate.0) * u128::from(time)
+}
+
+/// The area under the first `time` of a line that leads from one rate to another in `length`; whole millionths, rounded
+/// down, so that it never falls as `time` grows.
+fn sloped(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
+    if length == 0 {
+        return 0;
+    }
+    let (from, to) = (i128::from(from.0), i128::from(to.0));
+    let (length, time) = (i128::from(length), i128::from(time.min(length)));
+    let doubled = 2 * length * from * time + (to - from) * time * time;
+    (doubled / (2 * length)).unsigned_abs()
+}
+
+/// The area under the first `time` of one period.
+fn wave(mean: Rate, amplitude: Rate, period: Millis, time: Millis) -> u128 {
+    let boundary = |piece: u64| period * piece / PIECES;
+    (0..PIECES)
+        .take_while(|piece| boundary(*piece) < time)
+        .map(|piece| {
+            let (start, end) = (boundary(piece), boundary(piece + 1));
+            let (from, to) = (wave_rate(mean, amplitude, piece), wave_rate(mean, amplitude, piece + 1));
+            sloped(from, to, end - start, time - start)
+        })
+        .sum()
+}
+
+/// The rate where a piece begins, in whole thousandths.
+fn wave_rate(mean: Rate, amplitude: Rate, piece: u64) -> Rate {
+    let turn = (piece % PIECES) as f64 / PIECES as f64;
+    let swing = f64::from(amplitude.0) * (turn * std::f64::consts::TAU).sin();
+    // A cast from float to integer saturates, so a trough below zero is cut off at zero.
+    Rate((f64::from(mean.0) + swing.round()) as u32)
+}
