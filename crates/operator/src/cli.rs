@@ -1,0 +1,63 @@
+//! The command line.
+//! Comes in: arguments; goes out: one value that says what to do, or clap's explanation of what is wrong with them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// One Kubernetes operator for serving language models
+#[derive(Clone, Debug, Parser)]
+#[command(name = "steersman", version, after_help = EXIT_STATUS, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_STATUS: &str = "Exit status: 0 all is well, 1 not ready or failed, 2 wrong usage.";
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Say whether a cluster can run Steersman and what is there already; changes nothing
+    #[command(after_help = EXIT_STATUS)]
+    Preflight(PreflightArgs),
+    /// Print the rights that Steersman needs, as manifests for `kubectl apply -f -`
+    Rbac,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PreflightArgs {
+    /// Form of the report: text for people, json for scripts
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Output::Text)]
+    pub output: Output,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+/// Which cluster, and how long to wait for it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Kubeconfig to use; without it $KUBECONFIG, then ~/.kube/config, then the pod's service account
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it the current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// How many seconds one request may take, retries included
+    #[arg(long = "request-timeout", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub request_timeout: Duration,
+}
+
+fn seconds(given: &str) -> Result<Duration, String> {
+    match given.parse() {
+        Ok(seconds @ 1..=300) => Ok(Duration::from_secs(seconds)),
+        _ => Err("give a whole number of seconds from 1 to 300".to_owned()),
+    }
+}

@@ -1,0 +1,164 @@
+//! The way to the API server.
+//! Comes in: flags that name a cluster; goes out: a client whose every call ends in bounded time, and failures as one
+//! plain sentence each.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use crate::cli::ClusterArgs;
+
+/// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
+const LONGEST_CONNECT: Duration = Duration::from_secs(5);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("no kubeconfig found and not running in a pod; pass --kubeconfig FILE or set KUBECONFIG")]
+    NoKubeconfig,
+    #[error("cannot read the kubeconfig {}: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: io::Error },
+    #[error("the kubeconfig has no context {wanted:?}; it has {known}")]
+    NoSuchContext { wanted: String, known: String },
+    #[error("the kubeconfig names no current context; pass --context NAME, one of: {known}")]
+    NoCurrentContext { known: String },
+    #[error("the kubeconfig is not usable: {cause}")]
+    BadKubeconfig { cause: String },
+    #[error("cannot set up the connection to {address}: {cause}")]
+    BadSettings { address: String, cause: kube::Error },
+}
+
+/// Why a call had no good answer. Each text is a phrase that can stand alone or follow a colon.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("the API server at {address} gave no usable answer within {} s; check the address and the network", limit.as_secs())]
+    TooSlow { address: String, limit: Duration },
+    #[error(
+        "the API server at {address} refuses connections; check that it runs and that the kubeconfig has its address"
+    )]
+    Refused { address: String },
+    #[error(
+        "the certificate of the API server at {address} is not trusted ({cause}); check certificate-authority-data in the kubeconfig"
+    )]
+    NotTrusted { address: String, cause: String },
+    #[error(
+        "the API server at {address} does not accept the credentials (401); renew the token or certificate in the kubeconfig"
+    )]
+    Unauthorized { address: String },
+    #[error("the API server answered {code}: {message}")]
+    Answered { code: u16, message: String },
+    #[error("cannot talk to the API server at {address}: {cause}")]
+    Failed { address: String, cause: String },
+}
+
+/// One API server and the time that a call to it may take.
+#[derive(Clone)]
+pub struct Server {
+    pub client: Client,
+    address: String,
+    limit: Duration,
+}
+
+impl Server {
+    /// `address` is for messages only.
+    pub fn new(client: Client, address: String, limit: Duration) -> Self {
+        Self { client, address, limit }
+    }
+
+    /// Every call goes through here: kube has no time limit of its own and retries a busy server for minutes.
+    pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+        match tokio::time::timeout(self.limit, call).await {
+            Ok(answer) => answer.map_err(|error| self.explain(&error)),
+            Err(_) => Err(CallError::TooSlow { address: self.address.clone(), limit: self.limit }),
+        }
+    }
+
+    fn explain(&self, error: &kube::Error) -> CallError {
+        let address = self.address.clone();
+        if let kube::Error::Api(status) = error {
+            return match status.code {
+                401 => CallError::Unauthorized { address },
+                code => CallError::Answered { code, message: status.message.trim_end_matches('.').to_owned() },
+            };
+        }
+        let mut deepest = error.to_string();
+        for cause in causes(error) {
+            deepest = cause.to_string();
+            if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
+                return CallError::NotTrusted { address, cause: problem.to_string() };
+            }
+            match cause.downcast_ref().map(io::Error::kind) {
+                Some(io::ErrorKind::ConnectionRefused) => return CallError::Refused { address },
+                Some(io::ErrorKind::TimedOut) => return CallError::TooSlow { address, limit: self.limit },
+                _ => {}
+            }
+        }
+        CallError::Failed { address, cause: deepest }
+    }
+}
+
+/// The chain of causes. `io::Error` hides the error it wraps from `source`, and TLS errors arrive wrapped so.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+    })
+}
+
+/// Sets up a client; nothing is sent yet.
+pub async fn connect(args: &ClusterArgs) -> Result<Server, ConnectError> {
+    // Fails only if a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut config = config(args).await?;
+    config.connect_timeout = Some(args.request_timeout.min(LONGEST_CONNECT));
+    config.read_timeout = Some(args.request_timeout);
+    config.write_timeout = Some(args.request_timeout);
+    let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    match Client::try_from(config) {
+        Ok(client) => Ok(Server::new(client, address, args.request_timeout)),
+        Err(cause) => Err(ConnectError::BadSettings { address, cause }),
+    }
+}
+
+async fn config(args: &ClusterArgs) -> Result<Config, ConnectError> {
+    let read = args.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let kubeconfig = match read {
+        Ok(kubeconfig) => kubeconfig,
+        Err(error) if args.kubeconfig.is_none() && is_absent(&error) => {
+            return Config::incluster().map_err(|_| ConnectError::NoKubeconfig);
+        }
+        Err(KubeconfigError::ReadConfig(cause, path)) => return Err(ConnectError::Unreadable { path, cause }),
+        Err(error) => return Err(unusable(&error)),
+    };
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| match error {
+        KubeconfigError::LoadContext(wanted) => ConnectError::NoSuchContext { wanted, known },
+        KubeconfigError::CurrentContextNotSet => ConnectError::NoCurrentContext { known },
+        error => unusable(&error),
+    })
+}
+
+/// Keeps the first line only: the YAML reader goes on to quote the file, which may hold a token.
+fn unusable(error: &KubeconfigError) -> ConnectError {
+    let text = match error {
+        KubeconfigError::Parse(problem) => problem.to_string(),
+        other => other.to_string(),
+    };
+    let first = text.lines().next().unwrap_or_default();
+    ConnectError::BadKubeconfig { cause: first.strip_prefix("error: ").unwrap_or(first).to_owned() }
+}
+
+fn is_absent(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(cause, _) => cause.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}

@@ -1,0 +1,7 @@
+//! The operator's parts, as a library so that tests and developer commands can call them.
+//! Comes in: a cluster, named by flags; goes out: what was read from it, and the rights that reading needs.
+
+pub mod cli;
+pub mod client;
+pub mod observe;
+pub mod rbac;

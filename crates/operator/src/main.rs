@@ -1,0 +1,56 @@
+//! The binary `steersman`.
+//! Comes in: the command line; goes out: text on standard output, one sentence on standard error if something failed, and
+//! an exit status.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use steersman::cli::{Cli, Command, Output, PreflightArgs};
+use steersman::{client, observe, rbac};
+use steersman_plan::preflight::{plan, report};
+
+fn main() -> ExitCode {
+    // Wrong usage ends here, with clap's words and status 2.
+    let cli = Cli::parse();
+    run(cli).unwrap_or_else(|error| {
+        // Nothing is left to be done if even standard error is closed.
+        let _ = writeln!(io::stderr(), "steersman: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Preflight(args) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.context("cannot start the async runtime")?.block_on(preflight(&args))
+        }
+        Command::Rbac => {
+            print(&rbac::manifests()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
+    let server = client::connect(&args.cluster).await?;
+    let seen = observe::preflight::observe(&server).await?;
+    let findings = plan(&seen);
+    let report = report(seen, findings);
+    match args.output {
+        Output::Text => print(&format!("{}\n", report.lines.join("\n")))?,
+        Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+    }
+    Ok(if report.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Unlike `println!`, does not panic when the reader has seen enough (`steersman rbac | head`).
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}

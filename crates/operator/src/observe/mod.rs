@@ -1,0 +1,4 @@
+//! Reading: the only place where the cluster is looked at.
+//! Comes in: a client; goes out: a `Seen` of plain data for the plan.
+
+pub mod preflight;

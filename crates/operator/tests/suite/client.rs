@@ -1,0 +1,155 @@
+//! What can go wrong on the way to an API server, each with the sentence that the user reads.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use steersman::cli::ClusterArgs;
+use steersman::client::connect;
+use steersman::observe::preflight::observe;
+
+fn args(kubeconfig: PathBuf, context: Option<&str>) -> ClusterArgs {
+    ClusterArgs {
+        kubeconfig: Some(kubeconfig),
+        context: context.map(str::to_owned),
+        request_timeout: Duration::from_secs(1),
+    }
+}
+
+fn kubeconfig_for(server: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: here, clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}], \
+         contexts: [{{name: here, context: {{cluster: c, user: u}}}}, {{name: there, context: {{cluster: c, user: u}}}}], \
+         users: [{{name: u, user: {{token: SECRET}}}}]}}"
+    )
+}
+
+/// Runs a preflight against the kubeconfig and returns the sentence with which it fails.
+fn failure(kubeconfig: &str, context: Option<&str>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    std::fs::write(&path, kubeconfig).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        match connect(&args(path, context)).await {
+            Err(error) => error.to_string(),
+            Ok(server) => observe(&server).await.unwrap_err().to_string(),
+        }
+    })
+}
+
+/// A server that treats each connection as told, for as long as the test runs.
+fn listen(each: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || listener.incoming().flatten().for_each(each));
+    address
+}
+
+fn answering(status: &'static str, body: &'static str) -> String {
+    listen(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+    })
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_is_named() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime.block_on(connect(&args("/no/such/file".into(), None))).err().unwrap();
+    assert_eq!(error.to_string(), "cannot read the kubeconfig /no/such/file: No such file or directory (os error 2)");
+}
+
+#[test]
+fn a_broken_kubeconfig_is_located_but_never_quoted() {
+    let error = failure("apiVersion: v1\nusers:\n- name: u\n  user: {token: \"SECRET}\n", None);
+    assert!(error.starts_with("the kubeconfig is not usable: line 4 column"), "{error}");
+    assert!(!error.contains("SECRET") && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn an_unknown_context_is_answered_with_those_that_exist() {
+    let error = failure(&kubeconfig_for("https://127.0.0.1:1"), Some("elsewhere"));
+    assert_eq!(error, "the kubeconfig has no context \"elsewhere\"; it has here, there");
+    let error = failure("{apiVersion: v1, kind: Config}", None);
+    assert_eq!(error, "the kubeconfig names no current context; pass --context NAME, one of: none");
+}
+
+#[test]
+fn a_refused_connection_says_so() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = failure(&kubeconfig_for(&format!("http://{closed}")), None);
+    let expected = format!(
+        "the API server at http://{closed} refuses connections; check that it runs and that the kubeconfig has its address"
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let held = std::sync::Mutex::new(vec![]);
+    let address = listen(move |stream| held.lock().unwrap().push(stream));
+    let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
+    let expected = format!(
+        "the API server at http://{address} gave no usable answer within 1 s; check the address and the network"
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_busy_server_is_not_asked_for_longer_than_the_limit() {
+    let address = answering("503 Service Unavailable", "{}");
+    let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
+    assert!(error.contains("gave no usable answer within 1 s"), "{error}");
+}
+
+#[test]
+fn refused_credentials_say_what_to_renew() {
+    let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+    let address = answering("401 Unauthorized", body);
+    let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
+    let expected = format!(
+        "the API server at http://{address} does not accept the credentials (401); renew the token or certificate in the \
+         kubeconfig"
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn something_else_than_an_api_server_is_passed_on_in_its_words() {
+    let body =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"what?","reason":"BadRequest","code":400}"#;
+    let error = failure(&kubeconfig_for(&format!("http://{}", answering("400 Bad Request", body))), None);
+    assert_eq!(error, "the API server answered 400: what?");
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_is_not_trusted() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let address = listen(move |mut stream| {
+        let mut session = rustls::ServerConnection::new(config.clone()).unwrap();
+        // The client breaks off: that is what the test is about.
+        let _ = rustls::Stream::new(&mut session, &mut stream).read(&mut [0; 64]);
+    });
+    let error = failure(&kubeconfig_for(&format!("https://{address}")), None);
+    assert!(
+        error.starts_with(&format!("the certificate of the API server at https://{address} is not trusted (")),
+        "{error}"
+    );
+    assert!(error.ends_with("); check certificate-authority-data in the kubeconfig"), "{error}");
+}

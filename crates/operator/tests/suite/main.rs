@@ -1,0 +1,8 @@
+//! The binary and its library from outside: alone, and on the local cluster.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod cli;
+mod client;
+mod preflight;
+mod rbac;
