@@ -1,0 +1,141 @@
+//! One local cluster: started from the built programs into a folder, stopped when dropped. Other processes of the same run
+//! open it by that folder and act as whoever they ask to be.
+
+mod parts;
+mod prometheus;
+mod setup;
+mod start;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use kube::config::Kubeconfig;
+use serde::{Deserialize, Serialize};
+
+use crate::binaries::Binaries;
+use crate::client::{self, Credentials};
+use crate::nodes::NodePool;
+use crate::pki::Authority;
+use crate::process::Process;
+
+/// Which programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flavour {
+    /// Everything: controllers, scheduler, simulated nodes, Prometheus. Deployments become pods that run.
+    Full,
+    /// etcd and the API server alone: objects stay exactly as they were written.
+    Bare,
+}
+
+impl Flavour {
+    /// The name of the cluster's folder inside a run.
+    pub fn folder_name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Bare => "bare",
+        }
+    }
+}
+
+/// How to start a cluster.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub flavour: Flavour,
+    /// The API server's port; any free one if `None`.
+    pub api_port: Option<u16>,
+    /// Prometheus' port; any free one if `None`.
+    pub prometheus_port: Option<u16>,
+    /// The nodes that a full cluster has from the start.
+    pub fleet: Vec<NodePool>,
+}
+
+impl Options {
+    /// Any free ports, and nodes without GPUs: a test that wants GPUs adds them.
+    pub fn new(flavour: Flavour) -> Self {
+        Self { flavour, api_port: None, prometheus_port: None, fleet: vec![NodePool::plain("plain", 2)] }
+    }
+}
+
+/// What another process needs to know to use a running cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Description {
+    pub flavour: Flavour,
+    pub api_url: String,
+    /// Absent in the bare flavour.
+    pub prometheus_url: Option<String>,
+    pub processes: Vec<ProcessDescription>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProcessDescription {
+    pub name: String,
+    pub id: u32,
+    pub log: PathBuf,
+}
+
+/// A running cluster.
+pub struct Cluster {
+    pub(crate) folder: PathBuf,
+    pub(crate) authority: Authority,
+    description: Description,
+    /// Empty where the cluster was opened, not started.
+    processes: Vec<Process>,
+}
+
+impl Cluster {
+    /// Starts a cluster of its own in `folder` and waits until it answers.
+    pub async fn start(binaries: &Binaries, folder: &Path, options: &Options) -> Result<Self> {
+        start::start(binaries, folder, options).await
+    }
+
+    /// Opens a cluster that another process of this run has started in `folder`.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join(DESCRIPTION);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("no running cluster in {}: cannot read {}", folder.display(), path.display()))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            authority: Authority::open(&folder.join(PKI))?,
+            description: serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))?,
+            processes: Vec::new(),
+        })
+    }
+
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The kubeconfig file of the cluster's administrator.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder.join("admin.kubeconfig")
+    }
+
+    /// A client with all rights, for preparing what a test needs. What is tested acts as somebody else.
+    pub async fn admin(&self) -> Result<Client> {
+        client::client(client::read(&self.admin_kubeconfig())?).await
+    }
+
+    /// PEM of the authority that signed the API server's and Prometheus' certificates.
+    pub fn authority_certificate(&self) -> &str {
+        self.authority.certificate()
+    }
+
+    pub(crate) fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<Kubeconfig> {
+        let identity = self.authority.client(user, group)?;
+        self.kubeconfig_with(user, &Credentials::Certificate(&identity))
+    }
+
+    pub(crate) fn kubeconfig_with(&self, user: &str, credentials: &Credentials<'_>) -> Result<Kubeconfig> {
+        client::kubeconfig(&self.description.api_url, self.authority.certificate(), user, credentials)
+    }
+
+    /// Fails if one of the cluster's programs has ended by itself.
+    pub fn ensure_running(&mut self) -> Result<()> {
+        self.processes.iter_mut().try_for_each(Process::ensure_running)
+    }
+}
+
+const DESCRIPTION: &str = "cluster.json";
+const PKI: &str = "pki";

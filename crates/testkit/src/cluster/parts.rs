@@ -1,0 +1,97 @@
+//! The programs of the cluster with their arguments. In go paths and ports; out come command lines.
+
+use std::path::Path;
+
+use crate::pki::Authority;
+
+/// The address range for Services, as kubeadm has it.
+const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// Addresses that simulated pods get: reserved for benchmarks, so that nothing real answers there, and accepted in
+/// EndpointSlices, which refuse the loopback range. Nodes have the lower half of the same block.
+const POD_RANGE: &str = "198.19.0.0/16";
+
+pub(super) fn etcd(data: &Path, port: u16) -> Vec<String> {
+    vec![
+        flag("data-dir", data.display()),
+        flag("listen-client-urls", format_args!("http://127.0.0.1:{port}")),
+        flag("advertise-client-urls", format_args!("http://127.0.0.1:{port}")),
+        flag("listen-peer-urls", "http://127.0.0.1:0"),
+        // The port is held by us until etcd listens on it.
+        flag("socket-reuse-port", true),
+        // The data is thrown away with the run: durability would only cost time.
+        flag("unsafe-no-fsync", true),
+        flag("log-level", "warn"),
+    ]
+}
+
+pub(super) fn api_server(authority: &Authority, port: u16, etcd_port: u16) -> Vec<String> {
+    let pki = |name: &str| authority.file(name).display().to_string();
+    vec![
+        flag("etcd-servers", format_args!("http://127.0.0.1:{etcd_port}")),
+        flag("bind-address", "127.0.0.1"),
+        flag("advertise-address", "127.0.0.1"),
+        flag("secure-port", port),
+        flag("permit-port-sharing", true),
+        flag("tls-cert-file", pki("server.pem")),
+        flag("tls-private-key-file", pki("server-key.pem")),
+        flag("client-ca-file", pki("ca.pem")),
+        flag("authorization-mode", "Node,RBAC"),
+        flag("anonymous-auth", true),
+        flag("service-account-issuer", "https://kubernetes.default.svc"),
+        flag("service-account-key-file", pki("service-accounts.pem")),
+        flag("service-account-signing-key-file", pki("service-accounts-key.pem")),
+        flag("service-cluster-ip-range", SERVICE_RANGE),
+        // 127.0.0.1 is refused as an endpoint; nothing inside this cluster calls the API server through its Service.
+        flag("endpoint-reconciler-type", "none"),
+        flag("requestheader-client-ca-file", pki("ca.pem")),
+        flag("requestheader-allowed-names", "front-proxy-client"),
+        flag("requestheader-username-headers", "X-Remote-User"),
+        flag("requestheader-group-headers", "X-Remote-Group"),
+        flag("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+        flag("proxy-client-cert-file", pki("front-proxy.pem")),
+        flag("proxy-client-key-file", pki("front-proxy-key.pem")),
+        flag("profiling", false),
+    ]
+}
+
+pub(super) fn controller_manager(authority: &Authority, kubeconfig: &Path) -> Vec<String> {
+    vec![
+        flag("kubeconfig", kubeconfig.display()),
+        flag("leader-elect", false),
+        flag("secure-port", 0),
+        flag("use-service-account-credentials", true),
+        flag("service-account-private-key-file", authority.file("service-accounts-key.pem").display()),
+        flag("root-ca-file", authority.file("ca.pem").display()),
+        // Its own defaults (20 and 30) would make it the slowest part of every start and every burst.
+        flag("kube-api-qps", 1000),
+        flag("kube-api-burst", 2000),
+        // A node that is told to be NotReady is tainted, and healed, at once.
+        flag("node-monitor-period", "1s"),
+    ]
+}
+
+pub(super) fn scheduler(kubeconfig: &Path) -> Vec<String> {
+    vec![
+        flag("kubeconfig", kubeconfig.display()),
+        flag("leader-elect", false),
+        flag("secure-port", 0),
+        flag("kube-api-qps", 1000),
+        flag("kube-api-burst", 2000),
+    ]
+}
+
+pub(super) fn kwok(kubeconfig: &Path, stages: &Path) -> Vec<String> {
+    vec![
+        flag("kubeconfig", kubeconfig.display()),
+        flag("config", stages.display()),
+        flag("manage-all-nodes", false),
+        flag("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake"),
+        flag("node-lease-duration-seconds", 40),
+        flag("cidr", POD_RANGE),
+    ]
+}
+
+fn flag(name: &str, value: impl std::fmt::Display) -> String {
+    format!("--{name}={value}")
+}

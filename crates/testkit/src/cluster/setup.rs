@@ -1,0 +1,66 @@
+//! What a full cluster holds before anyone uses it: rights of kwok's own user, the policy that lets a namespace steer its
+//! pods, and proof that the controllers are at work.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+
+use super::Cluster;
+use crate::play::{PLAY, Play};
+use crate::{apply, wait};
+
+/// The user that kwok acts as: it has what a kubelet needs and no more.
+pub(super) const KWOK_USER: &str = "steersman:kwok";
+
+pub(super) async fn apply_rules(client: &Client) -> Result<()> {
+    for (name, manifests) in [("rules.yaml", include_str!("rules.yaml")), ("policy.yaml", include_str!("policy.yaml"))]
+    {
+        apply::manifests(client, None, manifests).await.with_context(|| format!("cannot apply {name}"))?;
+    }
+    Ok(())
+}
+
+/// The API server reads policies from a cache: until it has seen ours, pods slip past. A pod that is created but not kept
+/// shows when it has.
+pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
+    let annotations = BTreeMap::from([(PLAY.to_owned(), Play::Pending.value().to_owned())]);
+    let metadata =
+        ObjectMeta { name: Some("steersman-probe".into()), annotations: Some(annotations), ..ObjectMeta::default() };
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "steersman-probe");
+    let container = json!({ "name": "main", "image": "example.com/main:1" });
+    // The account is named because the namespace may not have its default one yet.
+    let spec =
+        json!({ "serviceAccountName": "probe", "automountServiceAccountToken": false, "containers": [container] });
+    let probe: Pod = serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": spec }))?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "steersman-probe");
+    let account = ServiceAccount {
+        metadata: ObjectMeta { name: Some("probe".into()), ..ObjectMeta::default() },
+        ..ServiceAccount::default()
+    };
+    accounts.create(&PostParams::default(), &account).await?;
+    let deadline = Instant::now() + wait::LIMIT;
+    while Instant::now() < deadline {
+        let answer = pods.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
+        if answer.annotations().contains_key(PLAY) {
+            namespaces.delete("steersman-probe", &DeleteParams::default()).await?;
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("the policy that lets a namespace steer its pods has no effect after {:?}", wait::LIMIT)
+}
+
+/// The first thing that a working controller manager does in a new cluster is to give namespaces their default account.
+pub(super) async fn wait_for_controllers(cluster: &mut Cluster) -> Result<()> {
+    let waited = cluster.wait_for_default_account("default").await;
+    // A program that ended explains the wait better than the wait itself.
+    cluster.ensure_running()?;
+    waited.context("the controller manager does not work")
+}

@@ -1,0 +1,31 @@
+//! The local cluster for tests, benchmarks and `cargo xtask up`: a real etcd, API server, controller manager and
+//! scheduler, with nodes and pods played by kwok and metrics kept by Prometheus. In goes a flavour; out come clients for
+//! named users, fresh namespaces, simulated GPU nodes and pods that behave as told.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the local cluster runs on Linux only: it relies on parent-death signals and /proc to leave no process behind"
+);
+
+pub mod apply;
+pub mod binaries;
+pub mod cache;
+mod client;
+pub mod cluster;
+mod namespace;
+pub mod nodes;
+pub mod pki;
+pub mod play;
+pub mod ports;
+pub mod process;
+mod shared;
+pub mod skip;
+pub mod tree;
+mod users;
+pub mod wait;
+
+pub use cluster::{Cluster, Flavour, Options};
+pub use namespace::Namespace;
+pub use nodes::{Gpu, NodePool};
+pub use play::Play;
+pub use shared::{SHARED_CLUSTERS, shared};

@@ -1,0 +1,160 @@
+//! Processes that cannot outlive us. Each is started with a parent-death signal, so that even `kill -9` of the owner ends
+//! it; in the ordinary case it ends when its handle is dropped.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// A running program with its output in a log file. Dropping it ends it.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with its output going to `log`.
+    pub fn start<S: AsRef<OsStr>>(name: &str, program: &Path, arguments: &[S], log: PathBuf) -> Result<Self> {
+        let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = spawn_bound(command).with_context(|| format!("cannot start {name} ({})", program.display()))?;
+        Ok(Self { name: name.to_owned(), child, log })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Fails, with the last lines of its log, if the process has ended by itself.
+    pub fn ensure_running(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                Err(anyhow!("{} ended by itself ({status}); its log ends with:\n{}", self.name, self.log_end()))
+            }
+        }
+    }
+
+    /// The last lines of the log.
+    pub fn log_end(&self) -> String {
+        const BYTES: u64 = 3000;
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&self.log)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        read().unwrap_or_else(|error| format!("({}: {error})", self.log.display()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Killed, not asked: what these programs hold is thrown away, and an orderly stop takes some of them seconds.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a command that is killed when this process ends, in whatever way.
+pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
+    die_with_parent(&mut command);
+    let (answer, result) = mpsc::channel();
+    SPAWNER.send((command, answer)).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
+    result.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
+}
+
+type Order = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// The kernel sends the parent-death signal when the *thread* that forked ends. Test threads come and go, so all children
+/// are started by one thread that stays.
+static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+    let (orders, inbox) = mpsc::channel::<Order>();
+    thread::spawn(move || {
+        for (mut command, answer) in inbox {
+            let _ = answer.send(command.spawn());
+        }
+    });
+    orders
+});
+
+#[allow(unsafe_code, reason = "pre_exec is the only way to set the parent-death signal between fork and exec")]
+fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid and the building of an errno.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have died before the call above took effect; then no signal would ever come.
+            if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(3)) }
+        });
+    }
+}
+
+/// Whether a process with this id is running; one that has ended and waits to be collected is not.
+pub fn is_running(id: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{id}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit(')').next().map(|rest| !rest.trim_start().starts_with(['Z', 'X'])))
+        .unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_when_dropped_even_if_it_ignores_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = ["-c", "trap '' TERM; echo started; while :; do sleep 0.05; done"];
+        let process = Process::start("stubborn", Path::new("/bin/sh"), &script, folder.path().join("log")).unwrap();
+        let id = process.id();
+        while !process.log_end().contains("started") {
+            thread::yield_now();
+        }
+        assert!(is_running(id));
+        drop(process);
+        assert!(!is_running(id));
+    }
+
+    #[test]
+    fn a_process_that_ends_by_itself_is_reported_with_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = ["-c", "echo port 6443 busy; exit 3"];
+        let mut process = Process::start("loser", Path::new("/bin/sh"), &script, folder.path().join("log")).unwrap();
+        process.child.wait().unwrap();
+        let message = process.ensure_running().unwrap_err().to_string();
+        assert!(message.contains("loser ended by itself") && message.contains("port 6443 busy"), "{message}");
+    }
+
+    #[test]
+    fn children_outlive_the_thread_that_asked_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut process =
+            thread::spawn(move || Process::start("sleeper", Path::new("/bin/sleep"), &["60"], log).unwrap())
+                .join()
+                .unwrap();
+        process.ensure_running().unwrap();
+        assert!(is_running(process.id()));
+    }
+}

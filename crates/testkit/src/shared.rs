@@ -1,0 +1,53 @@
+//! The clusters that all tests of a run share. `cargo xtask test` starts them once and names their folder; a plain
+//! `cargo test` starts its own, on first use, for as long as the test process lives.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use tokio::sync::OnceCell;
+
+use crate::binaries::Binaries;
+use crate::cache::{self, RunFolder};
+use crate::cluster::{Cluster, Flavour, Options};
+use crate::skip;
+
+/// Names the folder with the shared clusters of this run, one sub-folder per flavour.
+pub const SHARED_CLUSTERS: &str = "STEERSMAN_CLUSTERS";
+
+/// The run's cluster of this flavour, or `None` (after saying so) where the cluster's programs are not built.
+#[track_caller]
+#[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
+pub fn shared(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    async move {
+        static FULL: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        static BARE: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        let cell = match flavour {
+            Flavour::Full => &FULL,
+            Flavour::Bare => &BARE,
+        };
+        match cell.get_or_try_init(|| find_or_start(flavour)).await {
+            Ok(Some(cluster)) => Some(cluster),
+            Ok(None) => {
+                skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
+                None
+            }
+            Err(error) => panic!("the local cluster is not to be had: {error:?}"),
+        }
+    }
+}
+
+async fn find_or_start(flavour: Flavour) -> Result<Option<Cluster>> {
+    if let Some(folder) = std::env::var_os(SHARED_CLUSTERS) {
+        return Cluster::open(&PathBuf::from(folder).join(flavour.folder_name())).map(Some);
+    }
+    let Some(binaries) = Binaries::find()? else { return Ok(None) };
+    let run = RunFolder::create(&cache::runs()?)?;
+    let folder = run.path().join(flavour.folder_name());
+    // The cluster belongs to the whole test process, which ends without dropping it: the programs then die with it, and
+    // the next run clears the folder.
+    std::mem::forget(run);
+    // Its own runtime would be gone with the test that happened to come first; the programs do not depend on it.
+    let started = Cluster::start(&binaries, &folder, &Options::new(flavour)).await;
+    started.map(Some).map_err(|error| anyhow!(error)).context("cannot start the local cluster")
+}

@@ -1,0 +1,60 @@
+//! Waiting for an object to become what a test expects, by watching it: no polling, no sleeping. When time runs out, the
+//! error shows the object as it was last seen.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use kube::Api;
+use kube::runtime::wait::await_condition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What tests wait for at most. Long, because it only matters when something is broken.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until the object `name` exists and `holds` is true of it, and returns it.
+pub async fn until<K>(api: Api<K>, name: &str, what: &str, limit: Duration, holds: impl Fn(&K) -> bool) -> Result<K>
+where
+    K: kube::Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+{
+    let condition = |object: Option<&K>| object.is_some_and(&holds);
+    match tokio::time::timeout(limit, await_condition(api.clone(), name, condition)).await {
+        Ok(Ok(Some(object))) => Ok(object),
+        Ok(Ok(None)) => Err(anyhow!("{} {name} vanished while waiting until it {what}", kind::<K>())),
+        Ok(Err(error)) => Err(anyhow!("watching {} {name} until it {what}: {error}", kind::<K>())),
+        Err(_) => {
+            let last = match tokio::time::timeout(Duration::from_secs(10), api.get_opt(name)).await {
+                Ok(Ok(Some(object))) => serde_json::to_string_pretty(&object)?,
+                Ok(Ok(None)) => "it does not exist".to_owned(),
+                Ok(Err(error)) => format!("it cannot be read: {error}"),
+                Err(_) => "it cannot be read: the API server does not answer".to_owned(),
+            };
+            Err(anyhow!(
+                "after {limit:?} {} {name} is not seen to be what was expected ({what}). Last seen:\n{last}",
+                kind::<K>()
+            ))
+        }
+    }
+}
+
+/// Waits until the object `name` is gone.
+pub async fn until_gone<K>(api: Api<K>, name: &str) -> Result<()>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+{
+    let gone = await_condition(api, name, |object: Option<&K>| object.is_none());
+    tokio::time::timeout(LIMIT, gone)
+        .await
+        .map_err(|_| anyhow!("{} {name} still exists after {LIMIT:?}", kind::<K>()))??;
+    Ok(())
+}
+
+fn kind<K: kube::Resource>() -> String
+where
+    K::DynamicType: Default,
+{
+    K::kind(&K::DynamicType::default()).into_owned()
+}

@@ -1,0 +1,31 @@
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::api::{ListParams, PostParams};
+use steersman_testkit::{Flavour, shared, wait};
+
+use crate::support::{full_cluster, gpu_deployment};
+
+/// The full cluster is the clock: once its Deployment has a ReplicaSet, the bare one had the time for it too.
+#[tokio::test]
+async fn without_controllers_objects_stay_as_they_were_written() {
+    let full = full_cluster!();
+    let Some(bare) = shared(Flavour::Bare).await else { return };
+    let names: Vec<_> = bare.description().processes.iter().map(|process| process.name.as_str()).collect();
+    assert_eq!(names, ["etcd", "kube-apiserver"]);
+
+    let wish = gpu_deployment("server", 1, 1, "none");
+    let still = bare.namespace("bare").await.unwrap();
+    still.all::<Deployment>().create(&PostParams::default(), &wish).await.unwrap();
+    let alive = full.namespace("alive").await.unwrap();
+    alive.all::<Deployment>().create(&PostParams::default(), &wish).await.unwrap();
+    let observed = |deployment: &Deployment| {
+        deployment
+            .status
+            .as_ref()
+            .is_some_and(|status| status.observed_generation == Some(1) && status.replicas == Some(1))
+    };
+    wait::until(alive.all::<Deployment>(), "server", "is observed", wait::LIMIT, observed).await.unwrap();
+
+    let untouched = still.all::<Deployment>().get("server").await.unwrap();
+    assert_eq!(untouched.status.and_then(|status| status.observed_generation), None);
+    assert!(still.all::<ReplicaSet>().list(&ListParams::default()).await.unwrap().items.is_empty());
+}

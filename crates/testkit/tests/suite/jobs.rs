@@ -1,0 +1,71 @@
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use steersman_testkit::play::{PLAY, PLAY_MESSAGE};
+use steersman_testkit::{Namespace, Play, wait};
+
+use crate::support::{first_container, full_cluster, is_ready, job};
+
+async fn start(namespace: &Namespace, name: &str, annotations: Value) {
+    namespace.all::<Job>().create(&PostParams::default(), &job(name, annotations)).await.unwrap();
+}
+
+async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Job) -> bool) -> Job {
+    wait::until(namespace.all::<Job>(), name, what, wait::LIMIT, holds).await.unwrap()
+}
+
+fn has(type_: &'static str) -> impl Fn(&Job) -> bool {
+    move |job| {
+        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+}
+
+async fn pod_of(namespace: &Namespace, job: &str) -> Pod {
+    let selector = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let pods = namespace.all::<Pod>().list(&selector).await.unwrap();
+    pods.items.into_iter().next().expect("the Job has a pod")
+}
+
+#[tokio::test]
+async fn a_job_succeeds() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("job-succeeds").await.unwrap();
+    start(&namespace, "work", json!({})).await;
+    let done = until(&namespace, "work", "is complete", has("Complete")).await;
+    assert_eq!(done.status.unwrap().succeeded, Some(1));
+}
+
+#[tokio::test]
+async fn a_job_fails_with_a_message() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("job-fails").await.unwrap();
+    start(&namespace, "work", json!({ PLAY: Play::Fail.value(), PLAY_MESSAGE: "out of memory" })).await;
+    let done = until(&namespace, "work", "has failed", has("Failed")).await;
+    assert_eq!(done.status.unwrap().failed, Some(1));
+    let pod = pod_of(&namespace, "work").await;
+    let ended = first_container(&pod).unwrap().state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!((ended.exit_code, ended.message.as_deref()), (1, Some("out of memory")));
+}
+
+#[tokio::test]
+async fn a_job_hangs_until_told_to_run() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("job-hangs").await.unwrap();
+    start(&namespace, "work", json!({ PLAY: Play::Hang.value() })).await;
+    let active = |job: &Job| job.status.as_ref().is_some_and(|status| status.ready == Some(1));
+    until(&namespace, "work", "has a ready pod", active).await;
+
+    // A Job that was created later and is done by now shows that this one had the time to end, and did not.
+    start(&namespace, "other", json!({})).await;
+    until(&namespace, "other", "is complete", has("Complete")).await;
+    let pod = pod_of(&namespace, "work").await;
+    assert!(is_ready(&pod));
+    let job = namespace.all::<Job>().get("work").await.unwrap();
+    assert!(!has("Complete")(&job) && !has("Failed")(&job));
+
+    let patch = Patch::Merge(Play::Run.patch());
+    namespace.all::<Pod>().patch(&pod.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
+    until(&namespace, "work", "is complete", has("Complete")).await;
+}

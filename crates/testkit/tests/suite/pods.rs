@@ -1,0 +1,138 @@
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use steersman_testkit::play::{PLAY, PLAY_DELAY};
+use steersman_testkit::{Namespace, Play, wait};
+
+use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, object, phase, pod, waiting};
+
+async fn create(namespace: &Namespace, pod: &Pod) {
+    namespace.all::<Pod>().create(&PostParams::default(), pod).await.unwrap();
+}
+
+async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
+    wait::until(namespace.all::<Pod>(), name, what, wait::LIMIT, holds).await.unwrap()
+}
+
+async fn told(namespace: &Namespace, name: &str, play: Play) {
+    let patch = Patch::Merge(play.patch());
+    namespace.all::<Pod>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_stays_pending_until_told_to_run() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("pending").await.unwrap();
+    create(&namespace, &pod("slow", Play::Pending, &[])).await;
+    let held =
+        until(&namespace, "slow", "creates its container", |pod| waiting(pod) == Some("ContainerCreating")).await;
+    assert_eq!(phase(&held), Some("Pending"));
+    assert!(!is_ready(&held));
+    told(&namespace, "slow", Play::Run).await;
+    until(&namespace, "slow", "is Ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn a_pod_starts_after_its_delay() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("delay").await.unwrap();
+    create(&namespace, &pod("late", Play::Run, &[(PLAY_DELAY, "3s")])).await;
+    until(&namespace, "late", "creates its container", |pod| waiting(pod) == Some("ContainerCreating")).await;
+    let ready = until(&namespace, "late", "is Ready", is_ready).await;
+    let scheduled = transition(&ready, "PodScheduled");
+    let took = transition(&ready, "Ready").duration_since(scheduled);
+    assert!(took.as_secs() >= 2, "a delay of three seconds, seen in whole seconds, took {took:?}");
+}
+
+fn transition(pod: &Pod, type_: &str) -> k8s_openapi::jiff::Timestamp {
+    let conditions = pod.status.as_ref().unwrap().conditions.as_ref().unwrap();
+    let condition = conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    condition.last_transition_time.as_ref().unwrap().0
+}
+
+#[tokio::test]
+async fn a_pod_crashes_and_recovers_on_demand() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("crash").await.unwrap();
+    create(&namespace, &pod("server", Play::Run, &[])).await;
+    until(&namespace, "server", "is Ready", is_ready).await;
+    told(&namespace, "server", Play::Crash).await;
+    let crashed = until(&namespace, "server", "crashes", |pod| waiting(pod) == Some("CrashLoopBackOff")).await;
+    assert!(!is_ready(&crashed));
+    let container = first_container(&crashed).unwrap();
+    assert!(container.restart_count >= 1);
+    let ended = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!(ended.exit_code, 1);
+    told(&namespace, "server", Play::Run).await;
+    let healed = until(&namespace, "server", "is Ready again", is_ready).await;
+    assert!(first_container(&healed).unwrap().restart_count >= 1, "a restart is not forgotten");
+}
+
+#[tokio::test]
+async fn an_image_cannot_be_pulled_and_then_can() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("pull").await.unwrap();
+    create(&namespace, &pod("server", Play::PullError, &[])).await;
+    let stuck = until(&namespace, "server", "fails to pull", |pod| waiting(pod) == Some("ImagePullBackOff")).await;
+    assert_eq!(phase(&stuck), Some("Pending"));
+    let state = first_container(&stuck).unwrap().state.as_ref().unwrap();
+    let message = state.waiting.as_ref().unwrap().message.clone().unwrap();
+    assert!(message.contains("example.com/main:1"), "{message}");
+    told(&namespace, "server", Play::Run).await;
+    until(&namespace, "server", "is Ready", is_ready).await;
+}
+
+#[tokio::test]
+async fn a_pod_runs_without_becoming_ready() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("unready").await.unwrap();
+    create(&namespace, &pod("server", Play::Unready, &[])).await;
+    let running = until(&namespace, "server", "runs", |pod| phase(pod) == Some("Running")).await;
+    assert_eq!(condition(&running, "Ready"), Some("False"));
+    assert!(!first_container(&running).unwrap().ready);
+}
+
+#[tokio::test]
+async fn a_deleted_pod_goes_away() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("delete").await.unwrap();
+    create(&namespace, &pod("server", Play::Run, &[])).await;
+    until(&namespace, "server", "is Ready", is_ready).await;
+    namespace.all::<Pod>().delete("server", &kube::api::DeleteParams::default()).await.unwrap();
+    wait::until_gone(namespace.all::<Pod>(), "server").await.unwrap();
+}
+
+/// An operator's pods come from its templates; the namespace steers them.
+#[tokio::test]
+async fn a_namespace_steers_pods_that_say_nothing_themselves() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace_with("steered", &[(PLAY, Play::Crash.value())]).await.unwrap();
+    let mut deployment = gpu_deployment("server", 1, 0, "unused");
+    deployment.spec.as_mut().unwrap().template.spec.as_mut().unwrap().node_selector = None;
+    let created = namespace.all::<Deployment>().create(&PostParams::default(), &deployment).await.unwrap();
+    create(&namespace, &pod("own-mind", Play::Run, &[])).await;
+    until(&namespace, "own-mind", "is Ready", is_ready).await;
+
+    let selector = ListParams::default().labels("app=server");
+    let name = loop {
+        let pods = namespace.all::<Pod>().list(&selector).await.unwrap();
+        if let Some(name) = pods.items.first().and_then(|pod| pod.metadata.name.clone()) {
+            break name;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    until(&namespace, &name, "crashes", |pod| waiting(pod) == Some("CrashLoopBackOff")).await;
+    let template = created.spec.unwrap().template.metadata.unwrap();
+    assert_eq!(template.annotations, None, "only pods are steered, never the templates they come from");
+}
+
+#[tokio::test]
+async fn a_pod_that_nobody_steers_is_left_as_it_was_sent() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("plain").await.unwrap();
+    let plain: Pod = object(json!({ "metadata": { "name": "plain" }, "spec": crate::support::pod_spec() }));
+    create(&namespace, &plain).await;
+    let ready = until(&namespace, "plain", "is Ready", is_ready).await;
+    assert_eq!(ready.metadata.annotations, None);
+}

@@ -1,0 +1,88 @@
+//! Manifests and questions that several tests share.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use serde_json::{Value, json};
+use steersman_testkit::play::PLAY;
+use steersman_testkit::{Cluster, Flavour, Play, shared};
+
+/// The full cluster of this run; ends the test (visibly) where there is none.
+macro_rules! full_cluster {
+    () => {
+        match $crate::support::full().await {
+            Some(cluster) => cluster,
+            None => return,
+        }
+    };
+}
+pub(crate) use full_cluster;
+
+pub async fn full() -> Option<&'static Cluster> {
+    shared(Flavour::Full).await
+}
+
+pub fn pod_spec() -> Value {
+    json!({ "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/main:1" }] })
+}
+
+/// A pod that plays `play`, with further annotations.
+pub fn pod(name: &str, play: Play, annotations: &[(&str, &str)]) -> Pod {
+    let mut all = json!({ PLAY: play.value() });
+    for (key, value) in annotations {
+        all[*key] = json!(value);
+    }
+    let mut spec = pod_spec();
+    spec["restartPolicy"] = json!("Always");
+    object(json!({ "metadata": { "name": name, "annotations": all }, "spec": spec }))
+}
+
+pub fn job(name: &str, annotations: Value) -> Job {
+    let template = json!({ "metadata": { "annotations": annotations }, "spec": pod_spec() });
+    object(json!({ "metadata": { "name": name }, "spec": { "backoffLimit": 0, "template": template } }))
+}
+
+/// A Deployment whose pods ask for `gpus` and may only run on the nodes of `pool`.
+pub fn gpu_deployment(name: &str, replicas: i32, gpus: u32, pool: &str) -> Deployment {
+    let labels = json!({ "app": name });
+    let container = json!({
+        "name": "main",
+        "image": "example.com/main:1",
+        "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } },
+    });
+    let spec = json!({ "nodeSelector": { "steersman.dev/pool": pool }, "containers": [container] });
+    object(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": spec },
+        },
+    }))
+}
+
+pub fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("the manifest has the shape of its kind")
+}
+
+pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())
+}
+
+pub fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+pub fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+}
+
+/// Why the first container waits.
+pub fn waiting(pod: &Pod) -> Option<&str> {
+    first_container(pod)?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}
+
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready") == Some("True")
+}

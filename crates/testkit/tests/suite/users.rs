@@ -1,0 +1,63 @@
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use kube::api::{ListParams, PostParams};
+use serde_json::json;
+
+use crate::support::{full_cluster, object};
+
+#[tokio::test]
+async fn a_user_without_rights_is_refused() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("refused").await.unwrap();
+    let mallory = cluster.user("mallory").await.unwrap();
+    let refused = namespace.seen_by::<Secret>(&mallory).list(&ListParams::default()).await.unwrap_err();
+    let kube::Error::Api(status) = refused else { panic!("an answer of the API server, not {refused}") };
+    assert!(status.is_forbidden());
+    assert!(status.message.contains("User \"mallory\" cannot list resource \"secrets\""), "{}", status.message);
+}
+
+#[tokio::test]
+async fn a_role_gives_a_user_just_its_rights() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("role").await.unwrap();
+    grant(&namespace, json!({ "kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io" })).await;
+    let alice = cluster.user("alice").await.unwrap();
+    let wish: ConfigMap = object(json!({ "metadata": { "name": "wish" } }));
+    namespace.seen_by::<ConfigMap>(&alice).create(&PostParams::default(), &wish).await.unwrap();
+    let refused = namespace.seen_by::<Secret>(&alice).list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.is_forbidden()));
+    let elsewhere = cluster.namespace("role-elsewhere").await.unwrap();
+    let refused = elsewhere.seen_by::<ConfigMap>(&alice).list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.is_forbidden()));
+}
+
+#[tokio::test]
+async fn a_service_account_acts_under_its_own_name() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("account").await.unwrap();
+    let account: ServiceAccount = object(json!({ "metadata": { "name": "robot" } }));
+    namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    let robot = cluster.service_account(namespace.name(), "robot").await.unwrap();
+    let refused = namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("system:serviceaccount:{}:robot", namespace.name())), "{refused}");
+    grant(&namespace, json!({ "kind": "ServiceAccount", "name": "robot", "namespace": namespace.name() })).await;
+    // The authorizer reads roles from its own cache, which follows within moments.
+    for _ in 0..100 {
+        if namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the role binding gives the account no rights");
+}
+
+/// Gives `subject` the right to create and list ConfigMaps in `namespace`.
+async fn grant(namespace: &steersman_testkit::Namespace, subject: serde_json::Value) {
+    use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+    let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "list"] });
+    let role: Role = object(json!({ "metadata": { "name": "wishes" }, "rules": [rule] }));
+    namespace.all().create(&PostParams::default(), &role).await.unwrap();
+    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "wishes" });
+    let binding: RoleBinding =
+        object(json!({ "metadata": { "name": "wishes" }, "roleRef": reference, "subjects": [subject] }));
+    namespace.all().create(&PostParams::default(), &binding).await.unwrap();
+}
