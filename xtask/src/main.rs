@@ -1,0 +1,69 @@
+//! Developer commands. `cargo xtask up` runs a local cluster, `cargo xtask test` runs everything that CI checks.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
+
+mod check;
+mod command;
+mod guard;
+mod local_cluster;
+mod progress;
+mod test;
+mod up;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Developer commands of Steersman.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+pub struct Arguments {
+    /// Set by the guard on the process that does the work.
+    #[arg(long, hide = true)]
+    kept: bool,
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Start a local cluster with simulated GPU nodes, apply the examples and show them coming to life; Ctrl-C ends it
+    Up(up::Up),
+    /// Run what CI runs: format, lints, unit and law tests, generated files, suites on the local cluster
+    Test(test::Test),
+    /// Compare the generated files with what the code says, and fail where they differ
+    Check(check::Check),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_));
+    let outcome = match (guarded, arguments.kept) {
+        (true, false) => return guard::keep(),
+        (true, true) => guard::watch_lifeline().and_then(|()| run(arguments.command)),
+        (false, _) => run(arguments.command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Up(up) => up.run(),
+        Task::Test(test) => test.run(),
+        Task::Check(check) => check.run(),
+    }
+}
+
+/// The root of the clone that this program was built from.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_owned()
+}

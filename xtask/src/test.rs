@@ -1,0 +1,78 @@
+//! `cargo xtask test`: everything that CI checks, step by step, and at the end what was run, what was skipped and the test
+//! runner's own closing lines.
+
+mod steps;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use steersman_testkit::cache::{self, RunFolder};
+
+use crate::progress::elapsed;
+use steps::{STEPS, Session, Step};
+
+#[derive(Args)]
+pub struct Test {
+    /// Run only this part; may be given several times
+    #[arg(long = "suite", value_name = "NAME", value_parser = steps::names())]
+    suites: Vec<String>,
+}
+
+impl Test {
+    pub fn run(self) -> Result<()> {
+        let chosen: Vec<&Step> = STEPS
+            .iter()
+            .filter(|step| self.suites.is_empty() || self.suites.iter().any(|name| name == step.name))
+            .collect();
+        let run = RunFolder::create(&cache::runs()?)?;
+        let mut session = Session::new(run.path());
+        let results: Vec<(&Step, Duration, Result<()>)> = chosen
+            .into_iter()
+            .map(|step| {
+                eprintln!("\n=== {}: {}", step.name, step.about);
+                let started = Instant::now();
+                let result = (step.run)(&mut session);
+                if let Err(error) = &result {
+                    eprintln!("error: {error:#}");
+                }
+                (step, started.elapsed(), result)
+            })
+            .collect();
+        let closing = std::mem::take(&mut session.closing_lines);
+        let skipped = read_skipped(&session.skip_list())?;
+        // The clusters stop before the summary, so that the closing lines come last.
+        drop(session);
+        summarise(&results, &skipped);
+        for line in &closing {
+            println!("{line}");
+        }
+        let failed: Vec<_> =
+            results.iter().filter(|(_, _, result)| result.is_err()).map(|(step, ..)| step.name).collect();
+        if !failed.is_empty() {
+            bail!("failed: {}; run one again with `cargo xtask test --suite {}`", failed.join(", "), failed[0]);
+        }
+        Ok(())
+    }
+}
+
+fn read_skipped(list: &Path) -> Result<Vec<String>> {
+    match std::fs::read_to_string(list) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", list.display())),
+    }
+}
+
+fn summarise(results: &[(&Step, Duration, Result<()>)], skipped: &[String]) {
+    println!("\n=== summary");
+    for (step, took, result) in results {
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+        println!("{:<10} {:>7}  {verdict}", step.name, elapsed(*took));
+    }
+    println!("{:<10} {:>7}", "in all", elapsed(results.iter().map(|(_, took, _)| *took).sum()));
+    for line in skipped {
+        println!("skipped: {line}");
+    }
+}

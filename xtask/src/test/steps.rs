@@ -1,0 +1,165 @@
+//! The parts of `cargo xtask test`, in the order they run: what is quick to fail comes first.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::builder::PossibleValuesParser;
+use steersman_testkit::skip::SKIP_LIST;
+use steersman_testkit::{Cluster, Flavour, Options, SHARED_CLUSTERS};
+
+use crate::command::{cargo, run, run_lines, show};
+use crate::{check, local_cluster, progress};
+
+pub struct Step {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub run: fn(&mut Session) -> Result<()>,
+}
+
+pub const STEPS: [Step; 8] = [
+    Step { name: "format", about: "the code is formatted", run: format },
+    Step { name: "clippy", about: "no lint warns", run: clippy },
+    Step { name: "deny", about: "dependencies: licences, sources, banned crates", run: deny },
+    Step {
+        name: "drift",
+        about: "generated files are what the code generates",
+        run: |_| check::Check::default().run(),
+    },
+    Step { name: "unit", about: "unit and law tests", run: unit },
+    Step { name: "cluster", about: "the local cluster itself", run: |session| session.suite("cluster") },
+    Step { name: "operator", about: "the operator on the local cluster", run: |session| session.suite("operator") },
+    Step { name: "commands", about: "the two commands, and how they end", run: |session| session.suite("commands") },
+];
+
+pub fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(STEPS.map(|step| step.name))
+}
+
+/// What the steps of one run share.
+pub struct Session {
+    folder: PathBuf,
+    clusters: Vec<Cluster>,
+    /// The lines with which the test runner closed each of its runs.
+    pub closing_lines: Vec<String>,
+}
+
+impl Session {
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), clusters: Vec::new(), closing_lines: Vec::new() }
+    }
+
+    pub fn skip_list(&self) -> PathBuf {
+        self.folder.join("skipped")
+    }
+
+    /// Runs one suite on the run's clusters.
+    fn suite(&mut self, name: &str) -> Result<()> {
+        // Compiled before the clusters start: their start would compete with the compiler for two cores.
+        let mut build = test_command();
+        build.args(["--no-run", "--test", name]);
+        run(build)?;
+        self.start_clusters()?;
+        let mut command = test_command();
+        command.args(["--test", name]).env(SHARED_CLUSTERS, &self.folder);
+        self.cargo_test(command)
+    }
+
+    /// Starts both clusters, once per run.
+    fn start_clusters(&mut self) -> Result<()> {
+        if !self.clusters.is_empty() {
+            return Ok(());
+        }
+        let binaries = local_cluster::programs()?;
+        let started = Instant::now();
+        let runtime = tokio::runtime::Runtime::new()?;
+        let start = |flavour: Flavour| {
+            let (binaries, folder) = (binaries.clone(), self.folder.join(flavour.folder_name()));
+            async move { Cluster::start(&binaries, &folder, &Options::new(flavour)).await }
+        };
+        let (full, bare) = runtime.block_on(async { tokio::join!(start(Flavour::Full), start(Flavour::Bare)) });
+        self.clusters =
+            vec![full.context("cannot start the local cluster")?, bare.context("cannot start the bare cluster")?];
+        eprintln!("two local clusters started in {}", progress::elapsed(started.elapsed()));
+        Ok(())
+    }
+
+    /// Runs `cargo test`, keeping the runner's closing lines.
+    fn cargo_test(&mut self, mut command: Command) -> Result<()> {
+        command.env(SKIP_LIST, self.skip_list());
+        let shown = show(&command);
+        let mut ran = 0;
+        let closing_lines = &mut self.closing_lines;
+        let status = run_lines(command, |line| {
+            println!("{line}");
+            if let Some(count) = passed(line) {
+                ran += count;
+                // Binaries without tests close with a line of zeros, which says nothing.
+                if count > 0 || !line.contains("ok.") {
+                    closing_lines.push(line.to_owned());
+                }
+            }
+        })?;
+        if !status.success() {
+            bail!("`{shown}` failed ({status})");
+        }
+        if ran == 0 {
+            bail!("`{shown}` ran no test");
+        }
+        Ok(())
+    }
+}
+
+/// How many tests passed, if this is a closing line of the runner.
+fn passed(line: &str) -> Option<usize> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    counts.split_whitespace().next()?.parse().ok()
+}
+
+/// `cargo test` over the whole workspace: choosing packages would change the features of shared dependencies and compile
+/// them again.
+fn test_command() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--locked"]);
+    command
+}
+
+fn format(_: &mut Session) -> Result<()> {
+    let mut command = cargo();
+    command.args(["fmt", "--all", "--", "--check"]);
+    run(command).context("run `cargo fmt --all`")
+}
+
+fn clippy(_: &mut Session) -> Result<()> {
+    let mut command = cargo();
+    command.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+    run(command)
+}
+
+fn unit(session: &mut Session) -> Result<()> {
+    let mut command = test_command();
+    command.args(["--lib", "--bins"]);
+    for pure in ["api", "plan", "sim"] {
+        command.args(["--test", pure]);
+    }
+    session.cargo_test(command)
+}
+
+/// The version of cargo-deny that reads our `deny.toml`.
+const CARGO_DENY: &str = "0.20.2";
+
+fn deny(_: &mut Session) -> Result<()> {
+    let tools = steersman_testkit::cache::folder()?.join(format!("tools/cargo-deny-{CARGO_DENY}"));
+    let program = tools.join("bin/cargo-deny");
+    if !program.is_file() {
+        eprintln!("installing cargo-deny {CARGO_DENY} (once; some minutes)");
+        let mut install = cargo();
+        install.args(["install", "--locked", "--no-default-features", "--version", CARGO_DENY, "--root"]).arg(&tools);
+        install.arg("cargo-deny");
+        run(install)?;
+    }
+    let mut command = Command::new(program);
+    command.current_dir(crate::root()).args(["--locked", "check", "bans", "licenses", "sources"]);
+    run(command)
+}

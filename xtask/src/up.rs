@@ -1,0 +1,136 @@
+//! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. It ends with
+//! Ctrl-C; the guard ends what was started.
+
+mod show;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use steersman_testkit::binaries::Binaries;
+use steersman_testkit::cache::{self, RunFolder};
+use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply};
+
+use crate::command::{cargo, run};
+use crate::local_cluster;
+use crate::progress::Progress;
+
+#[derive(Args)]
+pub struct Up {
+    /// Use this cluster instead of starting one: say what Steersman finds there, and change nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["api_port", "prometheus_port"])]
+    kubeconfig: Option<PathBuf>,
+    /// Port of the API server [default: any free one]
+    #[arg(long, value_name = "PORT")]
+    api_port: Option<u16>,
+    /// Port of Prometheus [default: any free one]
+    #[arg(long, value_name = "PORT")]
+    prometheus_port: Option<u16>,
+}
+
+/// The namespace that the examples go to.
+const NAMESPACE: &str = "examples";
+
+impl Up {
+    pub fn run(self) -> Result<()> {
+        if let Some(kubeconfig) = &self.kubeconfig {
+            ensure!(kubeconfig.is_file(), "--kubeconfig: there is no file {}", kubeconfig.display());
+            preflight(kubeconfig)?;
+            println!("\nNothing was changed. Steersman has no controller to run yet.");
+            return Ok(());
+        }
+        tokio::runtime::Runtime::new()?.block_on(self.run_local_cluster())
+    }
+
+    async fn run_local_cluster(self) -> Result<()> {
+        let binaries = local_cluster::programs()?;
+        let run = RunFolder::create(&cache::runs()?)?;
+        let progress = Progress::start("starting the local cluster");
+        let options = Options {
+            flavour: Flavour::Full,
+            api_port: self.api_port,
+            prometheus_port: self.prometheus_port,
+            fleet: usual_fleet(),
+        };
+        let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
+        progress.done();
+        install_account(&cluster).await?;
+        let account = steersman::rbac::NAME;
+        preflight(&cluster.service_account_kubeconfig(steersman::rbac::NAMESPACE, account).await?)?;
+        apply_examples(&cluster).await?;
+        offer(&cluster, &binaries);
+        show::pods(&mut cluster, NAMESPACE).await
+    }
+}
+
+/// Two pools of large GPUs, one of small ones, and nodes without any.
+fn usual_fleet() -> Vec<NodePool> {
+    vec![
+        NodePool::usual(Gpu::H200, 2),
+        NodePool::usual(Gpu::H100, 2),
+        NodePool::usual(Gpu::L40S, 2),
+        NodePool::plain("cpu", 2),
+    ]
+}
+
+/// The operator's account with the role that is shipped, so that what runs here has the rights it has elsewhere.
+async fn install_account(cluster: &Cluster) -> Result<()> {
+    let path = crate::root().join("deploy/rbac.yaml");
+    let manifests = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    apply::manifests(&cluster.admin().await?, None, &manifests).await?;
+    Ok(())
+}
+
+/// Builds the operator and asks it what it finds in the cluster.
+fn preflight(kubeconfig: &Path) -> Result<()> {
+    let mut build = cargo();
+    // Over the whole workspace, so that dependencies keep the features they were compiled with.
+    build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "steersman"]);
+    run(build)?;
+    let own = std::env::current_exe().context("cannot tell where this program lies")?;
+    let mut command = Command::new(own.with_file_name("steersman"));
+    command.arg("preflight").arg("--kubeconfig").arg(kubeconfig);
+    println!();
+    run(command).context("the cluster is not fit for Steersman")
+}
+
+async fn apply_examples(cluster: &Cluster) -> Result<()> {
+    let client = cluster.admin().await?;
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
+    apply::manifests(&client, None, &namespace).await?;
+    cluster.wait_for_default_account(NAMESPACE).await?;
+    let folder = crate::root().join("cluster/examples");
+    let mut files: Vec<_> = fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    for file in files {
+        let manifests = fs::read_to_string(&file)?;
+        apply::manifests(&client, Some(NAMESPACE), &manifests)
+            .await
+            .with_context(|| format!("cannot apply {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn offer(cluster: &Cluster, binaries: &Binaries) {
+    let description = cluster.description();
+    println!("\nThe local cluster is up: {}", description.api_url);
+    for pool in usual_fleet() {
+        let gpus = pool.gpus.map_or_else(String::new, |(gpu, count)| format!(" with {count} x {}", gpu.product));
+        println!("  {} nodes {}-*{gpus}", pool.nodes, pool.name);
+    }
+    if let Some(url) = &description.prometheus_url {
+        println!("  Prometheus {url}");
+    }
+    println!("\nIn another terminal:");
+    println!("  export KUBECONFIG={}", cluster.admin_kubeconfig().display());
+    println!("  alias kubectl={}", binaries.path("kubectl").display());
+    println!("  kubectl -n {NAMESPACE} get pods");
+    println!("\nSteersman has no controller to run yet; the examples in cluster/examples show what simulated pods do.");
+    println!("Ctrl-C ends everything.\n");
+}
+
+/// How often the pods are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);

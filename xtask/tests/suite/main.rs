@@ -1,0 +1,8 @@
+//! The developer commands as a person meets them: what they say when something is missing, and that nothing survives them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod endings;
+mod purity;
+mod sentences;
+mod support;

@@ -1,0 +1,84 @@
+//! Starting the command under test and reading what it prints.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use steersman_testkit::binaries::Binaries;
+use steersman_testkit::{SHARED_CLUSTERS, skip, tree};
+
+/// Long, because it only matters when something is broken; a cold machine may have to link first.
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub fn xtask() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    // The command under test is a run of its own, not a part of the run that tests it.
+    command.env_remove(SHARED_CLUSTERS).stdin(Stdio::null());
+    command
+}
+
+/// Whether the cluster's programs are built; says so where they are not.
+pub fn cluster_is_built() -> bool {
+    let built = Binaries::find().unwrap().is_some();
+    if !built {
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
+    }
+    built
+}
+
+/// A running command. Dropping it ends it, so that a failed test leaves nothing behind either.
+pub struct Running {
+    pub child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    /// Reads until a line contains `text`, and returns that line.
+    pub fn until(&mut self, text: &str) -> String {
+        let mut all = String::new();
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if line.contains(text) {
+                return line;
+            }
+            all.push_str(&line);
+            line.clear();
+        }
+        panic!("it ended without saying {text:?}:\n{all}");
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The process and everything below it.
+    pub fn family(&self) -> Vec<u32> {
+        let mut ids = tree::descendants(self.id());
+        ids.push(self.id());
+        ids
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        tree::end_descendants(self.id());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `holds`, which something outside this process brings about.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "not seen: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
