@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use steersman_api::Family;
 
 #[derive(Args, Default)]
 pub struct Check {
@@ -18,7 +19,19 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 2] = [
+const FILES: [Generated; 5] = [
+    Generated {
+        path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
+        content: || Ok(steersman::crds::file(Family::Dgdr)?),
+    },
+    Generated {
+        path: "deploy/crds/llamastackdistributions.llamastack.io.yaml",
+        content: || Ok(steersman::crds::file(Family::Llsd)?),
+    },
+    Generated {
+        path: "deploy/crds/variantautoscalings.llmd.ai.yaml",
+        content: || Ok(steersman::crds::file(Family::Va)?),
+    },
     Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     Generated { path: "docs/commands.md", content: commands },
 ];

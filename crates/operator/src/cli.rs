@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use steersman_api::{Family, crds};
 
 /// One Kubernetes operator for serving language models
 #[derive(Clone, Debug, Parser)]
@@ -21,6 +23,8 @@ pub enum Command {
     /// Say whether a cluster can run Steersman and what is there already; changes nothing
     #[command(after_help = EXIT_STATUS)]
     Preflight(PreflightArgs),
+    /// Print the CustomResourceDefinitions, as manifests for `kubectl apply --server-side -f -`
+    Crds(CrdsArgs),
     /// Print the rights that Steersman needs, as manifests for `kubectl apply -f -`
     Rbac,
 }
@@ -38,6 +42,26 @@ pub struct PreflightArgs {
 pub enum Output {
     Text,
     Json,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CrdsArgs {
+    /// Print only the CRDs of these families; without a name, all
+    #[arg(value_name = "FAMILY", value_parser = family_with_crd())]
+    pub families: Vec<Family>,
+    /// Form of the manifests: YAML documents, or one JSON list
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Manifests::Yaml)]
+    pub output: Manifests,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Manifests {
+    Yaml,
+    Json,
+}
+
+fn family_with_crd() -> impl TypedValueParser<Value = Family> {
+    PossibleValuesParser::new(crds::FAMILIES.map(Family::short_name)).try_map(|name| name.parse::<Family>())
 }
 
 /// Which cluster, and how long to wait for it.

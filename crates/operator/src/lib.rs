@@ -3,5 +3,6 @@
 
 pub mod cli;
 pub mod client;
+pub mod crds;
 pub mod observe;
 pub mod rbac;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use steersman::cli::{Cli, Command, Output, PreflightArgs};
-use steersman::{client, observe, rbac};
+use steersman::cli::{Cli, Command, Manifests, Output, PreflightArgs};
+use steersman::{client, crds, observe, rbac};
 use steersman_plan::preflight::{plan, report};
 
 fn main() -> ExitCode {
@@ -26,6 +26,14 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Preflight(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start the async runtime")?.block_on(preflight(&args))
+        }
+        Command::Crds(args) => {
+            let text = match args.output {
+                Manifests::Yaml => crds::yaml(&args.families)?,
+                Manifests::Json => crds::json(&args.families)?,
+            };
+            print(&text)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Rbac => {
             print(&rbac::manifests()?)?;

@@ -14,6 +14,7 @@ mod client;
 pub mod cluster;
 mod namespace;
 pub mod nodes;
+pub mod openapi;
 pub mod pki;
 pub mod play;
 pub mod ports;

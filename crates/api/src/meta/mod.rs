@@ -2,6 +2,7 @@
 //! Comes in: pieces of Kubernetes metadata; goes out: the same pieces, checked, compared or merged.
 
 pub mod conditions;
+pub mod core_schema;
 mod server_version;
 
 pub use server_version::{ServerVersion, UnreadableVersion};

@@ -1,10 +1,22 @@
 //! The contract of `steersman-api`: tables for what is fixed, laws for what holds for every input.
 
 #[cfg(test)]
+mod compare;
+#[cfg(test)]
 mod conditions;
 #[cfg(test)]
+mod crds;
+#[cfg(test)]
+mod crds_published;
+#[cfg(test)]
+mod dynamo;
+#[cfg(test)]
 mod families;
+#[cfg(test)]
+mod llamastack;
 #[cfg(test)]
 mod server_versions;
 #[cfg(test)]
 mod upstream;
+#[cfg(test)]
+mod variant;

@@ -30,8 +30,12 @@ fn the_declaration_of_the_command_line_is_sound() {
 fn help_and_version_are_on_standard_output() {
     let help = steersman(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    for line in ["preflight  Say whether a cluster can run Steersman", "rbac       Print the rights", "Exit status: 0"]
-    {
+    for line in [
+        "preflight  Say whether a cluster can run Steersman",
+        "crds       Print the CustomResourceDefinitions",
+        "rbac       Print the rights",
+        "Exit status: 0",
+    ] {
         assert!(said(&help.stdout).contains(line), "{}", said(&help.stdout));
     }
     let version = steersman(&["--version"]);
@@ -40,10 +44,12 @@ fn help_and_version_are_on_standard_output() {
 
 #[test]
 fn wrong_usage_is_status_2_and_names_what_is_accepted() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&[], "Usage: steersman <COMMAND>"),
         (&["prefligth"], "'preflight'"),
         (&["preflight", "-o", "yaml"], "[possible values: text, json]"),
+        (&["crds", "dgd"], "[possible values: dgdr, llsd, va]"),
+        (&["crds", "-o", "text"], "[possible values: yaml, json]"),
         (&["preflight", "--request-timeout", "0"], "give a whole number of seconds from 1 to 300"),
         (&["preflight", "--request-timeout", "301"], "give a whole number of seconds from 1 to 300"),
     ];

@@ -4,5 +4,7 @@
 
 mod cli;
 mod client;
+mod core_schema;
+mod crds;
 mod preflight;
 mod rbac;

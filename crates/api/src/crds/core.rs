@@ -1,0 +1,200 @@
+//! Kubernetes' own definitions, as the Go tools put them into a CRD.
+//! Comes in: a schema with placeholders of `meta::core_schema`; goes out: the same schema with each of them replaced by
+//! what the API server says of that type, descriptions left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::CrdError;
+use super::schema::subschemas;
+use crate::meta::conditions::{MESSAGE_LIMIT, REASON_LIMIT};
+use crate::meta::core_schema::CORE;
+
+/// Written by a test of the operator's suite from the API server's OpenAPI.
+const STORED: &str = include_str!("../../schemas/core.json");
+
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
+
+/// Types of which the OpenAPI says less than a CRD must, or more than it may; they are not in the stored file.
+pub const WRITTEN_BY_HAND: [&str; 4] = [QUANTITY, INT_OR_STRING, OBJECT_META, CONDITION];
+
+/// A structural schema is finite; the deepest of Kubernetes' types needs about twenty levels.
+const DEEPEST: usize = 64;
+
+pub struct Definitions(BTreeMap<String, Value>);
+
+impl Definitions {
+    pub fn read() -> Result<Self, CrdError> {
+        serde_json::from_str(STORED).map(Self).map_err(CrdError::Definitions)
+    }
+
+    /// Replaces every placeholder of `schema`.
+    pub fn resolve(&self, schema: Value) -> Result<Value, CrdError> {
+        self.resolve_below(schema, 0)
+    }
+
+    fn resolve_below(&self, mut schema: Value, mut depth: usize) -> Result<Value, CrdError> {
+        // The node before what is below it: a definition brings references of its own.
+        while let Some(name) = take_reference(&mut schema) {
+            depth += 1;
+            if depth > DEEPEST {
+                return Err(CrdError::Recursive(name));
+            }
+            schema = merged(self.definition(&name)?, schema);
+        }
+        for below in subschemas(&mut schema) {
+            *below = self.resolve_below(below.take(), depth + 1)?;
+        }
+        Ok(schema)
+    }
+
+    fn definition(&self, name: &str) -> Result<Value, CrdError> {
+        match name {
+            QUANTITY => Ok(quantity()),
+            INT_OR_STRING => Ok(int_or_string()),
+            OBJECT_META => Ok(object_meta()),
+            CONDITION => Ok(condition()),
+            _ => self.0.get(name).cloned().ok_or_else(|| CrdError::UnknownDefinition(name.to_owned())),
+        }
+    }
+}
+
+/// Adds the names that `schema` refers to.
+pub fn names(schema: &Value, found: &mut BTreeSet<String>) {
+    let mut schema = schema.clone();
+    if let Some(name) = take_reference(&mut schema) {
+        found.insert(name);
+    }
+    for below in subschemas(&mut schema) {
+        names(below, found);
+    }
+}
+
+/// The stored definitions refer to each other by `$ref`, our types by the placeholder.
+fn take_reference(schema: &mut Value) -> Option<String> {
+    let fields = schema.as_object_mut()?;
+    let name = fields.remove(CORE).or_else(|| fields.remove("$ref"))?;
+    name.as_str().map(str::to_owned)
+}
+
+/// What stands next to a reference (a description, a default) belongs to the field and wins.
+fn merged(definition: Value, beside: Value) -> Value {
+    match (definition, beside) {
+        (Value::Object(mut definition), Value::Object(beside)) => {
+            definition.extend(beside);
+            Value::Object(definition)
+        }
+        (definition, _) => definition,
+    }
+}
+
+fn int_or_string() -> Value {
+    json!({ "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true })
+}
+
+fn quantity() -> Value {
+    let number = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))";
+    let pattern = format!(r"^(\+|-)?{number}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{number}))?$");
+    merged(int_or_string(), json!({ "pattern": pattern }))
+}
+
+/// The part of metadata that a template may carry. All of it would let users set fields that only the API server sets;
+/// none of it, as some Go CRDs have it, drops the user's labels without a word.
+fn object_meta() -> Value {
+    let text = || json!({ "type": "string" });
+    let map = || json!({ "type": "object", "additionalProperties": text() });
+    json!({
+        "type": "object",
+        "properties": {
+            "annotations": map(),
+            "finalizers": { "type": "array", "items": text() },
+            "labels": map(),
+            "name": text(),
+            "namespace": text(),
+        },
+    })
+}
+
+/// The limits are markers in the Go source, which the OpenAPI of built-in types does not show.
+fn condition() -> Value {
+    let label = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+    let domain = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+    let fields: Map<String, Value> = [
+        ("lastTransitionTime", json!({ "type": "string", "format": "date-time" })),
+        ("message", json!({ "type": "string", "maxLength": MESSAGE_LIMIT })),
+        ("observedGeneration", json!({ "type": "integer", "format": "int64", "minimum": 0 })),
+        (
+            "reason",
+            json!({
+                "type": "string",
+                "minLength": 1,
+                "maxLength": REASON_LIMIT,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            }),
+        ),
+        ("status", json!({ "type": "string", "enum": ["True", "False", "Unknown"] })),
+        ("type", json!({ "type": "string", "maxLength": 316, "pattern": format!("^({domain}/)?({label})$") })),
+    ]
+    .into_iter()
+    .map(|(name, schema)| (name.to_owned(), schema))
+    .collect();
+    json!({
+        "type": "object",
+        "properties": fields,
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definitions(stored: Value) -> Definitions {
+        Definitions(serde_json::from_value(stored).unwrap())
+    }
+
+    #[test]
+    fn references_are_followed_and_what_stands_beside_them_wins() {
+        let definitions = definitions(json!({
+            "a.Outer": { "type": "object", "properties": { "inner": { "$ref": "a.Inner", "default": {} } } },
+            "a.Inner": { "type": "object", "properties": { "size": { "$ref": QUANTITY } } },
+        }));
+        let ours = json!({ "type": "array", "items": { CORE: "a.Outer", "description": "ours" } });
+        let resolved = definitions.resolve(ours).unwrap();
+        let outer = &resolved["items"];
+        assert_eq!(outer["description"], "ours");
+        assert_eq!(outer["properties"]["inner"]["default"], json!({}));
+        assert_eq!(outer["properties"]["inner"]["properties"]["size"], quantity());
+    }
+
+    #[test]
+    fn a_property_may_have_the_name_of_a_keyword() {
+        let schema = json!({ "properties": { "$ref": { "type": "string" }, "items": { "type": "string" } } });
+        assert_eq!(definitions(json!({})).resolve(schema.clone()).unwrap(), schema);
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_is_named() {
+        let definitions = definitions(json!({
+            "a.Loop": { "$ref": "a.Loop" },
+            "a.Tree": { "properties": { "child": { "$ref": "a.Tree" } } },
+        }));
+        let error = |name: &str| definitions.resolve(json!({ CORE: name })).unwrap_err().to_string();
+        assert!(error("a.Missing").contains("does not hold a.Missing; write it anew with STEERSMAN_WRITE=1"));
+        for name in ["a.Loop", "a.Tree"] {
+            assert!(error(name).starts_with(&format!("the definition {name} contains itself")), "{}", error(name));
+        }
+    }
+
+    #[test]
+    fn names_are_found_at_any_depth() {
+        let mut found = BTreeSet::new();
+        let list = json!({ "items": { CORE: "a.Listed" } });
+        names(&json!({ "properties": { "one": { CORE: "a.One" }, "many": list } }), &mut found);
+        assert_eq!(found, ["a.Listed".to_owned(), "a.One".to_owned()].into());
+    }
+}

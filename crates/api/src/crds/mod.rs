@@ -1,0 +1,154 @@
+//! The CustomResourceDefinitions of all families.
+//! Comes in: the types of each version and where conversion is served; goes out: CRDs that the API server accepts, the
+//! same bytes on every run.
+
+mod core;
+mod schema;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceValidation, WebhookClientConfig,
+    WebhookConversion,
+};
+use kube_core::crd::CustomResourceExt;
+use kube_core::crd::v1::merge_crds;
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use crate::{Family, dynamo, llamastack, variant};
+
+pub use self::core::WRITTEN_BY_HAND;
+
+/// The families whose CRD is installed.
+pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
+
+/// What the types do not say about their CRD.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where the API server finds the conversion webhook. Without it a CRD of two versions is not converted: objects are
+    /// then readable in each version, but only in the fields that both share.
+    pub conversion: Option<WebhookClientConfig>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    #[error("there is no CRD for {0} in this version of Steersman")]
+    NotShipped(Family),
+    #[error(
+        "crates/api/schemas/core.json does not hold {0}; \
+         write it anew with STEERSMAN_WRITE=1 cargo test -p steersman core_schema"
+    )]
+    UnknownDefinition(String),
+    #[error("the definition {0} contains itself, which no structural schema can say")]
+    Recursive(String),
+    #[error("crates/api/schemas/core.json is not as it was generated: {0}")]
+    Definitions(serde_json::Error),
+    #[error("the schema of {crd} {version} is not one that a CRD can hold: {source}")]
+    Schema { crd: &'static str, version: String, source: serde_json::Error },
+    #[error("the versions of {family} do not make one CRD: {source}")]
+    Merge { family: Family, source: kube_core::crd::MergeError },
+    #[error("cannot write {crd} as JSON: {source}")]
+    Manifest { crd: String, source: serde_json::Error },
+}
+
+/// The CRDs of all families that have one.
+pub fn all(options: &Options) -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    FAMILIES.into_iter().map(|family| crd(family, options)).collect()
+}
+
+/// The CRD of one family.
+pub fn crd(family: Family, options: &Options) -> Result<CustomResourceDefinition, CrdError> {
+    let versions = versions(family)?.into_iter().map(Version::build).collect::<Result<Vec<_>, _>>()?;
+    let mut crd =
+        merge_crds(versions, family.storage_version()).map_err(|source| CrdError::Merge { family, source })?;
+    // The API server would fill it in; said here so that the stored CRD equals ours.
+    crd.spec.names.list_kind = Some(format!("{}List", family.kind()));
+    crd.spec.conversion = Some(conversion(family, options));
+    Ok(crd)
+}
+
+/// A CRD as it is printed and stored in files.
+pub fn manifest(crd: &CustomResourceDefinition) -> Result<Value, CrdError> {
+    let name = crd.metadata.name.clone().unwrap_or_default();
+    let mut value = serde_json::to_value(crd).map_err(|source| CrdError::Manifest { crd: name, source })?;
+    schema::whole_numbers(&mut value);
+    Ok(value)
+}
+
+/// Every definition of Kubernetes that our types refer to and that the stored definitions must therefore hold.
+pub fn core_names() -> Result<BTreeSet<String>, CrdError> {
+    let mut names = BTreeSet::new();
+    for version in FAMILIES.into_iter().map(versions).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+        core::names(&(version.schema)(), &mut names);
+    }
+    names.retain(|name| !WRITTEN_BY_HAND.contains(&name.as_str()));
+    Ok(names)
+}
+
+fn conversion(family: Family, options: &Options) -> CustomResourceConversion {
+    match &options.conversion {
+        Some(client) if family.served_versions().len() > 1 => CustomResourceConversion {
+            strategy: "Webhook".to_owned(),
+            webhook: Some(WebhookConversion {
+                client_config: Some(client.clone()),
+                conversion_review_versions: vec!["v1".to_owned()],
+            }),
+        },
+        _ => CustomResourceConversion { strategy: "None".to_owned(), webhook: None },
+    }
+}
+
+/// One version of a family, before its schema is tidied.
+struct Version {
+    crd: fn() -> CustomResourceDefinition,
+    schema: fn() -> Value,
+    name: &'static str,
+    spec: Spec,
+}
+
+/// Whether an object without `spec` is accepted, as the project that published the CRD decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spec {
+    Required,
+    Optional,
+}
+
+impl Version {
+    fn of<K: CustomResourceExt + JsonSchema>(spec: Spec) -> Self {
+        Self { crd: K::crd, schema: schema::generate::<K>, name: K::crd_name(), spec }
+    }
+
+    fn build(self) -> Result<CustomResourceDefinition, CrdError> {
+        let mut crd = (self.crd)();
+        let definitions = core::Definitions::read()?;
+        for version in &mut crd.spec.versions {
+            let mut schema = definitions.resolve((self.schema)())?;
+            schema::tidy(&mut schema);
+            schema::complete_root(&mut schema, self.spec == Spec::Required);
+            let schema = serde_json::from_value(schema).map_err(|source| CrdError::Schema {
+                crd: self.name,
+                version: version.name.clone(),
+                source,
+            })?;
+            version.schema = Some(CustomResourceValidation { open_api_v3_schema: Some(schema) });
+        }
+        Ok(crd)
+    }
+}
+
+/// Oldest first, as [`Family::served_versions`] lists them.
+fn versions(family: Family) -> Result<Vec<Version>, CrdError> {
+    Ok(match family {
+        Family::Dgdr => vec![
+            Version::of::<dynamo::v1alpha1::DynamoGraphDeploymentRequest>(Spec::Optional),
+            Version::of::<dynamo::v1beta1::DynamoGraphDeploymentRequest>(Spec::Optional),
+        ],
+        Family::Llsd => vec![
+            Version::of::<llamastack::v1alpha1::LlamaStackDistribution>(Spec::Required),
+            Version::of::<llamastack::v1alpha2::LlamaStackDistribution>(Spec::Required),
+        ],
+        Family::Va => vec![Version::of::<variant::v1alpha1::VariantAutoscaling>(Spec::Optional)],
+        Family::Dgd => return Err(CrdError::NotShipped(family)),
+    })
+}

@@ -1,0 +1,185 @@
+//! From the schema that schemars derives to the structural schema of a CRD.
+//! Comes in: a type, or its derived schema; goes out: a schema without what only schemars needs, as the Go tools would
+//! write it for the same fields.
+
+use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::AddNullable;
+use serde_json::{Map, Value, json};
+
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// The derived schema, placeholders included: the CRD that kube derives would have lost them.
+pub fn generate<K: JsonSchema>() -> Value {
+    SchemaSettings::openapi3()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        })
+        .with_transform(AddNullable::default())
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum)
+        .with_transform(OptionalIntOrString)
+        .into_generator()
+        .into_root_schema_for::<K>()
+        .to_value()
+}
+
+/// The schemas directly below `schema`. The names of properties are data: a property may well be called `default`.
+pub fn subschemas(schema: &mut Value) -> Vec<&mut Value> {
+    let mut below = Vec::new();
+    for (key, value) in schema.as_object_mut().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("properties", Value::Object(properties)) => below.extend(properties.values_mut()),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => below.extend(schemas),
+            ("items" | "additionalProperties" | "not", value) => below.push(value),
+            _ => {}
+        }
+    }
+    below
+}
+
+/// Takes away what a structural schema may not hold or the Go tools would not write.
+pub fn tidy(schema: &mut Value) {
+    // schemars says "anything" by the schema `true`.
+    if *schema == Value::Bool(true) {
+        *schema = json!({ PRESERVE: true });
+    }
+    if let Some(fields) = schema.as_object_mut() {
+        tidy_fields(fields);
+    }
+    subschemas(schema).into_iter().for_each(tidy);
+}
+
+fn tidy_fields(fields: &mut Map<String, Value>) {
+    // An explicit null would be stored instead of the default; Go's CRDs have no `nullable` either.
+    for key in ["$schema", "title", "nullable"] {
+        fields.remove(key);
+    }
+    if let Some(Value::String(text)) = fields.get_mut("description") {
+        *text = unwrapped(text);
+    }
+    // An absent default of an `Option`.
+    if fields.get("default") == Some(&Value::Null) {
+        fields.remove("default");
+    }
+    if let Some(Value::Array(values)) = fields.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    if fields.get("format").and_then(Value::as_str).is_some_and(is_foreign_format) {
+        fields.remove("format");
+    }
+    match fields.get("additionalProperties") {
+        // Unknown fields are pruned, not refused.
+        Some(Value::Bool(false)) => {
+            fields.remove("additionalProperties");
+        }
+        Some(Value::Bool(true)) => {
+            fields.remove("additionalProperties");
+            fields.insert(PRESERVE.to_owned(), true.into());
+        }
+        _ => {}
+    }
+}
+
+/// Lines of a paragraph joined: `kubectl explain` breaks them where its own window ends. Items of a list stay apart.
+fn unwrapped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut lines = text.lines().map(str::trim).peekable();
+    while let Some(line) = lines.next() {
+        out.push_str(line);
+        match lines.peek() {
+            None => {}
+            Some(next) if line.is_empty() || next.is_empty() || next.starts_with("- ") => out.push('\n'),
+            Some(_) => out.push(' '),
+        }
+    }
+    out
+}
+
+/// Rust's number types; Kubernetes knows `int32` and `int64` only.
+fn is_foreign_format(format: &str) -> bool {
+    matches!(format, "int" | "int8" | "int16" | "double" | "float") || format.starts_with("uint")
+}
+
+/// Adds what every object has and kube leaves to the API server.
+pub fn complete_root(schema: &mut Value, spec_is_required: bool) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    if !spec_is_required {
+        fields.remove("required");
+    }
+    let properties = fields.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        for name in ["apiVersion", "kind"] {
+            properties.insert(name.to_owned(), json!({ "type": "string" }));
+        }
+        properties.insert("metadata".to_owned(), json!({ "type": "object" }));
+    }
+}
+
+/// Bounds are floating point numbers in the types of a CRD; written out, `1.0` would differ from every other tool's `1`.
+pub fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Beyond 2^53 a float is no longer exact, and no bound of ours is near.
+            let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0 && it.abs() < 9e15);
+            if let Some(whole) = whole {
+                *value = json!(whole as i64);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_schemars_needs_is_taken_away() {
+        let cases = [
+            (json!({ "title": "T", "$schema": "s", "type": "object" }), json!({ "type": "object" })),
+            (json!({ "type": "string", "nullable": true, "default": null }), json!({ "type": "string" })),
+            (json!({ "type": "string", "enum": ["a", null] }), json!({ "type": "string", "enum": ["a"] })),
+            (json!({ "type": "integer", "format": "uint32" }), json!({ "type": "integer" })),
+            (json!({ "type": "number", "format": "double" }), json!({ "type": "number" })),
+            (json!({ "type": "integer", "format": "int64" }), json!({ "type": "integer", "format": "int64" })),
+            (json!({ "type": "object", "additionalProperties": false }), json!({ "type": "object" })),
+            (json!({ "type": "object", "additionalProperties": true }), json!({ "type": "object", PRESERVE: true })),
+            (json!({ "type": "array", "items": true }), json!({ "type": "array", "items": { PRESERVE: true } })),
+        ];
+        for (derived, expected) in cases {
+            let mut tidied = derived.clone();
+            tidy(&mut tidied);
+            assert_eq!(tidied, expected, "{derived}");
+        }
+    }
+
+    #[test]
+    fn properties_with_the_names_of_keywords_stay() {
+        let field = json!({ "type": "string" });
+        let schema = json!({ "type": "object", "properties": { "title": field, "nullable": field, "format": field } });
+        let mut tidied = schema.clone();
+        tidy(&mut tidied);
+        assert_eq!(tidied, schema);
+    }
+
+    #[test]
+    fn lines_become_paragraphs_and_lists_stay_lists() {
+        let text = "One sentence\nover two lines.\n\nA list:\n- first\n- second";
+        assert_eq!(unwrapped(text), "One sentence over two lines.\n\nA list:\n- first\n- second");
+    }
+
+    #[test]
+    fn only_whole_numbers_become_integers() {
+        let mut value = json!({ "a": 1.0, "b": [-10000.0, 0.5], "c": "1.0", "d": 3, "e": 1e300 });
+        whole_numbers(&mut value);
+        assert_eq!(
+            value.to_string(),
+            json!({ "a": 1, "b": [-10000, 0.5], "c": "1.0", "d": 3, "e": 1e300 }).to_string()
+        );
+    }
+}

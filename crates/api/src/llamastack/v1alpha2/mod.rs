@@ -1,0 +1,198 @@
+//! `LlamaStackDistribution` with a generated configuration: users name providers, models and storage, not a `config.yaml`.
+//! Comes in: objects in every form that the sources of this API allow; goes out: typed values, each written back in the
+//! form in which it came.
+
+mod external;
+mod networking;
+mod providers;
+mod resources;
+mod secret;
+mod storage;
+mod workload;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+use super::status::{DistributionConfig, Phase, VersionInfo};
+
+pub use external::{ExternalProvider, ExternalProviders, PullPolicy};
+pub use networking::{Expose, ExposeForm, Networking, Tls};
+pub use providers::{Provider, ProviderForm, Providers};
+pub use resources::{Model, ModelForm, Resources};
+pub use secret::{SecretKey, SecretRef};
+pub use storage::{KvStorage, KvType, SqlStorage, SqlType, Storage};
+pub use workload::{Overrides, VolumeStorage, Workload};
+
+// These did not change since v1alpha1.
+pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
+
+/// What is to run: a distribution, what its configuration shall contain, and how it runs.
+#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "llamastack.io",
+    version = "v1alpha2",
+    kind = "LlamaStackDistribution",
+    doc = "A Llama Stack server that the operator configures, runs and keeps running. With only a distribution given, the image's own configuration is used; every other section changes one part of it.",
+    namespaced,
+    shortname = "llsd",
+    status = "LlamaStackDistributionStatus",
+    derive = "PartialEq",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Distribution",
+        type_ = "string",
+        json_path = ".status.resolvedDistribution.image",
+        priority = 1
+    ),
+    printcolumn(name = "Config", type_ = "string", json_path = ".status.configGeneration.configMapName", priority = 1),
+    printcolumn(name = "Providers", type_ = "integer", json_path = ".status.configGeneration.providerCount"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = ("!(has(self.providers) && has(self.overrideConfig))", "providers and overrideConfig are mutually exclusive"),
+    validation = ("!(has(self.resources) && has(self.overrideConfig))", "resources and overrideConfig are mutually exclusive"),
+    validation = ("!(has(self.storage) && has(self.overrideConfig))", "storage and overrideConfig are mutually exclusive"),
+    validation = ("!(has(self.disabled) && has(self.overrideConfig))", "disabled and overrideConfig are mutually exclusive")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LlamaStackDistributionSpec {
+    /// Which build of Llama Stack runs.
+    pub distribution: Distribution,
+    /// Providers of the server, by API. They come first and replace the distribution's providers with the same id; the
+    /// others stay. Absent: the distribution's providers. Excluded by `overrideConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub providers: Option<Providers>,
+    /// Models, tools and shields that the server registers when it starts. Absent: those of the distribution. Excluded by
+    /// `overrideConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Where the server keeps its state. Absent: where the distribution keeps it. Excluded by `overrideConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+    /// APIs that the server shall not serve, such as `eval` or `postTraining`; `post_training` means the same. An API that
+    /// has entries in `providers` cannot be disabled. Absent: all APIs of the distribution. Excluded by `overrideConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<Vec<String>>,
+    /// Port, certificates, exposure and who may reach the server. Absent: port 8321 inside the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networking: Option<Networking>,
+    /// How the server runs: replicas, resources, scaling, volumes. Absent: one replica with the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
+    /// Providers that are installed from images of their own before the server starts. Where an id is also in the
+    /// generated configuration, the external provider takes its place. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_providers: Option<ExternalProviders>,
+    /// A ConfigMap with a complete `config.yaml`; nothing is generated then. Absent: the configuration is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_config: Option<OverrideConfig>,
+}
+
+/// Name or image of a distribution: exactly one of them.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = ("!(has(self.name) && has(self.image))", "only one of name or image can be specified"),
+    validation = ("has(self.name) || has(self.image)", "one of name or image must be specified")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Distribution {
+    /// A distribution that the operator knows, such as `starter`. It stands for an image of this release and for the
+    /// configuration that belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Any container image with a Llama Stack server in it. To have its configuration changed, the image has to carry that
+    /// configuration in its labels; otherwise give `overrideConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
+/// A configuration that the user writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverrideConfig {
+    /// A ConfigMap in the namespace of this object; its key `config.yaml` is used as it stands.
+    #[schemars(length(min = 1))]
+    pub config_map_name: String,
+}
+
+/// What the operator has found and done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LlamaStackDistributionStatus {
+    /// Where the object stands, in one word; `conditions` say why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The image that runs and the configuration it started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_distribution: Option<ResolvedDistribution>,
+    /// The configuration that was generated. Absent while none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_generation: Option<ConfigGeneration>,
+    /// Versions of the operator and of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionInfo>,
+    /// What the running server serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution_config: Option<DistributionConfig>,
+    /// What holds and what does not, each with a reason and what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Option<Vec<Condition>>,
+    /// Pods that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// Address of the server inside the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "serviceURL")]
+    pub service_url: Option<String>,
+    /// Address from outside. Absent: not exposed. Empty: exposed, but no address has been assigned yet.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "routeURL")]
+    pub route_url: Option<String>,
+}
+
+/// What the distribution turned out to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedDistribution {
+    /// The image that runs, with its digest where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Where the base configuration came from: `embedded` in the operator, or `oci-label` of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_source: Option<String>,
+    /// Hash of the base configuration, as `sha256:` and hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+}
+
+/// The generated configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigGeneration {
+    /// The ConfigMap that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_name: Option<String>,
+    /// When this content was first generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub generated_at: Option<Time>,
+    /// Number of providers in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::integer")]
+    pub provider_count: Option<i64>,
+    /// Number of models, tools and shields that this object adds to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::integer")]
+    pub resource_count: Option<i64>,
+    /// Version of its format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::integer")]
+    pub config_version: Option<i64>,
+}

@@ -1,0 +1,144 @@
+//! Port, certificates, exposure and who may reach the server.
+//! Comes in: exposure as a word or as an object; goes out: the same form, and one way to read both.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube_derive::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AllowedFrom, CaBundle};
+
+/// How the server is reached.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Networking {
+    /// Port that the server listens on, 8321 unless given; servers refuse ports below 1024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 8321))]
+    pub port: Option<i32>,
+    /// Certificates: the server's own, and those that it trusts. Absent: plain HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Whether an Ingress makes the server reachable from outside the cluster: `true`, `false`, or an object with a
+    /// `hostname`; `{}` means `true`. Absent: not exposed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expose: Option<ExposeForm>,
+    /// Namespaces that may reach the server. Given: a NetworkPolicy admits these and the operator. Absent: the operator's
+    /// default policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_from: Option<AllowedFrom>,
+}
+
+/// Certificates: the server's own, and those that it trusts.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = (
+        "!has(self.enabled) || !self.enabled || has(self.secretName)",
+        "secretName is required when TLS is enabled"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Tls {
+    /// Whether the server speaks HTTPS, with the certificate of `secretName`. Absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// A Secret of type `kubernetes.io/tls` in the namespace of this object. Needed when `enabled` is true, unused
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+    /// Certificate authorities that the server trusts when it calls others, whether `enabled` or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<CaBundle>,
+}
+
+/// How the server is exposed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Expose {
+    /// Whether the server is exposed. Absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Host name of the Ingress. Absent: the Ingress takes requests for any host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name
+    /// is still there to be reported.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: BTreeMap<String, Value>,
+}
+
+/// Exposure, as it was written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum ExposeForm {
+    Flag(bool),
+    Detail(Expose),
+}
+
+impl ExposeForm {
+    /// An object means yes unless it says no.
+    pub fn enabled(&self) -> bool {
+        match self {
+            Self::Flag(flag) => *flag,
+            Self::Detail(expose) => expose.enabled.unwrap_or(true),
+        }
+    }
+
+    pub fn hostname(&self) -> Option<&str> {
+        match self {
+            Self::Flag(_) => None,
+            Self::Detail(expose) => expose.hostname.as_deref(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ExposeForm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Forms;
+
+        impl<'de> Visitor<'de> for Forms {
+            type Value = ExposeForm;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or an object such as `hostname: llama.example.com`")
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<ExposeForm, E> {
+                Ok(ExposeForm::Flag(flag))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExposeForm, A::Error> {
+                Expose::deserialize(MapAccessDeserializer::new(map)).map(ExposeForm::Detail)
+            }
+        }
+
+        deserializer.deserialize_any(Forms)
+    }
+}
+
+/// A node without a type, because no structural schema has two; what it says holds for the form at hand.
+impl JsonSchema for ExposeForm {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ExposeForm".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let expose = Expose::json_schema(generator);
+        json_schema!({
+            "x-kubernetes-preserve-unknown-fields": true,
+            "properties": expose.get("properties"),
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! References to one key of a Secret, nested (`secretKeyRef: {name, key}`) or flat (`{name, key}`).
+//! Comes in: either form; goes out: the same form, and one way to read both.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+const FORMS: &str = "give either name and key, or secretKeyRef with name and key";
+
+/// One key of a Secret in the namespace of this object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct SecretKey {
+    /// Name of the Secret.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Key inside the Secret.
+    #[schemars(length(min = 1))]
+    pub key: String,
+}
+
+/// A reference to one key of a Secret, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, try_from = "Written")]
+pub enum SecretRef {
+    Nested {
+        #[serde(rename = "secretKeyRef")]
+        secret_key_ref: SecretKey,
+    },
+    Flat(SecretKey),
+}
+
+impl SecretRef {
+    /// What is meant, whichever way it was written.
+    pub fn key(&self) -> &SecretKey {
+        match self {
+            Self::Nested { secret_key_ref } => secret_key_ref,
+            Self::Flat(key) => key,
+        }
+    }
+}
+
+/// A reference to one key of a Secret in the namespace of this object, written as `name` and `key` or as `secretKeyRef`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    /// Name of the Secret; together with `key`, in place of `secretKeyRef`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    name: Option<String>,
+    /// Key inside the Secret; together with `name`, in place of `secretKeyRef`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    key: Option<String>,
+    /// Name and key of the Secret, in place of `name` and `key`.
+    #[serde(default)]
+    secret_key_ref: Option<SecretKey>,
+}
+
+impl TryFrom<Written> for SecretRef {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written { secret_key_ref: Some(secret_key_ref), name: None, key: None } => {
+                Ok(Self::Nested { secret_key_ref })
+            }
+            Written { secret_key_ref: None, name: Some(name), key: Some(key) } => {
+                Ok(Self::Flat(SecretKey { name, key }))
+            }
+            Written { secret_key_ref: Some(_), .. } => Err(format!("secret reference in both forms: {FORMS}")),
+            Written { name: Some(_), key: None, .. } => Err(format!("secret reference without key: {FORMS}")),
+            Written { name: None, key: Some(_), .. } => Err(format!("secret reference without name: {FORMS}")),
+            Written { name: None, key: None, .. } => Err(format!("empty secret reference: {FORMS}")),
+        }
+    }
+}
+
+/// Below a node without a type, where the API server takes no CEL rule.
+impl JsonSchema for SecretRef {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "SecretRef".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Written::json_schema(generator);
+        let forms = json!([{ "required": ["name", "key"] }, { "required": ["secretKeyRef"] }]);
+        schema.insert("oneOf".to_owned(), forms);
+        schema
+    }
+}
+
+/// The same where a CEL rule is possible, with a message that says what to write.
+pub(super) fn with_rule(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = Written::json_schema(generator);
+    let rule = "has(self.secretKeyRef) ? !has(self.name) && !has(self.key) : has(self.name) && has(self.key)";
+    schema.insert("x-kubernetes-validations".to_owned(), json!([{ "rule": rule, "message": FORMS }]));
+    schema
+}

@@ -1,0 +1,82 @@
+//! Where the server keeps its state.
+//! Comes in: the kind of each store and where it is; goes out: the same, typed.
+
+use kube_derive::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{SecretRef, secret};
+
+/// The server's two stores. What is absent stays where the distribution has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Storage {
+    /// Keys and values: registries, prompts. Absent: as in the distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvStorage>,
+    /// Tables: responses, conversations. Absent: as in the distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sql: Option<SqlStorage>,
+}
+
+/// The store for keys and values.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = (
+        "!has(self.type) || self.type != 'redis' || has(self.endpoint)",
+        "endpoint is required when type is redis"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KvStorage {
+    /// `sqlite`, a file on the server's volume, or `redis`. `sqlite` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    #[schemars(extend("default" = "sqlite"))]
+    pub type_: Option<KvType>,
+    /// Address of Redis, such as `redis://cache:6379`. Needed with `redis`, unused with `sqlite`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The Secret key with the password of Redis. Absent: no password. Unused with `sqlite`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "secret::with_rule")]
+    pub password: Option<SecretRef>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KvType {
+    #[default]
+    Sqlite,
+    Redis,
+}
+
+/// The store for tables.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = (
+        "!has(self.type) || self.type != 'postgres' || has(self.connectionString)",
+        "connectionString is required when type is postgres"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SqlStorage {
+    /// `sqlite`, a file on the server's volume, or `postgres`. `sqlite` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    #[schemars(extend("default" = "sqlite"))]
+    pub type_: Option<SqlType>,
+    /// The Secret key with the address of PostgreSQL, such as `postgresql://user:password@host:5432/db`. Needed with
+    /// `postgres`, unused with `sqlite`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "secret::with_rule")]
+    pub connection_string: Option<SecretRef>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SqlType {
+    #[default]
+    Sqlite,
+    Postgres,
+}

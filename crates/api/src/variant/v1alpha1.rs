@@ -1,0 +1,292 @@
+//! `llmd.ai/v1alpha1`, the only version.
+//! Comes in: manifests of three generations of the workload-variant-autoscaler, which share the version's name and not its
+//! fields; goes out: one shape in which whatever only some generations have is optional.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::meta::core_schema::{List, core_list, core_type};
+
+/// What to scale, within which bounds, and what is known about its speed and cost.
+#[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "llmd.ai",
+    version = "v1alpha1",
+    kind = "VariantAutoscaling",
+    namespaced,
+    shortname = "va",
+    status = "VariantAutoscalingStatus",
+    derive = "PartialEq",
+    doc = "One variant of a served model: a workload, its accelerators, and the number of replicas that it should have.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Model", type_ = "string", json_path = ".spec.modelID"),
+    printcolumn(name = "VariantID", type_ = "string", json_path = ".spec.variantID"),
+    printcolumn(name = "Accelerator", type_ = "string", json_path = ".spec.accelerator"),
+    printcolumn(name = "CurrentReplicas", type_ = "integer", json_path = ".status.currentAlloc.numReplicas"),
+    printcolumn(name = "Optimized", type_ = "integer", json_path = ".status.desiredOptimizedAlloc.numReplicas"),
+    printcolumn(
+        name = "MetricsReady",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='MetricsAvailable')].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Target", type_ = "string", json_path = ".spec.scaleTargetRef.name", priority = 1),
+    printcolumn(name = "Min", type_ = "integer", json_path = ".spec.minReplicas", priority = 1),
+    printcolumn(name = "Max", type_ = "integer", json_path = ".spec.maxReplicas", priority = 1),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.desiredOptimizedAlloc.lastUpdate.reason",
+        priority = 1
+    )
+)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[x_kube(validation = Rule::new(BOUNDS).message("maxReplicas must be greater than or equal to minReplicas"))]
+#[x_kube(validation = Rule::new("!has(self.modelProfile)").message(FIRST_GENERATION))]
+#[x_kube(validation = Rule::new("has(self.scaleTargetRef) || has(self.modelProfile)")
+    .message("scaleTargetRef is required: give kind and name of the workload to scale")
+    .reason(Reason::FieldValueRequired)
+    .field_path(".scaleTargetRef"))]
+#[serde(rename_all = "camelCase")]
+pub struct VariantAutoscalingSpec {
+    /// The workload whose replicas are decided. It lives in the namespace of this object and may have any name. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_target_ref: Option<ScaleTargetRef>,
+
+    /// Name of the model as the serving engine reports it in its metrics (label `model_name`). All variants with the same
+    /// name in one namespace share that model's load.
+    #[serde(rename = "modelID")]
+    #[schemars(length(min = 1))]
+    pub model_id: String,
+
+    /// Identifier of the variant in metrics and dashboards: model, accelerator and count joined by hyphens, for example
+    /// `meta/llama-3.1-8b-H100-SXM-4`.
+    #[serde(default, rename = "variantID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1), regex(pattern = r"^.+-[A-Za-z0-9_-]+-[1-9][0-9]*$"))]
+    pub variant_id: Option<String>,
+
+    /// Type of accelerator that a replica runs on; a key of the ConfigMap of unit costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub accelerator: Option<String>,
+
+    /// How many accelerators one replica occupies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "at_least_one")]
+    pub accelerator_count: Option<i64>,
+
+    /// Where the service level of the model is written down.
+    #[serde(default, rename = "sloClassRef", skip_serializing_if = "Option::is_none")]
+    pub slo_class_ref: Option<SloClassRef>,
+
+    /// How fast the variant is. With it the replicas are computed from a queueing model and the service level; without it,
+    /// from how saturated the running replicas are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant_profile: Option<VariantProfile>,
+
+    /// Price of one replica, as a decimal number in any currency that all variants share. The cheaper of two variants that
+    /// both suffice is preferred.
+    #[serde(default = "default_cost")]
+    #[schemars(regex(pattern = r"^\d+(\.\d+)?$"))]
+    pub variant_cost: String,
+
+    /// Never fewer replicas than this. Above 0 it keeps the model from being scaled to zero.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub min_replicas: i32,
+
+    /// Never more replicas than this; without it the accelerators of the cluster are the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_replicas: Option<i32>,
+
+    /// Not accepted any more. It stood for several variants in one object; give each accelerator an object of its own, with
+    /// `scaleTargetRef`, `variantID`, `accelerator`, `acceleratorCount` and `variantProfile`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "first_generation")]
+    pub model_profile: Option<Value>,
+}
+
+const BOUNDS: &str = "!has(self.maxReplicas) || !has(self.minReplicas) || self.maxReplicas >= self.minReplicas";
+
+/// Without the field in the schema, its owner would read "unknown field" instead of this.
+const FIRST_GENERATION: &str = "modelProfile is no longer accepted: write one VariantAutoscaling per accelerator, with \
+     scaleTargetRef, variantID, accelerator, acceleratorCount and variantProfile in place of modelProfile";
+
+fn default_cost() -> String {
+    "10".to_owned()
+}
+
+/// A workload with a scale subresource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleTargetRef {
+    /// Group and version, for example `apps/v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Name of the workload.
+    pub name: String,
+}
+
+/// A key of a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct SloClassRef {
+    /// Name of the ConfigMap.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Key in it.
+    #[schemars(length(min = 1))]
+    pub key: String,
+}
+
+/// Measured performance of one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct VariantProfile {
+    /// How many requests one replica works on at the same time.
+    #[schemars(schema_with = "at_least_one")]
+    pub max_batch_size: i64,
+    /// The two straight lines that describe the latency of a replica.
+    pub perf_parms: PerfParms,
+}
+
+/// Numbers are decimal texts, so that no tool on the way rounds them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct PerfParms {
+    /// Time per output token in milliseconds: `alpha` plus `beta` for each request in the batch.
+    #[schemars(extend("minProperties" = 1))]
+    pub decode_parms: BTreeMap<String, String>,
+    /// Time to the first token in milliseconds: `gamma` plus `delta` for each input token of each request in the batch.
+    #[schemars(extend("minProperties" = 1))]
+    pub prefill_parms: BTreeMap<String, String>,
+}
+
+/// What was seen, decided and done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct VariantAutoscalingStatus {
+    /// What runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_alloc: Option<CurrentAlloc>,
+    /// What should run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
+    /// Whether the decision has reached those who act on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actuation: Option<Actuation>,
+    /// What stands in the way, and what does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The replicas of the workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentAlloc {
+    /// Replicas that the workload has.
+    #[schemars(range(min = 0))]
+    pub num_replicas: i32,
+}
+
+/// The last decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredOptimizedAlloc {
+    /// When the decision was last confirmed or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "time")]
+    pub last_run_time: Option<Time>,
+    /// Type of accelerator that the replicas run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Replicas that the workload should have; absent until the first decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub num_replicas: Option<i32>,
+    /// The last change of the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_update: Option<LastUpdate>,
+}
+
+/// One change of the decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct LastUpdate {
+    /// When the number or the reason changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "time")]
+    pub update_time: Option<Time>,
+    /// Replicas after the change less those before it; 0 if only the reason changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -10000, max = 10000))]
+    pub num_replicas_changed: Option<i32>,
+    /// Why this number, in words for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The state of acting on the decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct Actuation {
+    /// True once the decision was published or carried out.
+    pub applied: bool,
+}
+
+fn at_least_one(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "integer", "minimum": 1 })
+}
+
+/// The field's own shape, because a rule over fields of unknown content is asked again at every update: an object that the
+/// first generation stored could then neither be labelled nor lose its finalizers.
+fn first_generation(_: &mut SchemaGenerator) -> Schema {
+    let texts = || serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    schemars::json_schema!({
+        "type": "object",
+        "properties": {
+            "accelerators": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "acc": { "type": "string" },
+                        "accCount": { "type": "integer" },
+                        "maxBatchSize": { "type": "integer" },
+                        "perfParms": {
+                            "type": "object",
+                            "properties": { "decodeParms": texts(), "prefillParms": texts() },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+fn conditions(_: &mut SchemaGenerator) -> Schema {
+    core_list("io.k8s.apimachinery.pkg.apis.meta.v1.Condition", List::Map(&["type"]))
+}
+
+fn time(_: &mut SchemaGenerator) -> Schema {
+    core_type("io.k8s.apimachinery.pkg.apis.meta.v1.Time")
+}

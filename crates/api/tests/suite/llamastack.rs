@@ -1,0 +1,291 @@
+//! LlamaStackDistribution: what is read is written back in the form in which it came, in both versions.
+//! The fixtures are also what the API server is shown; each that it must refuse says in its first line how.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use kube_core::CustomResourceExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use steersman_api::llamastack::v1alpha2::{ExposeForm, Model, ModelForm, Provider, ProviderForm, SecretKey, SecretRef};
+use steersman_api::llamastack::{v1alpha1, v1alpha2};
+
+use crate::upstream;
+
+/// The first line of a manifest that must be refused.
+const REFUSED: &str = "# refused: ";
+
+struct Manifest {
+    name: String,
+    text: String,
+    objects: Vec<Value>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test may read files")]
+fn read(path: &Path) -> Manifest {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let objects = serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    Manifest { name, text, objects }
+}
+
+fn manifests(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Manifest> {
+    let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())));
+    paths.sort();
+    assert!(!paths.is_empty(), "nothing to test in {}", folder.display());
+    paths.iter().map(|path| read(path)).collect()
+}
+
+fn fixtures(folder: &str) -> Vec<Manifest> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llamastack").join(folder);
+    manifests(&folder, |name| name.ends_with(".yaml"))
+}
+
+fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
+    serde_json::from_value::<K>(object.clone()).map(|typed| serde_json::to_value(typed).unwrap())
+}
+
+/// `object` after it was read and written as its own version.
+fn rewritten(object: &Value) -> Result<Value, serde_json::Error> {
+    match object["apiVersion"].as_str() {
+        Some("llamastack.io/v1alpha1") => through::<v1alpha1::LlamaStackDistribution>(object),
+        Some("llamastack.io/v1alpha2") => through::<v1alpha2::LlamaStackDistribution>(object),
+        other => panic!("unknown version {other:?}"),
+    }
+}
+
+fn provider(kind: &str) -> Provider {
+    Provider { provider: kind.into(), ..Provider::default() }
+}
+
+fn typed<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{value}: {error}"))
+}
+
+#[test]
+fn what_a_user_writes_comes_back_unchanged() {
+    for folder in ["valid", "valid-status"] {
+        for Manifest { name, objects, .. } in fixtures(folder) {
+            let [object] = &objects[..] else { panic!("{name}: one object a file") };
+            assert_eq!(&rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_published_samples_come_back_unchanged() {
+    let Some(folder) = upstream::files() else { return };
+    let mut compared = 0;
+    for Manifest { name, objects, .. } in manifests(&folder.join("llamastack"), |name| name.starts_with("sample-")) {
+        for object in objects.iter().filter(|object| object["kind"] == "LlamaStackDistribution") {
+            assert_eq!(&rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 6, "only {compared} samples found");
+}
+
+#[test]
+fn every_valid_manifest_has_a_name_of_its_own() {
+    let mut names = BTreeSet::new();
+    for folder in ["valid", "valid-status"] {
+        for Manifest { name, objects, .. } in fixtures(folder) {
+            let own = objects[0]["metadata"]["name"].as_str().unwrap().to_owned();
+            assert!(names.insert(own.clone()), "{name}: {own} is taken");
+        }
+    }
+}
+
+#[test]
+fn providers_are_one_or_many() {
+    let cases = [
+        ("one", json!({ "provider": "vllm" }), vec![provider("vllm")]),
+        ("a list of one", json!([{ "provider": "vllm" }]), vec![provider("vllm")]),
+        ("two", json!([{ "provider": "vllm" }, { "provider": "openai" }]), vec![provider("vllm"), provider("openai")]),
+        ("none", json!([]), vec![]),
+    ];
+    for (name, value, all) in cases {
+        let form: ProviderForm = typed(&value);
+        assert_eq!(form.all(), all, "{name}");
+        assert_eq!(serde_json::to_value(&form).unwrap(), value, "{name}");
+    }
+}
+
+#[test]
+fn a_model_is_a_name_or_an_object() {
+    let named = Model { name: "Qwen/Qwen3-8B".into(), ..Model::default() };
+    let cases = [
+        ("name", json!("Qwen/Qwen3-8B"), named.clone()),
+        ("object", json!({ "name": "Qwen/Qwen3-8B" }), named.clone()),
+        (
+            "object with more",
+            json!({ "name": "Qwen/Qwen3-8B", "contextLength": 32768 }),
+            Model { context_length: Some(32768), ..named },
+        ),
+    ];
+    for (name, value, model) in cases {
+        let form: ModelForm = typed(&value);
+        assert_eq!(*form.model(), model, "{name}");
+        assert_eq!(serde_json::to_value(&form).unwrap(), value, "{name}");
+    }
+}
+
+#[test]
+fn exposure_is_a_word_or_an_object() {
+    let cases = [
+        (json!(true), true, None),
+        (json!(false), false, None),
+        (json!({}), true, None),
+        (json!({ "hostname": "llama.example.com" }), true, Some("llama.example.com")),
+        (json!({ "enabled": true }), true, None),
+        (json!({ "enabled": false, "hostname": "llama.example.com" }), false, Some("llama.example.com")),
+    ];
+    for (value, enabled, hostname) in cases {
+        let form: ExposeForm = typed(&value);
+        assert_eq!((form.enabled(), form.hostname()), (enabled, hostname), "{value}");
+        assert_eq!(serde_json::to_value(&form).unwrap(), value);
+    }
+}
+
+#[test]
+fn a_secret_is_named_flat_or_nested() {
+    let meant = SecretKey { name: "qwen".into(), key: "token".into() };
+    for value in
+        [json!({ "name": "qwen", "key": "token" }), json!({ "secretKeyRef": { "name": "qwen", "key": "token" } })]
+    {
+        let reference: SecretRef = typed(&value);
+        assert_eq!(reference.key(), &meant, "{value}");
+        assert_eq!(serde_json::to_value(&reference).unwrap(), value);
+    }
+}
+
+/// What the schema cannot refuse, because no node has two types, or what reaches us by another way than the API server.
+#[test]
+fn a_wrong_form_is_told_with_what_was_expected() {
+    let key = |key: Value| json!({ "providers": { "inference": { "provider": "vllm", "apiKey": key } } });
+    let cases = [
+        (
+            json!({ "providers": { "inference": "vllm" } }),
+            r#"invalid type: string "vllm", expected a provider (an object with `provider` in it) or a list of them"#,
+        ),
+        (
+            json!({ "providers": { "safety": [7] } }),
+            "invalid type: integer `7`, expected a provider: an object with `provider` in it",
+        ),
+        (json!({ "providers": { "safety": { "id": "guard" } } }), "missing field `provider`"),
+        (
+            json!({ "resources": { "models": [7] } }),
+            "invalid type: integer `7`, expected the name of a model or an object with `name` in it",
+        ),
+        (json!({ "resources": { "models": [{ "provider": "vllm" }] } }), "missing field `name`"),
+        (
+            json!({ "networking": { "expose": "yes" } }),
+            r#"invalid type: string "yes", expected true, false or an object such as `hostname: llama.example.com`"#,
+        ),
+        (key(json!({ "name": "qwen" })), "secret reference without key: give either name and key, or secretKeyRef"),
+        (key(json!({ "key": "token" })), "secret reference without name: give either name and key, or secretKeyRef"),
+        (key(json!({})), "empty secret reference: give either name and key, or secretKeyRef with name and key"),
+        (
+            key(json!({ "name": "qwen", "secretKeyRef": { "name": "qwen", "key": "token" } })),
+            "secret reference in both forms: give either name and key, or secretKeyRef with name and key",
+        ),
+        (key(json!({ "secretKeyRef": { "name": "qwen" } })), "missing field `key`"),
+    ];
+    for (mut spec, told) in cases {
+        spec["distribution"] = json!({ "name": "starter" });
+        let error =
+            serde_json::from_value::<v1alpha2::LlamaStackDistributionSpec>(spec.clone()).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{spec}: {error}");
+    }
+}
+
+/// The API server prunes nothing below these nodes, so what is there must not vanish without a word.
+#[test]
+fn a_misspelt_field_stays_to_be_reported() {
+    let value = json!({ "provider": "vllm", "endpont": "http://qwen.models.svc:8000/v1" });
+    let form: ProviderForm = typed(&value);
+    assert_eq!(form.all()[0].unknown.keys().collect::<Vec<_>>(), ["endpont"]);
+    assert_eq!(serde_json::to_value(&form).unwrap(), value);
+
+    let value = json!({ "name": "Qwen/Qwen3-8B", "contextLenght": 32768 });
+    let form: ModelForm = typed(&value);
+    assert_eq!(form.model().unknown.keys().collect::<Vec<_>>(), ["contextLenght"]);
+    assert_eq!(serde_json::to_value(&form).unwrap(), value);
+
+    let value = json!({ "host": "llama.example.com" });
+    let form: ExposeForm = typed(&value);
+    let ExposeForm::Detail(expose) = &form else { panic!("{form:?}") };
+    assert_eq!(expose.unknown.keys().collect::<Vec<_>>(), ["host"]);
+    assert_eq!(serde_json::to_value(&form).unwrap(), value);
+}
+
+/// What the manifests of `version` that must be refused expect to read.
+fn refusals(version: &str) -> Vec<String> {
+    let texts = ["invalid", "invalid-status"].into_iter().flat_map(fixtures).map(|Manifest { name, text, objects }| {
+        let refused = text.lines().next().and_then(|line| line.strip_prefix(REFUSED));
+        let refused = refused.unwrap_or_else(|| panic!("{name}: no first line {REFUSED:?}")).to_owned();
+        let [object] = &objects[..] else { panic!("{name}: one object a file") };
+        (object["apiVersion"] == format!("llamastack.io/{version}")).then_some(refused)
+    });
+    texts.flatten().collect()
+}
+
+/// Every rule with its message and every enum with its values, by path.
+fn promises(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        found.push((path.to_owned(), rule["message"].as_str().unwrap().to_owned()));
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<_> = values.iter().filter(|value| !value.is_null()).map(Value::to_string).collect();
+        found.push((path.to_owned(), format!("supported values: {}", values.join(", "))));
+    }
+    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+        promises(below, &format!("{path}.{name}"), found);
+    }
+    if schema["items"].is_object() {
+        promises(&schema["items"], &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn every_rule_and_every_enum_has_a_manifest_that_breaks_it() {
+    for (version, crd) in
+        [("v1alpha1", v1alpha1::LlamaStackDistribution::crd()), ("v1alpha2", v1alpha2::LlamaStackDistribution::crd())]
+    {
+        let crd = serde_json::to_value(crd).unwrap();
+        let mut promised = Vec::new();
+        promises(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut promised);
+        assert!(!promised.is_empty(), "{version}: no rule found");
+        let refusals = refusals(version);
+        for (path, text) in promised {
+            assert!(
+                refusals.iter().any(|refusal| refusal.contains(&text)),
+                "{version} {path}: nothing breaks {text:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn columns_are_as_documented() {
+    let columns = |crd| -> Vec<(String, i64)> {
+        let crd = serde_json::to_value(crd).unwrap();
+        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap().clone();
+        columns
+            .iter()
+            .map(|column| {
+                (column["name"].as_str().unwrap().to_owned(), column["priority"].as_i64().unwrap_or_default())
+            })
+            .collect()
+    };
+    let expected = |columns: &[(&str, i64)]| columns.iter().map(|(name, wide)| ((*name).to_owned(), *wide)).collect();
+    let older: Vec<_> =
+        expected(&[("Phase", 0), ("Operator Version", 0), ("Server Version", 0), ("Available", 0), ("Age", 0)]);
+    let newer: Vec<_> =
+        expected(&[("Phase", 0), ("Distribution", 1), ("Config", 1), ("Providers", 0), ("Available", 0), ("Age", 0)]);
+    assert_eq!(columns(v1alpha1::LlamaStackDistribution::crd()), older);
+    assert_eq!(columns(v1alpha2::LlamaStackDistribution::crd()), newer);
+}

@@ -1,0 +1,47 @@
+//! `steersman crds`: both forms hold the same CRDs, in full or by family.
+
+use std::process::Command;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+use steersman_api::Family;
+use steersman_api::crds::{self, FAMILIES, Options};
+
+fn printed(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_steersman")).arg("crds").args(args).env_clear().output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn from_yaml(text: &str) -> Vec<CustomResourceDefinition> {
+    // A CRD is larger than the limits that protect a server from its callers.
+    let read = |text| serde_saphyr::from_str_with_options(text, serde_saphyr::options! { budget: None }).unwrap();
+    text.split("---\n").map(read).collect()
+}
+
+#[test]
+fn yaml_and_json_hold_all_crds_without_loss() {
+    let all = crds::all(&Options::default()).unwrap();
+    assert_eq!(from_yaml(&printed(&[])), all);
+    let list: Value = serde_json::from_str(&printed(&["-o", "json"])).unwrap();
+    assert_eq!((list["apiVersion"].as_str(), list["kind"].as_str()), (Some("v1"), Some("List")));
+    let items: Vec<CustomResourceDefinition> = serde_json::from_value(list["items"].clone()).unwrap();
+    assert_eq!(items, all);
+}
+
+#[test]
+fn named_families_are_printed_in_the_order_of_their_names() {
+    let names =
+        |crds: &[CustomResourceDefinition]| crds.iter().map(|crd| crd.metadata.name.clone()).collect::<Vec<_>>();
+    let wanted = [Family::Va, Family::Dgdr].map(|family| Some(family.crd_name().to_owned()));
+    assert_eq!(names(&from_yaml(&printed(&["va", "dgdr"]))), wanted);
+}
+
+#[test]
+fn a_file_says_that_it_is_generated() {
+    for family in FAMILIES {
+        let file = steersman::crds::file(family).unwrap();
+        assert!(file.starts_with("# Generated from the types in crates/api by `steersman crds`; do not edit."));
+        assert_eq!(from_yaml(&file), [crds::crd(family, &Options::default()).unwrap()]);
+    }
+}
