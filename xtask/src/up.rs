@@ -6,7 +6,6 @@ mod show;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -131,6 +130,3 @@ fn offer(cluster: &Cluster, binaries: &Binaries) {
     println!("\nSteersman has no controller to run yet; the examples in cluster/examples show what simulated pods do.");
     println!("Ctrl-C ends everything.\n");
 }
-
-/// How often the pods are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
