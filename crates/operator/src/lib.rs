@@ -4,4 +4,6 @@
 pub mod cli;
 pub mod client;
 pub mod observe;
+pub mod preflight;
+mod proxy;
 pub mod rbac;
