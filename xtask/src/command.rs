@@ -1,11 +1,14 @@
-//! Running other programs: bound to this process, with nothing on their input, which is the worker's lifeline.
+//! Running other programs, each below a keeper that ends it and all it started when this process ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use steersman_testkit::process::spawn_bound;
+
+use crate::guard::{go_on, kept};
 
 /// The cargo that runs us.
 pub fn cargo() -> Command {
@@ -15,37 +18,45 @@ pub fn cargo() -> Command {
 }
 
 /// Runs a command with its output on ours and fails if it does.
-pub fn run(mut command: Command) -> Result<()> {
-    command.stdin(Stdio::null());
-    let shown = show(&command);
-    let status =
-        spawn_bound(command).and_then(|mut child| child.wait()).with_context(|| format!("cannot run `{shown}`"))?;
+pub fn run(command: &Command) -> Result<()> {
+    let shown = show(command);
+    let mut child = kept(command).spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    // Waiting would close the pipe that keeps the keeper at work.
+    let _lifeline = child.stdin.take();
+    let status = child.wait().with_context(|| format!("cannot run `{shown}`"))?;
+    go_on();
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
     Ok(())
 }
 
-/// Runs a command, giving each line of its output (both kinds) to `line`.
-pub fn run_lines(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let shown = show(&command);
-    let mut child = spawn_bound(command).with_context(|| format!("cannot run `{shown}`"))?;
-    let (sender, lines) = std::sync::mpsc::channel::<String>();
+/// Runs a command, giving each line of its output (both kinds) to `line`, and `None` in every second without one.
+pub fn run_lines(command: &Command, mut line: impl FnMut(Option<&str>)) -> Result<ExitStatus> {
+    let shown = show(command);
+    let mut kept = kept(command);
+    kept.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = kept.spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    let _lifeline = child.stdin.take();
+    let (sender, lines) = mpsc::channel::<String>();
     let stdout = child.stdout.take().context("the output is a pipe")?;
     let stderr = child.stderr.take().context("the output is a pipe")?;
     let other = sender.clone();
-    let readers = [thread::spawn(move || relay(stdout, &sender)), thread::spawn(move || relay(stderr, &other))];
-    for text in lines {
-        line(&text);
+    thread::spawn(move || relay(stdout, &sender));
+    thread::spawn(move || relay(stderr, &other));
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(text) => line(Some(&text)),
+            Err(RecvTimeoutError::Timeout) => line(None),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
-    for reader in readers {
-        let _ = reader.join();
-    }
-    child.wait().with_context(|| format!("cannot wait for `{shown}`"))
+    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+    go_on();
+    Ok(status)
 }
 
-fn relay(output: impl std::io::Read, lines: &std::sync::mpsc::Sender<String>) {
+fn relay(output: impl std::io::Read, lines: &mpsc::Sender<String>) {
     let mut reader = BufReader::new(output);
     let mut bytes = Vec::new();
     while reader.read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {

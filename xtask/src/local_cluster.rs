@@ -73,13 +73,23 @@ fn go(temporary: &Path) -> Command {
     command
         .current_dir(crate::root().join("cluster"))
         .env("CGO_ENABLED", "0")
+        .env("GO111MODULE", "on")
         .env("GOFLAGS", "-mod=readonly")
         .env("GOWORK", "off")
+        .env("GOOS", "linux")
+        .env("GOARCH", host_architecture())
         // Removed with the run, also when the build is killed.
-        .env("GOTMPDIR", temporary)
-        .env_remove("GOOS")
-        .env_remove("GOARCH");
+        .env("GOTMPDIR", temporary);
     command
+}
+
+/// This machine's architecture in Go's words.
+fn host_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 /// Go downloads every module that the packages need while it lists them.
@@ -88,16 +98,19 @@ fn count_packages(temporary: &Path, progress: &mut Progress) -> Result<usize> {
     command.args(binaries::list_arguments());
     let mut packages = 0;
     let mut downloads = 0;
+    let mut doing = "reading the module".to_owned();
     let mut said = Vec::new();
-    let status = run_lines(command, |line| {
-        if let Some(module) = line.strip_prefix("go: downloading ") {
-            downloads += 1;
-            progress.say(&format!("downloading module {downloads}: {module}"));
-        } else if line.contains(' ') {
-            said.push(line.to_owned());
-        } else {
-            packages += 1;
+    let status = run_lines(&command, |line| {
+        match line {
+            Some(line) if line.starts_with("go: downloading ") => {
+                downloads += 1;
+                doing = format!("downloading module {downloads}: {}", line.trim_start_matches("go: downloading "));
+            }
+            Some(line) if line.contains(' ') => said.push(line.to_owned()),
+            Some(_) => packages += 1,
+            None => {}
         }
+        progress.say(&doing);
     })?;
     if !status.success() {
         return Err(explain(&said));
@@ -109,14 +122,18 @@ fn compile(temporary: &Path, built: &Path, total: usize, progress: &mut Progress
     let mut command = go(temporary);
     command.args(binaries::build_arguments(built));
     let mut done = 0;
+    let mut doing = "compiling".to_owned();
     let mut said = Vec::new();
-    let status = run_lines(command, |line| {
-        if line.contains(' ') {
-            said.push(line.to_owned());
-        } else {
-            done += 1;
-            progress.say(&format!("package {done} of at most {total}: {line}"));
+    let status = run_lines(&command, |line| {
+        match line {
+            Some(line) if line.contains(' ') => said.push(line.to_owned()),
+            Some(line) => {
+                done += 1;
+                doing = format!("package {done} of at most {total}: {line}");
+            }
+            None => {}
         }
+        progress.say(&doing);
     })?;
     if !status.success() {
         return Err(explain(&said));

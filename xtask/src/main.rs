@@ -38,6 +38,10 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == guard::KEEP) {
+        return guard::keep_program(words);
+    }
     let arguments = Arguments::parse();
     let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_));
     let outcome = match (guarded, arguments.kept) {

@@ -5,16 +5,16 @@ mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use steersman::cli::ClusterArgs;
+use steersman::rbac;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
-use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply};
+use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply, wait};
 
-use crate::command::{cargo, run};
 use crate::local_cluster;
 use crate::progress::Progress;
 
@@ -31,6 +31,9 @@ pub struct Up {
     prometheus_port: Option<u16>,
 }
 
+/// How long one request of the preflight may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The namespace that the examples go to.
 const NAMESPACE: &str = "examples";
 
@@ -38,14 +41,20 @@ impl Up {
     pub fn run(self) -> Result<()> {
         if let Some(kubeconfig) = &self.kubeconfig {
             ensure!(kubeconfig.is_file(), "--kubeconfig: there is no file {}", kubeconfig.display());
-            preflight(kubeconfig)?;
-            println!("\nNothing was changed. Steersman has no controller to run yet.");
-            return Ok(());
         }
-        tokio::runtime::Runtime::new()?.block_on(self.run_local_cluster())
+        tokio::runtime::Runtime::new()?.block_on(async {
+            match &self.kubeconfig {
+                Some(kubeconfig) => {
+                    preflight(kubeconfig).await?;
+                    println!("\nNothing was changed. Steersman has no controller to run yet.");
+                    Ok(())
+                }
+                None => self.run_local_cluster().await,
+            }
+        })
     }
 
-    async fn run_local_cluster(self) -> Result<()> {
+    async fn run_local_cluster(&self) -> Result<()> {
         let binaries = local_cluster::programs()?;
         let run = RunFolder::create(&cache::runs()?)?;
         let progress = Progress::start("starting the local cluster");
@@ -58,8 +67,7 @@ impl Up {
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();
         install_account(&cluster).await?;
-        let account = steersman::rbac::NAME;
-        preflight(&cluster.service_account_kubeconfig(steersman::rbac::NAMESPACE, account).await?)?;
+        preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
         apply_examples(&cluster).await?;
         offer(&cluster, &binaries);
         show::pods(&mut cluster, NAMESPACE).await
@@ -81,20 +89,18 @@ async fn install_account(cluster: &Cluster) -> Result<()> {
     let path = crate::root().join("deploy/rbac.yaml");
     let manifests = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     apply::manifests(&cluster.admin().await?, None, &manifests).await?;
-    Ok(())
+    // One rule of the role stands for all: they come with the same object.
+    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
+    wait::until_allowed(&account, "list", "llmd.ai", "variantautoscalings", None).await
 }
 
-/// Builds the operator and asks it what it finds in the cluster.
-fn preflight(kubeconfig: &Path) -> Result<()> {
-    let mut build = cargo();
-    // Over the whole workspace, so that dependencies keep the features they were compiled with.
-    build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "steersman"]);
-    run(build)?;
-    let own = std::env::current_exe().context("cannot tell where this program lies")?;
-    let mut command = Command::new(own.with_file_name("steersman"));
-    command.arg("preflight").arg("--kubeconfig").arg(kubeconfig);
-    println!();
-    run(command).context("the cluster is not fit for Steersman")
+/// What `steersman preflight` says about the cluster.
+async fn preflight(kubeconfig: &Path) -> Result<()> {
+    let cluster = ClusterArgs { kubeconfig: Some(kubeconfig.to_owned()), context: None, request_timeout: PATIENCE };
+    let report = steersman::preflight::run(&cluster).await?;
+    println!("\n{}", report.lines.join("\n"));
+    ensure!(report.ready, "the cluster is not fit for Steersman: see the blockers above");
+    Ok(())
 }
 
 async fn apply_examples(cluster: &Cluster) -> Result<()> {
@@ -125,12 +131,9 @@ fn offer(cluster: &Cluster, binaries: &Binaries) {
         println!("  Prometheus {url}");
     }
     println!("\nIn another terminal:");
-    println!("  export KUBECONFIG={}", cluster.admin_kubeconfig().display());
-    println!("  alias kubectl={}", binaries.path("kubectl").display());
+    println!("  export KUBECONFIG='{}'", cluster.admin_kubeconfig().display());
+    println!("  alias kubectl='{}'", binaries.path("kubectl").display());
     println!("  kubectl -n {NAMESPACE} get pods");
     println!("\nSteersman has no controller to run yet; the examples in cluster/examples show what simulated pods do.");
     println!("Ctrl-C ends everything.\n");
 }
-
-/// How often the pods are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);

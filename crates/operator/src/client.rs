@@ -12,6 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use crate::cli::ClusterArgs;
+use crate::proxy;
 
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
@@ -31,6 +32,13 @@ pub enum ConnectError {
     BadKubeconfig { cause: String },
     #[error("cannot set up the connection to {address}: {cause}")]
     BadSettings { address: String, cause: kube::Error },
+    // The plugin's own words stay out: its output is a credential.
+    #[error(
+        "the credentials of the kubeconfig cannot be had: its credential plugin or token file failed; try the same context with kubectl"
+    )]
+    NoCredentials,
+    #[error("the credential plugin of the kubeconfig gave no answer within {} s", limit.as_secs())]
+    SlowCredentials { limit: Duration },
 }
 
 /// Why a call had no good answer. Each text is a phrase that can stand alone or follow a colon.
@@ -119,9 +127,16 @@ pub async fn connect(args: &ClusterArgs) -> Result<Server, ConnectError> {
     config.read_timeout = Some(args.request_timeout);
     config.write_timeout = Some(args.request_timeout);
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    match Client::try_from(config) {
-        Ok(client) => Ok(Server::new(client, address, args.request_timeout)),
-        Err(cause) => Err(ConnectError::BadSettings { address, cause }),
+    if proxy::is_bypassed(&config.cluster_url, &no_proxy()) {
+        config.proxy_url = None;
+    }
+    // A credential plugin is a program, run right here: it gets a thread and a limit of its own.
+    let client = tokio::task::spawn_blocking(move || Client::try_from(config));
+    match tokio::time::timeout(args.request_timeout, client).await {
+        Ok(Ok(Ok(client))) => Ok(Server::new(client, address, args.request_timeout)),
+        Ok(Ok(Err(kube::Error::Auth(_)))) | Ok(Err(_)) => Err(ConnectError::NoCredentials),
+        Ok(Ok(Err(cause))) => Err(ConnectError::BadSettings { address, cause }),
+        Err(_) => Err(ConnectError::SlowCredentials { limit: args.request_timeout }),
     }
 }
 
@@ -143,6 +158,12 @@ async fn config(args: &ClusterArgs) -> Result<Config, ConnectError> {
         KubeconfigError::CurrentContextNotSet => ConnectError::NoCurrentContext { known },
         error => unusable(&error),
     })
+}
+
+/// Hosts that are reached without a proxy, as the environment lists them for every program.
+fn no_proxy() -> String {
+    let listed = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy"));
+    listed.unwrap_or_default()
 }
 
 /// Keeps the first line only: the YAML reader goes on to quote the file, which may hold a token.

@@ -1,9 +1,15 @@
 //! The CRDs as texts.
 //! Comes in: the families wanted; goes out: manifests for `kubectl apply --server-side`, as YAML documents or one JSON list.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, CrdError, Options};
+
+use crate::rbac;
+
+/// The Service in front of the operator's webhooks.
+pub const WEBHOOK_SERVICE: &str = "steersman-webhook";
 
 const HEADER: &str = "\
 # Generated from the types in crates/api by `steersman crds`; do not edit. `cargo xtask check` fails where this file differs.
@@ -38,5 +44,17 @@ pub fn file(family: Family) -> Result<String, RenderError> {
 
 fn manifests(families: &[Family]) -> Result<Vec<Value>, CrdError> {
     let families = if families.is_empty() { &crds::FAMILIES } else { families };
-    families.iter().map(|family| crds::manifest(&crds::crd(*family, &Options::default())?)).collect()
+    families.iter().map(|family| crds::manifest(&crds::crd(*family, &options())?)).collect()
+}
+
+/// Objects of two versions are converted by us. Without a converter the API server would not fail: it would drop, in
+/// silence, what the stored version does not know.
+pub fn options() -> Options {
+    let service = ServiceReference {
+        namespace: rbac::NAMESPACE.to_owned(),
+        name: WEBHOOK_SERVICE.to_owned(),
+        path: Some("/convert".to_owned()),
+        port: Some(443),
+    };
+    Options { conversion: Some(WebhookClientConfig { service: Some(service), ..WebhookClientConfig::default() }) }
 }

@@ -5,4 +5,6 @@ pub mod cli;
 pub mod client;
 pub mod crds;
 pub mod observe;
+pub mod preflight;
+mod proxy;
 pub mod rbac;

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use steersman::cli::{Cli, Command, Manifests, Output, PreflightArgs};
-use steersman::{client, crds, observe, rbac};
-use steersman_plan::preflight::{plan, report};
+use steersman::{crds, preflight, rbac};
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's words and status 2.
@@ -25,7 +24,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Preflight(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.context("cannot start the async runtime")?.block_on(preflight(&args))
+            let runtime = runtime.context("cannot start the async runtime")?;
+            let outcome = runtime.block_on(print_preflight(&args));
+            // A credential plugin that hangs is not waited for.
+            runtime.shutdown_background();
+            outcome
         }
         Command::Crds(args) => {
             let text = match args.output {
@@ -42,11 +45,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
-    let server = client::connect(&args.cluster).await?;
-    let seen = observe::preflight::observe(&server).await?;
-    let findings = plan(&seen);
-    let report = report(seen, findings);
+async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
+    let report = preflight::run(&args.cluster).await?;
     match args.output {
         Output::Text => print(&format!("{}\n", report.lines.join("\n")))?,
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,

@@ -50,7 +50,8 @@ pub fn folder() -> Result<PathBuf> {
 
 fn key() -> String {
     let mut hash = Sha256::new();
-    for part in [GO_MOD, GO_SUM, &build_arguments(Path::new("")).join(" ")] {
+    let target = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+    for part in [GO_MOD, GO_SUM, &build_arguments(Path::new("")).join(" "), &target] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

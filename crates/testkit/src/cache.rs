@@ -2,7 +2,7 @@
 //! whose lock is free belonged to a run that was killed, and is removed by the next start.
 
 use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,10 +14,12 @@ pub const CACHE: &str = "STEERSMAN_CACHE";
 /// The cache folder: `$STEERSMAN_CACHE`, else `$XDG_CACHE_HOME/steersman`, else `$HOME/.cache/steersman`.
 pub fn folder() -> Result<PathBuf> {
     let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    of(CACHE)
+    let folder = of(CACHE)
         .or_else(|| of("XDG_CACHE_HOME").map(|home| home.join("steersman")))
         .or_else(|| of("HOME").map(|home| home.join(".cache/steersman")))
-        .with_context(|| format!("no cache folder: set {CACHE} to a folder for built tools and running clusters"))
+        .with_context(|| format!("no cache folder: set {CACHE} to a folder for built tools and running clusters"))?;
+    // Go and the tests run in folders of their own, where a relative path would mean something else.
+    std::path::absolute(&folder).with_context(|| format!("the cache folder {} has no absolute path", folder.display()))
 }
 
 /// Where the folders of runs lie.
@@ -52,7 +54,9 @@ impl RunFolder {
             if lock.try_lock().is_err() || !is_same_file(&lock, &lock_path) || path.exists() {
                 continue;
             }
-            fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+            // It will hold keys.
+            let mut builder = fs::DirBuilder::new();
+            builder.mode(0o700).create(&path).with_context(|| format!("cannot create {}", path.display()))?;
             return Ok(Self { path, lock_path, _lock: lock });
         }
     }

@@ -51,6 +51,8 @@ pub(crate) async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(5));
+    // The cluster is on this machine, whatever proxy the user's environment names.
+    config.proxy_url = None;
     Ok(Client::try_from(config)?)
 }
 

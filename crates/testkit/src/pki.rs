@@ -34,8 +34,8 @@ impl Authority {
         let authority = Self::open(folder)?;
         let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         authority.store("server", &authority.server(&names)?)?;
-        // The API server calls aggregated APIs as this client; the same authority keeps the set of files small, and the
-        // name is what an aggregated API must check.
+        // The API server calls etcd and aggregated APIs as this client; the same authority keeps the set of files small,
+        // and the name is what an aggregated API must check.
         authority.store("front-proxy", &authority.client("front-proxy-client", None)?)?;
         let accounts = KeyPair::generate()?;
         write(folder, "service-accounts-key.pem", &accounts.serialize_pem())?;

@@ -1,6 +1,7 @@
 //! Ports of our own. A port is held by a bound socket while the server that shall listen on it starts: asking for a free
 //! port and letting go of it would let another run take it in between.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 
@@ -22,10 +23,13 @@ impl HeldPort {
     /// This very port, or a sentence that says who has it.
     pub fn exactly(number: u16) -> Result<Self> {
         // Port sharing would let us in beside another of our own clusters; a plain bind tells whether anyone is there.
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_err() {
-            bail!(
-                "port {number} on 127.0.0.1 is taken by another process: free it, or leave the port out to use any free one"
-            );
+        if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
+            let why = match error.kind() {
+                ErrorKind::AddrInUse => "is taken by another process: free it".to_owned(),
+                ErrorKind::PermissionDenied => "is only for root: choose one above 1023".to_owned(),
+                _ => format!("cannot be used ({error}): choose another"),
+            };
+            bail!("port {number} on 127.0.0.1 {why}, or leave the port out to use any free one");
         }
         Self::hold(number).with_context(|| format!("cannot reserve port {number} on 127.0.0.1"))
     }

@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 
 /// A running program with its output in a log file. Dropping it ends it.
 pub struct Process {
@@ -21,10 +21,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with its output going to `log`.
-    pub fn start<S: AsRef<OsStr>>(name: &str, program: &Path, arguments: &[S], log: PathBuf) -> Result<Self> {
+    /// Starts `program` with `home` as its home folder and its output going to `log`.
+    pub fn start<S: AsRef<OsStr>>(
+        name: &str,
+        program: &Path,
+        arguments: &[S],
+        home: &Path,
+        log: PathBuf,
+    ) -> Result<Self> {
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = Command::new(program);
+        // Some of the programs read settings from the environment or the home folder: the user's are not meant for them.
+        command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = spawn_bound(command).with_context(|| format!("cannot start {name} ({})", program.display()))?;
         Ok(Self { name: name.to_owned(), child, log })
@@ -46,10 +54,17 @@ impl Process {
     pub fn ensure_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => {
-                Err(anyhow!("{} ended by itself ({status}); its log ends with:\n{}", self.name, self.log_end()))
-            }
+            Some(status) => Err(self.end(status)),
         }
+    }
+
+    fn end(&self, status: ExitStatus) -> anyhow::Error {
+        let (name, said) = (&self.name, self.log_end());
+        if said.contains("no space left on device") {
+            let log = self.log.display();
+            return anyhow!("the disk is full: {name} cannot write beside {log}; free some room and run this again");
+        }
+        anyhow!("{name} ended by itself ({status}); its log ends with:\n{said}")
     }
 
     /// The last lines of the log.
@@ -61,7 +76,10 @@ impl Process {
             file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let whole_lines =
+                if length > BYTES { text.split_once('\n').map(|(_, rest)| rest.to_owned()) } else { None };
+            Ok(whole_lines.unwrap_or(text))
         };
         read().unwrap_or_else(|error| format!("({}: {error})", self.log.display()))
     }
@@ -97,6 +115,16 @@ static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
     orders
 });
 
+/// Puts the command into a session of its own: signals to our process group pass it by, and so does a terminal that
+/// stops background processes when they write.
+#[allow(unsafe_code, reason = "pre_exec is the only way to call setsid between fork and exec")]
+pub fn detach(command: &mut Command) {
+    // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
+    unsafe {
+        command.pre_exec(|| setsid().map(|_| ()).map_err(Into::into));
+    }
+}
+
 #[allow(unsafe_code, reason = "pre_exec is the only way to set the parent-death signal between fork and exec")]
 fn die_with_parent(command: &mut Command) {
     let parent = getpid();
@@ -120,16 +148,22 @@ pub fn is_running(id: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
     fn a_process_ends_when_dropped_even_if_it_ignores_requests() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c", "trap '' TERM; echo started; while :; do sleep 0.05; done"];
-        let process = Process::start("stubborn", Path::new("/bin/sh"), &script, folder.path().join("log")).unwrap();
+        let process =
+            Process::start("stubborn", Path::new("/bin/sh"), &script, folder.path(), folder.path().join("log"))
+                .unwrap();
         let id = process.id();
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !process.log_end().contains("started") {
-            thread::yield_now();
+            assert!(Instant::now() < deadline, "it never starts");
+            thread::sleep(Duration::from_millis(5));
         }
         assert!(is_running(id));
         drop(process);
@@ -140,20 +174,31 @@ mod tests {
     fn a_process_that_ends_by_itself_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c", "echo port 6443 busy; exit 3"];
-        let mut process = Process::start("loser", Path::new("/bin/sh"), &script, folder.path().join("log")).unwrap();
+        let mut process =
+            Process::start("loser", Path::new("/bin/sh"), &script, folder.path(), folder.path().join("log")).unwrap();
         process.child.wait().unwrap();
         let message = process.ensure_running().unwrap_err().to_string();
         assert!(message.contains("loser ended by itself") && message.contains("port 6443 busy"), "{message}");
     }
 
     #[test]
+    fn a_full_disk_is_one_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = ["-c", "echo a long trace; echo 'wal: write: no space left on device'; exit 2"];
+        let mut process =
+            Process::start("etcd", Path::new("/bin/sh"), &script, folder.path(), folder.path().join("log")).unwrap();
+        process.child.wait().unwrap();
+        let message = process.ensure_running().unwrap_err().to_string();
+        assert!(message.starts_with("the disk is full: etcd cannot write") && !message.contains("trace"), "{message}");
+    }
+
+    #[test]
     fn children_outlive_the_thread_that_asked_for_them() {
         let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
-        let mut process =
-            thread::spawn(move || Process::start("sleeper", Path::new("/bin/sleep"), &["60"], log).unwrap())
-                .join()
-                .unwrap();
+        let home = folder.path().to_owned();
+        let start =
+            move || Process::start("sleeper", Path::new("/bin/sleep"), &["60"], &home, home.join("log")).unwrap();
+        let mut process = thread::spawn(start).join().unwrap();
         process.ensure_running().unwrap();
         assert!(is_running(process.id()));
     }

@@ -2,11 +2,13 @@
 //! error shows the object as it was last seen.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use kube::Api;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::api::PostParams;
 use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -37,6 +39,45 @@ where
             ))
         }
     }
+}
+
+/// Asks again and again until there is an answer: for what cannot be watched, such as Prometheus or a cache of the API
+/// server.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match tokio::time::timeout_at(deadline.into(), ask()).await {
+            Ok(Some(answer)) => return Ok(answer),
+            Ok(None) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
+            Ok(None) | Err(_) => return Err(anyhow!("not seen within {LIMIT:?}: {what}")),
+        }
+    }
+}
+
+/// Waits until the owner of `client` may `verb` the resource. The authorizer reads roles from a cache of its own, which
+/// follows within moments.
+pub async fn until_allowed(
+    client: &Client,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> Result<()> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let attributes = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let question = SelfSubjectAccessReview { spec, ..Default::default() };
+    eventually(&format!("the right to {verb} {resource}"), async || {
+        let answer = reviews.create(&PostParams::default(), &question).await.ok()?;
+        answer.status.is_some_and(|status| status.allowed).then_some(())
+    })
+    .await
 }
 
 /// Waits until the object `name` is gone.

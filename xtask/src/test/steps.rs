@@ -56,10 +56,10 @@ impl Session {
 
     /// Runs one suite on the run's clusters.
     fn suite(&mut self, name: &str) -> Result<()> {
-        // Compiled before the clusters start: their start would compete with the compiler for two cores.
+        // Compiled before the clusters start: their start would compete with the compiler.
         let mut build = test_command();
         build.args(["--no-run", "--test", name]);
-        run(build)?;
+        run(&build)?;
         self.start_clusters()?;
         let mut command = test_command();
         command.args(["--test", name]).env(SHARED_CLUSTERS, &self.folder);
@@ -91,7 +91,8 @@ impl Session {
         let shown = show(&command);
         let mut ran = 0;
         let closing_lines = &mut self.closing_lines;
-        let status = run_lines(command, |line| {
+        let status = run_lines(&command, |line| {
+            let Some(line) = line else { return };
             println!("{line}");
             if let Some(count) = passed(line) {
                 ran += count;
@@ -128,13 +129,13 @@ fn test_command() -> Command {
 fn format(_: &mut Session) -> Result<()> {
     let mut command = cargo();
     command.args(["fmt", "--all", "--", "--check"]);
-    run(command).context("run `cargo fmt --all`")
+    run(&command).context("run `cargo fmt --all`")
 }
 
 fn clippy(_: &mut Session) -> Result<()> {
     let mut command = cargo();
     command.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
-    run(command)
+    run(&command)
 }
 
 fn unit(session: &mut Session) -> Result<()> {
@@ -157,9 +158,9 @@ fn deny(_: &mut Session) -> Result<()> {
         let mut install = cargo();
         install.args(["install", "--locked", "--no-default-features", "--version", CARGO_DENY, "--root"]).arg(&tools);
         install.arg("cargo-deny");
-        run(install)?;
+        run(&install)?;
     }
     let mut command = Command::new(program);
     command.current_dir(crate::root()).args(["--locked", "check", "bans", "licenses", "sources"]);
-    run(command)
+    run(&command)
 }

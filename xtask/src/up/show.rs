@@ -1,14 +1,18 @@
 //! Shows what pods do: a line each time one of them changes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use steersman_testkit::Cluster;
+use tokio::time;
 
-use super::LOOK_EVERY;
+/// How often the pods are looked at, and how long a look may take.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Prints the state of every pod in `namespace` whenever it changes, until a program of the cluster ends.
 pub async fn pods(cluster: &mut Cluster, namespace: &str) -> Result<()> {
@@ -16,14 +20,19 @@ pub async fn pods(cluster: &mut Cluster, namespace: &str) -> Result<()> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     loop {
         cluster.ensure_running()?;
-        for pod in pods.list(&ListParams::default()).await? {
+        // Bounded: a call can hang because a program has just died, which only the line above can tell.
+        let listed = match time::timeout(LOOK_LIMIT, pods.list(&ListParams::default())).await {
+            Ok(Ok(listed)) => listed.items,
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        };
+        for pod in listed {
             let (name, state) = (pod.name_any(), state(&pod));
             if known.get(&name) != Some(&state) {
                 println!("pod {name:<32} {state}");
                 known.insert(name, state);
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        time::sleep(LOOK_EVERY).await;
     }
 }
 

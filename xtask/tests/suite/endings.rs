@@ -84,6 +84,19 @@ fn a_killed_group_leaves_nothing() {
     ends(up(), "KILL of the group", |running| kill_process_group(pid(running.id()), Signal::KILL).unwrap());
 }
 
+/// A worker that cannot react, as one that a terminal has stopped.
+#[test]
+fn a_paused_worker_does_not_hold_up_the_end() {
+    if !cluster_is_built() {
+        return;
+    }
+    let status = ends(up(), "INT with a stopped worker", |running| {
+        kill_process(pid(worker(running)), Signal::STOP).unwrap();
+        kill_process(pid(running.id()), Signal::INT).unwrap();
+    });
+    assert_eq!(status.code(), Some(130));
+}
+
 #[test]
 fn both_killed_at_once_leave_no_cluster() {
     if !cluster_is_built() {
@@ -116,14 +129,19 @@ fn a_killed_test_run_leaves_nothing() {
     if !cluster_is_built() {
         return;
     }
-    for blow in ["guard", "worker"] {
+    for blow in ["guard", "worker", "both"] {
         let mut command: Command = xtask();
         command.args(["test", "--suite", "cluster"]);
         let mut running = Running::start(command);
         running.until("running ");
         ends(running, blow, |running| {
-            let target = if blow == "guard" { running.id() } else { worker(running) };
-            kill_process(pid(target), Signal::KILL).unwrap();
+            let worker = worker(running);
+            if blow != "worker" {
+                kill_process(pid(running.id()), Signal::KILL).unwrap();
+            }
+            if blow != "guard" {
+                kill_process(pid(worker), Signal::KILL).unwrap();
+            }
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Starting the command under test and reading what it prints.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use steersman_testkit::binaries::Binaries;
@@ -30,28 +31,30 @@ pub fn cluster_is_built() -> bool {
 /// A running command. Dropping it ends it, so that a failed test leaves nothing behind either.
 pub struct Running {
     pub child: Child,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Running {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
+        let (sender, lines) = mpsc::channel();
+        // Read to the end whatever the test looks at: a full pipe would stop the command.
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines }
     }
 
-    /// Reads until a line contains `text`, and returns that line.
-    pub fn until(&mut self, text: &str) -> String {
-        let mut all = String::new();
-        let mut line = String::new();
-        while self.output.read_line(&mut line).unwrap() > 0 {
+    /// Waits for a line that contains `text`.
+    pub fn until(&mut self, text: &str) {
+        let deadline = Instant::now() + LIMIT;
+        let mut all = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             if line.contains(text) {
-                return line;
+                return;
             }
-            all.push_str(&line);
-            line.clear();
+            all.push(line);
         }
-        panic!("it ended without saying {text:?}:\n{all}");
+        panic!("it did not say {text:?}, but:\n{}", all.join("\n"));
     }
 
     pub fn id(&self) -> u32 {

@@ -153,3 +153,35 @@ fn a_certificate_of_an_unknown_authority_is_not_trusted() {
     );
     assert!(error.ends_with("); check certificate-authority-data in the kubeconfig"), "{error}");
 }
+
+/// A kubeconfig whose credentials come from this shell script.
+fn kubeconfig_with_plugin(script: &str) -> String {
+    let plugin = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [\"-c\", \"{script}\"], \
+         interactiveMode: Never}}}}"
+    );
+    kubeconfig_for("https://127.0.0.1:1").replace("{token: SECRET}", &plugin)
+}
+
+#[test]
+fn a_credential_plugin_that_fails_is_not_quoted() {
+    let said = failure(&kubeconfig_with_plugin("echo SECRET; echo SECRET >&2; exit 1"), None);
+    assert!(said.starts_with("the credentials of the kubeconfig cannot be had"), "{said}");
+    assert!(!said.contains("SECRET"), "{said}");
+}
+
+#[test]
+fn a_credential_plugin_that_hangs_is_given_up() {
+    // Waits for the end of a pipe that this test holds open, so it would hang for ever and leaves nothing behind.
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let holder = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let path = folder.path().join("config");
+    std::fs::write(&path, kubeconfig_with_plugin(&format!("exec cat {}", pipe.display()))).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let said = runtime.block_on(connect(&args(path, None))).err().unwrap().to_string();
+    runtime.shutdown_background();
+    drop(holder);
+    assert_eq!(said, "the credential plugin of the kubeconfig gave no answer within 1 s");
+}

@@ -5,7 +5,7 @@ use std::process::Command;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use steersman_api::Family;
-use steersman_api::crds::{self, FAMILIES, Options};
+use steersman_api::crds::{self, FAMILIES};
 
 fn printed(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_steersman")).arg("crds").args(args).env_clear().output().unwrap();
@@ -21,7 +21,7 @@ fn from_yaml(text: &str) -> Vec<CustomResourceDefinition> {
 
 #[test]
 fn yaml_and_json_hold_all_crds_without_loss() {
-    let all = crds::all(&Options::default()).unwrap();
+    let all = crds::all(&steersman::crds::options()).unwrap();
     assert_eq!(from_yaml(&printed(&[])), all);
     let list: Value = serde_json::from_str(&printed(&["-o", "json"])).unwrap();
     assert_eq!((list["apiVersion"].as_str(), list["kind"].as_str()), (Some("v1"), Some("List")));
@@ -42,6 +42,6 @@ fn a_file_says_that_it_is_generated() {
     for family in FAMILIES {
         let file = steersman::crds::file(family).unwrap();
         assert!(file.starts_with("# Generated from the types in crates/api by `steersman crds`; do not edit."));
-        assert_eq!(from_yaml(&file), [crds::crd(family, &Options::default()).unwrap()]);
+        assert_eq!(from_yaml(&file), [crds::crd(family, &steersman::crds::options()).unwrap()]);
     }
 }

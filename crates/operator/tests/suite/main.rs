@@ -8,3 +8,4 @@ mod core_schema;
 mod crds;
 mod preflight;
 mod rbac;
+mod schemas;

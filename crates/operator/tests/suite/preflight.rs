@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use steersman_testkit::{Cluster, Flavour, apply, shared};
+use steersman_testkit::{Cluster, Flavour, apply, shared, wait};
 
 fn preflight(kubeconfig: &Path, output: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_steersman"))
@@ -20,24 +20,22 @@ async fn shipped_account(cluster: &Cluster) -> std::path::PathBuf {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
     let manifests = std::fs::read_to_string(shipped).unwrap();
     apply::manifests(&cluster.admin().await.unwrap(), None, &manifests).await.unwrap();
-    cluster.service_account_kubeconfig(steersman::rbac::NAMESPACE, steersman::rbac::NAME).await.unwrap()
+    let (namespace, name) = (steersman::rbac::NAMESPACE, steersman::rbac::NAME);
+    let account = cluster.service_account(namespace, name).await.unwrap();
+    // One rule of the role stands for all: they come with the same object.
+    wait::until_allowed(&account, "list", "llmd.ai", "variantautoscalings", None).await.unwrap();
+    cluster.service_account_kubeconfig(namespace, name).await.unwrap()
 }
 
 #[tokio::test]
 async fn the_shipped_role_is_enough() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let kubeconfig = shipped_account(cluster).await;
-    // The authorizer reads roles from its own cache, which follows within moments.
-    for attempt in 0.. {
-        let output = preflight(&kubeconfig, "json");
-        if output.status.success() {
-            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(report["ready"], true, "{report:#}");
-            return;
-        }
-        assert!(attempt < 50, "{}", String::from_utf8_lossy(&output.stdout));
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    let output = preflight(&kubeconfig, "json");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["ready"], true, "{report:#}");
 }
 
 #[tokio::test]

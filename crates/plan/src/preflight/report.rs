@@ -29,7 +29,13 @@ pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
     }
     lines.push(String::new());
     lines.push(verdict(ready, &findings));
+    let lines = lines.iter().map(|line| printable(line)).collect();
     Report { ready, findings, seen, lines }
+}
+
+/// Names and messages come from the cluster, where anyone may have put a line break or a terminal's control sequence in.
+fn printable(line: &str) -> String {
+    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 fn facts(seen: &Seen) -> Vec<String> {

@@ -117,11 +117,6 @@ impl Cluster {
         client::client(client::read(&self.admin_kubeconfig())?).await
     }
 
-    /// PEM of the authority that signed the API server's and Prometheus' certificates.
-    pub fn authority_certificate(&self) -> &str {
-        self.authority.certificate()
-    }
-
     pub(crate) fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<Kubeconfig> {
         let identity = self.authority.client(user, group)?;
         self.kubeconfig_with(user, &Credentials::Certificate(&identity))

@@ -11,11 +11,17 @@ const SERVICE_RANGE: &str = "10.96.0.0/16";
 /// EndpointSlices, which refuse the loopback range. Nodes have the lower half of the same block.
 const POD_RANGE: &str = "198.19.0.0/16";
 
-pub(super) fn etcd(data: &Path, port: u16) -> Vec<String> {
+pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String> {
+    let pki = |name: &str| authority.file(name).display().to_string();
     vec![
         flag("data-dir", data.display()),
-        flag("listen-client-urls", format_args!("http://127.0.0.1:{port}")),
-        flag("advertise-client-urls", format_args!("http://127.0.0.1:{port}")),
+        flag("listen-client-urls", format_args!("https://127.0.0.1:{port}")),
+        flag("advertise-client-urls", format_args!("https://127.0.0.1:{port}")),
+        // Without this, any user of the machine could write past the API server.
+        flag("client-cert-auth", true),
+        flag("trusted-ca-file", pki("ca.pem")),
+        flag("cert-file", pki("server.pem")),
+        flag("key-file", pki("server-key.pem")),
         flag("listen-peer-urls", "http://127.0.0.1:0"),
         // The port is held by us until etcd listens on it.
         flag("socket-reuse-port", true),
@@ -28,7 +34,10 @@ pub(super) fn etcd(data: &Path, port: u16) -> Vec<String> {
 pub(super) fn api_server(authority: &Authority, port: u16, etcd_port: u16) -> Vec<String> {
     let pki = |name: &str| authority.file(name).display().to_string();
     vec![
-        flag("etcd-servers", format_args!("http://127.0.0.1:{etcd_port}")),
+        flag("etcd-servers", format_args!("https://127.0.0.1:{etcd_port}")),
+        flag("etcd-cafile", pki("ca.pem")),
+        flag("etcd-certfile", pki("front-proxy.pem")),
+        flag("etcd-keyfile", pki("front-proxy-key.pem")),
         flag("bind-address", "127.0.0.1"),
         flag("advertise-address", "127.0.0.1"),
         flag("secure-port", port),

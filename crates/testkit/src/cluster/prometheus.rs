@@ -9,15 +9,11 @@ use serde_json::json;
 
 use super::Cluster;
 use crate::binaries::Binaries;
-use crate::ports::HeldPort;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts Prometheus and returns its URL.
 pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Option<u16>) -> Result<String> {
-    if let Some(port) = port {
-        HeldPort::exactly(port)?;
-    }
     let folder = cluster.folder.join("prometheus");
     std::fs::create_dir_all(folder.join("targets"))?;
     let monitor = cluster.authority.client("prometheus", Some("system:monitoring"))?;
@@ -30,7 +26,6 @@ pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Opti
         format!("--storage.tsdb.path={}", folder.join("data").display()),
         // It cannot share a port that we hold, so it chooses one itself and says which in its log.
         format!("--web.listen-address=127.0.0.1:{}", port.unwrap_or(0)),
-        "--web.enable-lifecycle".to_owned(),
     ];
     let process = cluster.run(binaries, "prometheus", &arguments)?;
     let deadline = Instant::now() + START_LIMIT;
@@ -102,6 +97,7 @@ impl Cluster {
     pub async fn query(&self, query: &str) -> Result<serde_json::Value> {
         let url = self.description.prometheus_url.as_ref().context("this cluster has no Prometheus")?;
         let mut config = kube::Config::new(url.parse()?);
+        config.proxy_url = None;
         config.root_cert = Some(vec![crate::pki::certificate_der(self.authority.certificate())?]);
         // Kubernetes' client is an HTTPS client that trusts the cluster's authority: one more is not needed.
         let client = kube::Client::try_from(config)?;

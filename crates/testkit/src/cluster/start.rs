@@ -21,6 +21,10 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
     std::fs::create_dir_all(folder.join("log")).with_context(|| format!("cannot create {}", folder.display()))?;
     let hold = |port: Option<u16>| port.map_or_else(HeldPort::any, HeldPort::exactly);
     let api_port = hold(options.api_port)?;
+    if let Some(port) = options.prometheus_port {
+        // Prometheus cannot share a held port; that the port is free is said before anything starts.
+        HeldPort::exactly(port)?;
+    }
     let etcd_port = HeldPort::any()?;
     let mut cluster = Cluster {
         folder: folder.to_owned(),
@@ -36,7 +40,7 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
     let admin = cluster.kubeconfig_for("admin", Some("system:masters"))?;
     client::write(&cluster.admin_kubeconfig(), &admin)?;
 
-    cluster.run(binaries, "etcd", &parts::etcd(&folder.join("etcd"), etcd_port.number()))?;
+    cluster.run(binaries, "etcd", &parts::etcd(&cluster.authority, &folder.join("etcd"), etcd_port.number()))?;
     let arguments = parts::api_server(&cluster.authority, api_port.number(), etcd_port.number());
     cluster.run(binaries, "kube-apiserver", &arguments)?;
     let client = cluster.admin().await?;
@@ -57,7 +61,7 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
 impl Cluster {
     pub(super) fn run(&mut self, binaries: &Binaries, program: &str, arguments: &[String]) -> Result<&mut Process> {
         let log = self.folder.join("log").join(format!("{program}.log"));
-        let process = Process::start(program, &binaries.path(program), arguments, log)?;
+        let process = Process::start(program, &binaries.path(program), arguments, &self.folder, log)?;
         self.processes.push(process);
         self.processes.last_mut().context("a process was just started")
     }

@@ -115,16 +115,29 @@ async fn a_namespace_steers_pods_that_say_nothing_themselves() {
     until(&namespace, "own-mind", "is Ready", is_ready).await;
 
     let selector = ListParams::default().labels("app=server");
-    let name = loop {
-        let pods = namespace.all::<Pod>().list(&selector).await.unwrap();
-        if let Some(name) = pods.items.first().and_then(|pod| pod.metadata.name.clone()) {
-            break name;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    };
+    let pods = namespace.all::<Pod>();
+    let name = wait::eventually("a pod of the Deployment", async || {
+        pods.list(&selector).await.unwrap().items.first().and_then(|pod| pod.metadata.name.clone())
+    })
+    .await
+    .unwrap();
     until(&namespace, &name, "crashes", |pod| waiting(pod) == Some("CrashLoopBackOff")).await;
     let template = created.spec.unwrap().template.metadata.unwrap();
     assert_eq!(template.annotations, None, "only pods are steered, never the templates they come from");
+}
+
+/// A typing error must not look like health.
+#[tokio::test]
+async fn what_cannot_be_played_is_refused() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("typing-error").await.unwrap();
+    let mut wrong = pod("wrong", Play::Run, &[]);
+    wrong.metadata.annotations.as_mut().unwrap().insert(PLAY.to_owned(), "crashh".to_owned());
+    let refused = namespace.all::<Pod>().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
+    assert!(refused.contains("steersman.dev/play: crashh is not one of run, pending"), "{refused}");
+    let late = pod("late", Play::Run, &[(PLAY_DELAY, "5 seconds")]);
+    let refused = namespace.all::<Pod>().create(&PostParams::default(), &late).await.unwrap_err().to_string();
+    assert!(refused.contains("durations such as 300ms"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use steersman_testkit::{Cluster, wait};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,15 +7,8 @@ use crate::support::full_cluster;
 
 /// Prometheus scrapes on its own schedule, so its answers are polled.
 async fn until_value(cluster: &Cluster, query: &str, wanted: &str) {
-    let started = Instant::now();
-    loop {
-        let answer = cluster.query(query).await.unwrap();
-        if answer[0]["value"][1] == wanted {
-            return;
-        }
-        assert!(started.elapsed() < wait::LIMIT, "{query} is {answer}, not {wanted}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let has_value = async || (cluster.query(query).await.unwrap()[0]["value"][1] == wanted).then_some(());
+    wait::eventually(&format!("{query} is {wanted}"), has_value).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
+use steersman_testkit::wait;
 
 use crate::support::{full_cluster, object};
 
@@ -21,6 +22,7 @@ async fn a_role_gives_a_user_just_its_rights() {
     let namespace = cluster.namespace("role").await.unwrap();
     grant(&namespace, json!({ "kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io" })).await;
     let alice = cluster.user("alice").await.unwrap();
+    wait::until_allowed(&alice, "create", "", "configmaps", Some(namespace.name())).await.unwrap();
     let wish: ConfigMap = object(json!({ "metadata": { "name": "wish" } }));
     namespace.seen_by::<ConfigMap>(&alice).create(&PostParams::default(), &wish).await.unwrap();
     let refused = namespace.seen_by::<Secret>(&alice).list(&ListParams::default()).await.unwrap_err();
@@ -40,14 +42,8 @@ async fn a_service_account_acts_under_its_own_name() {
     let refused = namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap_err();
     assert!(refused.to_string().contains(&format!("system:serviceaccount:{}:robot", namespace.name())), "{refused}");
     grant(&namespace, json!({ "kind": "ServiceAccount", "name": "robot", "namespace": namespace.name() })).await;
-    // The authorizer reads roles from its own cache, which follows within moments.
-    for _ in 0..100 {
-        if namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    panic!("the role binding gives the account no rights");
+    wait::until_allowed(&robot, "list", "", "configmaps", Some(namespace.name())).await.unwrap();
+    namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap();
 }
 
 /// Gives `subject` the right to create and list ConfigMaps in `namespace`.

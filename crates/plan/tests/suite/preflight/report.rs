@@ -106,3 +106,14 @@ fn scripts_get_the_same_as_data() {
         })
     );
 }
+
+/// Whoever can write a Lease can put anything into its holder; it must not reach the terminal as a command.
+#[test]
+fn control_characters_of_others_are_shown_not_sent() {
+    let mut seen = a_good_cluster();
+    seen.leases[2].found = Answer::Known(vec![a_lease("\u{1b}[31mred\nBLOCKER  forged", 3)]);
+    let findings = plan(&seen);
+    let lines = report(seen, findings).lines;
+    assert!(lines.iter().all(|line| !line.contains(char::is_control)), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("\\u{1b}[31mred\\nBLOCKER  forged")), "{lines:#?}");
+}

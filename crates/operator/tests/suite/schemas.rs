@@ -1,0 +1,217 @@
+//! The CRDs on a real API server: they install, accept the valid fixtures, refuse the invalid ones with the documented
+//! texts, and show the documented columns.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_api::crds::{self, Options};
+use steersman_testkit::binaries::Binaries;
+use steersman_testkit::{Cluster, Flavour, apply, shared, wait};
+use tokio::sync::Mutex;
+
+/// CRDs belong to the whole cluster: tests that install them take turns.
+static CRDS: Mutex<()> = Mutex::const_new(());
+
+struct Fixture {
+    name: String,
+    object: Value,
+    /// What the API server must say, for a fixture that is to be refused.
+    refused: Option<String>,
+}
+
+impl Fixture {
+    fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        let refused = text.lines().next().and_then(|line| line.strip_prefix("# refused: ")).map(str::to_owned);
+        let mut object: Value =
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        // The test decides where it goes.
+        object["metadata"].as_object_mut().unwrap().remove("namespace");
+        Self { name: path.display().to_string(), object, refused }
+    }
+
+    fn version(&self) -> &str {
+        self.object["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap()
+    }
+}
+
+fn fixtures(family: Family, kind: &str) -> Vec<Fixture> {
+    let folder = match family {
+        Family::Dgdr | Family::Dgd => "dynamo",
+        Family::Llsd => "llamastack",
+        Family::Va => "variant",
+    };
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../api/tests/fixtures", folder, kind].iter().collect();
+    if !folder.is_dir() {
+        return Vec::new();
+    }
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|path| Fixture::read(path)).collect()
+}
+
+/// The CRD with this version alone: what is tested is its schema, not conversion.
+fn only(family: Family, version: &str) -> CustomResourceDefinition {
+    let mut crd = crds::crd(family, &Options::default()).unwrap();
+    crd.spec.versions.retain(|known| known.name == version);
+    crd.spec.versions[0].storage = true;
+    crd
+}
+
+fn resource(family: Family, version: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
+    ApiResource::from_gvk_with_plural(&kind, family.plural())
+}
+
+/// Installs a CRD and waits until its objects can be listed.
+async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    crds.create(&PostParams::default(), crd).await.unwrap();
+    let is = |crd: &CustomResourceDefinition, type_: &str| {
+        let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+    };
+    let established = wait::until(crds, &crd.name_any(), "is established", wait::LIMIT, |crd| is(crd, "Established"));
+    let installed = established.await.unwrap();
+    assert!(!is(&installed, "NonStructuralSchema"), "{:?}", installed.status);
+    let objects: Api<DynamicObject> = Api::all_with(client.clone(), served);
+    let listed = async || objects.list(&ListParams::default()).await.ok().map(|_| ());
+    wait::eventually(&format!("{} is served", crd.name_any()), listed).await.unwrap();
+}
+
+async fn uninstall(client: &Client, family: Family) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    crds.delete(family.crd_name(), &DeleteParams::default()).await.unwrap();
+    wait::until_gone(crds, family.crd_name()).await.unwrap();
+}
+
+fn check(fixture: &Fixture, answer: kube::Result<DynamicObject>) {
+    match (&fixture.refused, answer) {
+        (None, Ok(_)) => {}
+        (None, Err(error)) => panic!("{} is refused: {error}", fixture.name),
+        (Some(text), Ok(_)) => panic!("{} is accepted, but should be refused with: {text}", fixture.name),
+        (Some(text), Err(kube::Error::Api(status))) => {
+            assert!(status.message.contains(text), "{}: expected {text:?} in {:?}", fixture.name, status.message);
+        }
+        (Some(_), Err(error)) => panic!("{}: no answer of the API server: {error}", fixture.name),
+    }
+}
+
+/// Every fixture of the family, version by version.
+async fn fixtures_are_judged_as_documented(family: Family) {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let _turn = CRDS.lock().await;
+    let client = cluster.admin().await.unwrap();
+    let namespace = cluster.namespace(family.short_name()).await.unwrap();
+    for version in family.served_versions() {
+        let served = resource(family, version);
+        install(&client, &only(family, version), &served).await;
+        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace.name(), &served);
+        let of_version = |kind: &str| fixtures(family, kind).into_iter().filter(|fixture| fixture.version() == *version);
+        let mut judged = (0, 0);
+        for fixture in of_version("valid").chain(of_version("invalid")) {
+            let object: DynamicObject = serde_json::from_value(fixture.object.clone()).unwrap();
+            let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+            check(&fixture, objects.create(&dry_run, &object).await);
+            *if fixture.refused.is_none() { &mut judged.0 } else { &mut judged.1 } += 1;
+        }
+        assert!(judged.0 > 0 && judged.1 > 0, "{family} {version}: {judged:?} fixtures valid and invalid");
+        for (index, fixture) in of_version("valid-status").chain(of_version("invalid-status")).enumerate() {
+            status_is_judged(&objects, &fixture, &format!("status-{index}")).await;
+        }
+        uninstall(&client, family).await;
+    }
+}
+
+/// The API server drops the status of a new object, so it is written in a second step.
+async fn status_is_judged(objects: &Api<DynamicObject>, fixture: &Fixture, name: &str) {
+    let mut wanted = fixture.object.clone();
+    wanted["metadata"]["name"] = json!(name);
+    let created: DynamicObject = serde_json::from_value(wanted.clone()).unwrap();
+    let created = objects.create(&PostParams::default(), &created).await.unwrap();
+    let mut with_status = serde_json::to_value(&created).unwrap();
+    with_status["status"] = wanted["status"].clone();
+    let with_status: DynamicObject = serde_json::from_value(with_status).unwrap();
+    check(fixture, objects.replace_status(name, &PostParams::default(), &with_status).await);
+}
+
+#[tokio::test]
+async fn dgdr_fixtures() {
+    fixtures_are_judged_as_documented(Family::Dgdr).await;
+}
+
+#[tokio::test]
+async fn llsd_fixtures() {
+    fixtures_are_judged_as_documented(Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn va_fixtures() {
+    fixtures_are_judged_as_documented(Family::Va).await;
+}
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+    let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
+    let output = Command::new(binaries.path("kubectl"))
+        .arg("--kubeconfig")
+        .arg(cluster.admin_kubeconfig())
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.
+#[tokio::test]
+async fn kubectl_shows_the_documented_columns() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let _turn = CRDS.lock().await;
+    let client = cluster.admin().await.unwrap();
+    let namespace = cluster.namespace("columns").await.unwrap();
+    let cases = [
+        (Family::Dgdr, "spec: {model: m}", "MODEL BACKEND PHASE PROFILING REASON MESSAGE DGD AGE", ""),
+        (Family::Llsd, "spec: {distribution: {name: starter}}", "PHASE PROVIDERS AVAILABLE AGE", "DISTRIBUTION CONFIG"),
+        (
+            Family::Va,
+            "spec: {modelID: m, scaleTargetRef: {kind: Deployment, name: d}}",
+            "MODEL VARIANTID ACCELERATOR CURRENTREPLICAS OPTIMIZED METRICSREADY AGE",
+            "TARGET MIN MAX REASON",
+        ),
+    ];
+    for (family, spec, usual, only_wide) in cases {
+        let shipped = format!("{}/../../deploy/crds/{}.yaml", env!("CARGO_MANIFEST_DIR"), family.crd_name());
+        let text = std::fs::read_to_string(shipped).unwrap();
+        let crd = serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { budget: None }).unwrap();
+        let version = family.storage_version();
+        install(&client, &crd, &resource(family, version)).await;
+        let object = format!(
+            "apiVersion: {}/{version}\nkind: {}\nmetadata: {{name: shown}}\n{spec}\n",
+            family.group(),
+            family.kind()
+        );
+        apply::manifests(&client, Some(namespace.name()), &object).await.unwrap();
+        let head = |output: &[&str]| {
+            let arguments = [&["get", family.short_name(), "-n", namespace.name()], output].concat();
+            let shown = kubectl(cluster, &arguments);
+            assert!(shown.contains("shown"), "{shown}");
+            shown.lines().next().unwrap().split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(head(&[]).join(" "), usual, "{family}");
+        let mut wide = head(&["-o", "wide"]);
+        for column in usual.split_whitespace() {
+            assert!(wide.iter().any(|shown| shown == column), "{family}: {column} is in {wide:?}");
+            wide.retain(|shown| shown != column);
+        }
+        assert_eq!(wide.join(" "), only_wide, "{family}: what only wide output shows");
+        let explained = kubectl(cluster, &["explain", &format!("{}.spec", family.short_name())]);
+        assert!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
+        uninstall(&client, family).await;
+    }
+}
