@@ -3,5 +3,6 @@
 
 pub mod cli;
 pub mod client;
+pub mod leader;
 pub mod observe;
 pub mod rbac;

@@ -4,5 +4,6 @@
 
 mod cli;
 mod client;
+mod leader;
 mod preflight;
 mod rbac;

@@ -2,7 +2,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
 
-use crate::support::{full_cluster, object};
+use steersman_testkit::object;
+
+use crate::support::full_cluster;
 
 #[tokio::test]
 async fn a_user_without_rights_is_refused() {
