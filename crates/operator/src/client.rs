@@ -82,8 +82,13 @@ impl Server {
     pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
         match tokio::time::timeout(self.limit, call).await {
             Ok(answer) => answer.map_err(|error| self.explain(&error)),
-            Err(_) => Err(CallError::TooSlow { address: self.address.clone(), limit: self.limit }),
+            Err(_) => Err(self.too_slow(self.limit)),
         }
+    }
+
+    /// The error of a call that took longer than `limit`.
+    pub fn too_slow(&self, limit: Duration) -> CallError {
+        CallError::TooSlow { address: self.address.clone(), limit }
     }
 
     fn explain(&self, error: &kube::Error) -> CallError {
@@ -102,7 +107,7 @@ impl Server {
             }
             match cause.downcast_ref().map(io::Error::kind) {
                 Some(io::ErrorKind::ConnectionRefused) => return CallError::Refused { address },
-                Some(io::ErrorKind::TimedOut) => return CallError::TooSlow { address, limit: self.limit },
+                Some(io::ErrorKind::TimedOut) => return self.too_slow(self.limit),
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod client;
 pub mod crds;
+pub mod leader;
 pub mod observe;
 pub mod preflight;
 mod proxy;

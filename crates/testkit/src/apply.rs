@@ -4,8 +4,21 @@ use anyhow::{Context, Result, bail};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::discovery::{self, Scope};
 use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 const MANAGER: &str = "steersman-testkit";
+
+/// A typed object from its JSON form, for manifests that read better so.
+///
+/// # Panics
+/// If the manifest has not the shape of its kind: then the test is wrong.
+#[track_caller]
+#[allow(clippy::panic, reason = "only tests call this, and a wrong manifest is a wrong test")]
+pub fn object<K: DeserializeOwned>(manifest: Value) -> K {
+    serde_json::from_value(manifest)
+        .unwrap_or_else(|error| panic!("the manifest has not the shape of its kind: {error}"))
+}
 
 /// Applies every document of `manifests`; objects without a namespace go to `namespace` or, without that, to `default`.
 pub async fn manifests(client: &Client, namespace: Option<&str>, manifests: &str) -> Result<Vec<DynamicObject>> {

@@ -25,6 +25,7 @@ pub mod tree;
 mod users;
 pub mod wait;
 
+pub use apply::object;
 pub use cluster::{Cluster, Flavour, Options};
 pub use namespace::Namespace;
 pub use nodes::{Gpu, NodePool};

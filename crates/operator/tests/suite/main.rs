@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod core_schema;
 mod crds;
+mod leader;
 mod preflight;
 mod rbac;
 mod schemas;

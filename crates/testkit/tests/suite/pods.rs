@@ -3,9 +3,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steersman_testkit::play::{PLAY, PLAY_DELAY};
-use steersman_testkit::{Namespace, Play, wait};
+use steersman_testkit::{Namespace, Play, object, wait};
 
-use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, object, phase, pod, waiting};
+use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, phase, pod, waiting};
 
 async fn create(namespace: &Namespace, pod: &Pod) {
     namespace.all::<Pod>().create(&PostParams::default(), pod).await.unwrap();

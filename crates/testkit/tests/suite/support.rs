@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::{Value, json};
 use steersman_testkit::play::PLAY;
-use steersman_testkit::{Cluster, Flavour, Play, shared};
+use steersman_testkit::{Cluster, Flavour, Play, object, shared};
 
 /// The full cluster of this run; ends the test (visibly) where there is none.
 macro_rules! full_cluster {
@@ -59,10 +59,6 @@ pub fn gpu_deployment(name: &str, replicas: i32, gpus: u32, pool: &str) -> Deplo
             "template": { "metadata": { "labels": labels }, "spec": spec },
         },
     }))
-}
-
-pub fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("the manifest has the shape of its kind")
 }
 
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {

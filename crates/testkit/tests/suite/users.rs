@@ -3,7 +3,9 @@ use kube::api::{ListParams, PostParams};
 use serde_json::json;
 use steersman_testkit::wait;
 
-use crate::support::{full_cluster, object};
+use steersman_testkit::object;
+
+use crate::support::full_cluster;
 
 #[tokio::test]
 async fn a_user_without_rights_is_refused() {

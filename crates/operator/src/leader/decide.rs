@@ -1,0 +1,97 @@
+//! Who may lead, decided from a Lease as it was seen. In goes the last sighting and the time on our own clock; out comes
+//! whether to take the Lease now or how long to wait.
+//!
+//! Another machine's clock is never compared with ours: a Lease is abandoned when *we* have watched it stand still for as
+//! long as its holder said it would last.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+/// What client-go assumes where a Lease does not say how long it lasts.
+const USUAL_DURATION: Duration = Duration::from_secs(15);
+
+/// The Lease as last seen, and since when it has looked like that.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    pub lease: Option<Lease>,
+    pub since: Instant,
+}
+
+impl Sighting {
+    /// Takes note of a look at the Lease. Seeing the same version again does not make it any younger.
+    pub fn renewed(previous: Option<Self>, lease: Option<Lease>, now: Instant) -> Self {
+        let version = |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        match previous {
+            Some(previous) if version(&previous.lease) == version(&lease) => Self { lease, since: previous.since },
+            _ => Self { lease, since: now },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nobody leads: take the Lease. The write names the version that was seen, so only one taker succeeds.
+    Take,
+    /// Somebody leads: look again then, or when the Lease changes.
+    WaitUntil(Instant),
+}
+
+/// What `identity` should do about the Lease.
+pub fn step(identity: &str, sighting: &Sighting, now: Instant) -> Step {
+    let Some(spec) = sighting.lease.as_ref().and_then(|lease| lease.spec.as_ref()) else { return Step::Take };
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Step::Take,
+        Some(holder) if holder == identity => Step::Take,
+        Some(_) => {
+            let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            let abandoned = sighting.since + seconds.map_or(USUAL_DURATION, Duration::from_secs);
+            if now >= abandoned { Step::Take } else { Step::WaitUntil(abandoned) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(holder: Option<&str>, version: &str, seconds: Option<i32>) -> Lease {
+        let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": seconds });
+        serde_json::from_value(json!({ "metadata": { "resourceVersion": version }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn a_lease_is_taken_when_nobody_holds_it_or_its_holder_stands_still() {
+        let since = Instant::now();
+        let after = |seconds| since + Duration::from_secs(seconds);
+        let cases = [
+            ("absent", None, 0, Step::Take),
+            ("without a holder", Some(lease(None, "1", Some(15))), 0, Step::Take),
+            ("released", Some(lease(Some(""), "1", Some(1))), 0, Step::Take),
+            ("ours", Some(lease(Some("me"), "1", Some(15))), 0, Step::Take),
+            ("held", Some(lease(Some("other"), "1", Some(15))), 14, Step::WaitUntil(after(15))),
+            ("held without a duration", Some(lease(Some("other"), "1", None)), 14, Step::WaitUntil(after(15))),
+            ("abandoned", Some(lease(Some("other"), "1", Some(15))), 15, Step::Take),
+            ("a short one abandoned", Some(lease(Some("other"), "1", Some(3))), 3, Step::Take),
+        ];
+        for (name, lease, seconds, expected) in cases {
+            assert_eq!(step("me", &Sighting { lease, since }, after(seconds)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_change_makes_a_sighting_young() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(10);
+        let first = Sighting::renewed(None, Some(lease(Some("other"), "1", None)), start);
+        let same = Sighting::renewed(Some(first.clone()), Some(lease(Some("other"), "1", None)), later);
+        assert_eq!(same.since, start, "the same version seen again stands still");
+        let renewed = Sighting::renewed(Some(same), Some(lease(Some("other"), "2", None)), later);
+        assert_eq!(renewed.since, later);
+        let gone = Sighting::renewed(Some(renewed), None, later + Duration::from_secs(1));
+        assert_eq!(gone.since, later + Duration::from_secs(1));
+        assert_eq!(Sighting::renewed(Some(first), None, later).since, later);
+    }
+}

@@ -1,0 +1,213 @@
+//! Lease election with client-go's protocol. In goes a Lease's name; out comes a term: the right to act until the Lease is
+//! lost, given back on a planned stop so that the next replica takes over at once.
+
+pub mod decide;
+pub mod fence;
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::runtime::watcher;
+use tokio::time;
+
+use crate::client::{CallError, Server};
+use decide::{Sighting, Step};
+pub use fence::Fence;
+
+/// How long things take; client-go's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How long others wait before they take a Lease that is not renewed.
+    pub lease: Duration,
+    /// How long the leader acts on without a successful renewal. Shorter than `lease`, so that it stops first.
+    pub deadline: Duration,
+    /// How often the leader renews.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// One candidate for one Lease.
+#[derive(Clone)]
+pub struct Election {
+    server: Server,
+    namespace: String,
+    name: String,
+    identity: String,
+    timing: Timing,
+}
+
+/// The right to lead. Whoever drops it without [`Term::release`] makes the others wait for the Lease to run out.
+pub struct Term {
+    election: Election,
+    lease: Lease,
+    renewed: Instant,
+    fence: Fence,
+}
+
+/// Why a term ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    #[error("the Lease is held by {0} now")]
+    Taken(String),
+    #[error("the Lease could not be renewed for {} s: {last}", deadline.as_secs())]
+    NotRenewed { deadline: Duration, last: CallError },
+}
+
+impl Election {
+    pub fn new(server: Server, namespace: &str, name: &str, identity: &str, timing: Timing) -> Self {
+        let (namespace, name, identity) = (namespace.to_owned(), name.to_owned(), identity.to_owned());
+        Self { server, namespace, name, identity, timing }
+    }
+
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.server.client.clone(), &self.namespace)
+    }
+
+    /// Waits until this candidate leads. The Lease is watched, so a release is seen at once.
+    pub async fn acquire(&self) -> Term {
+        loop {
+            let mut changes = pin!(watcher::watch_object(self.api(), &self.name));
+            let mut sighting: Option<Sighting> = None;
+            loop {
+                let now = Instant::now();
+                let take_at = sighting.as_ref().map(|seen| match decide::step(&self.identity, seen, now) {
+                    Step::Take => now,
+                    Step::WaitUntil(then) => then,
+                });
+                tokio::select! {
+                    // What has changed is looked at before a decision on what was seen earlier.
+                    biased;
+                    change = changes.next() => match change {
+                        Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
+                        // A broken watch says nothing about the Lease: begin again, after a moment.
+                        Some(Err(_)) | None => break,
+                    },
+                    () = time::sleep_until(take_at.unwrap_or(now).into()), if take_at.is_some() => {
+                        match self.take(sighting.as_ref().and_then(|seen| seen.lease.clone())).await {
+                            Ok(term) => return term,
+                            Err(error) => tracing::info!(lease = self.name, %error, "did not get the lease"),
+                        }
+                        time::sleep(self.timing.retry).await;
+                    }
+                }
+            }
+            time::sleep(self.timing.retry).await;
+        }
+    }
+
+    /// Writes our name into the Lease as it was seen. Anyone else's write in between makes this one fail.
+    async fn take(&self, seen: Option<Lease>) -> Result<Term, CallError> {
+        let began = Instant::now();
+        let api = self.api();
+        let transitions = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        let now = MicroTime(Timestamp::now());
+        let spec = |transitions| LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now.clone()),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        };
+        let lease = match seen {
+            Some(lease) => {
+                let taken = Lease { spec: Some(spec(transitions(&lease) + 1)), metadata: lease.metadata };
+                self.server.call(api.replace(&self.name, &PostParams::default(), &taken)).await?
+            }
+            None => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                let fresh = Lease { metadata, spec: Some(spec(0)) };
+                self.server.call(api.create(&PostParams::default(), &fresh)).await?
+            }
+        };
+        let fence = Fence::default();
+        fence.open_until(began + self.timing.deadline);
+        tracing::info!(lease = self.name, identity = self.identity, "leading");
+        Ok(Term { election: self.clone(), lease, renewed: began, fence })
+    }
+}
+
+impl Term {
+    /// The fence for clients of whatever acts in this term.
+    pub fn fence(&self) -> Fence {
+        self.fence.clone()
+    }
+
+    /// Renews the Lease until it is lost. The fence is closed when this returns.
+    pub async fn hold(&mut self) -> Lost {
+        let timing = self.election.timing;
+        loop {
+            time::sleep(timing.retry).await;
+            // Measured from before the request: what the server saw cannot be later than that.
+            let began = Instant::now();
+            let deadline = self.renewed + timing.deadline;
+            let renewed = time::timeout_at(deadline.into(), self.renew()).await;
+            let error = match renewed {
+                Ok(Ok(())) => {
+                    self.renewed = began;
+                    self.fence.open_until(began + timing.deadline);
+                    continue;
+                }
+                Ok(Err(error)) => error,
+                Err(_) => self.election.server.too_slow(timing.deadline),
+            };
+            if let Some(holder) = self.other_holder().await {
+                self.fence.close();
+                return Lost::Taken(holder);
+            }
+            if Instant::now() >= deadline {
+                self.fence.close();
+                return Lost::NotRenewed { deadline: timing.deadline, last: error };
+            }
+            tracing::warn!(lease = self.election.name, %error, "could not renew the lease yet");
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), CallError> {
+        let mut wanted = self.lease.clone();
+        wanted.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
+        self.put(wanted).await
+    }
+
+    async fn put(&mut self, wanted: Lease) -> Result<(), CallError> {
+        let Election { server, name, .. } = &self.election;
+        self.lease = server.call(self.election.api().replace(name, &PostParams::default(), &wanted)).await?;
+        Ok(())
+    }
+
+    /// Who holds the Lease, if it is not us. Our own copy is brought up to date on the way, since a failed write may have
+    /// been done all the same, or somebody may have edited a label.
+    async fn other_holder(&mut self) -> Option<String> {
+        let Election { server, name, identity, .. } = &self.election;
+        let Ok(lease) = server.call(self.election.api().get(name)).await else { return None };
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        let ours = holder == *identity;
+        self.lease = lease;
+        (!ours).then_some(holder)
+    }
+
+    /// Gives the Lease back. Nothing of this term may act any more when this is called.
+    pub async fn release(mut self) {
+        self.fence.close();
+        let mut wanted = self.lease.clone();
+        let spec = wanted.spec.get_or_insert_default();
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        match self.put(wanted).await {
+            Ok(()) => tracing::info!(lease = self.election.name, "released the lease"),
+            // The others will wait for it to run out: slower, not wrong.
+            Err(error) => tracing::warn!(lease = self.election.name, %error, "could not release the lease"),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Two candidates for one Lease on a real API server.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use steersman::client::Server;
+use steersman::leader::{Election, Lost, Timing};
+use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+
+/// Short, so that a test does not wait for long; in the same order as the real ones.
+const TIMING: Timing =
+    Timing { lease: Duration::from_secs(3), deadline: Duration::from_secs(2), retry: Duration::from_millis(200) };
+
+async fn candidate(cluster: &Cluster, namespace: &Namespace, user: &str, identity: &str) -> Election {
+    let client = cluster.user(user).await.unwrap();
+    let server = Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(5));
+    Election::new(server, namespace.name(), "steersman", identity, TIMING)
+}
+
+/// A namespace in which `user` may do with Leases what a candidate must, and nothing else.
+async fn place(cluster: &Cluster, prefix: &str, user: &str) -> Namespace {
+    let namespace = cluster.namespace(prefix).await.unwrap();
+    let verbs = ["get", "list", "watch", "create", "update"];
+    let rule = json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
+    let role: Role = object(json!({ "metadata": { "name": "candidate" }, "rules": [rule] }));
+    namespace.all().create(&PostParams::default(), &role).await.unwrap();
+    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "candidate" });
+    let subject = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user });
+    let binding: RoleBinding =
+        object(json!({ "metadata": { "name": "candidate" }, "roleRef": reference, "subjects": [subject] }));
+    namespace.all().create(&PostParams::default(), &binding).await.unwrap();
+    namespace
+}
+
+async fn holder(namespace: &Namespace) -> (String, i32) {
+    let spec = namespace.all::<Lease>().get("steersman").await.unwrap().spec.unwrap();
+    (spec.holder_identity.unwrap(), spec.lease_transitions.unwrap())
+}
+
+#[tokio::test]
+async fn a_released_lease_goes_to_the_next_candidate_at_once() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "handover", "replicas").await;
+    let first = candidate(cluster, &namespace, "replicas", "first").await;
+    let second = candidate(cluster, &namespace, "replicas", "second").await;
+    let mut term = first.acquire().await;
+    assert!(term.fence().is_open());
+    assert_eq!(holder(&namespace).await, ("first".into(), 0));
+
+    let next = tokio::spawn(async move { second.acquire().await });
+    // The first leads on while the second waits: longer than the Lease would last without renewals.
+    let held = tokio::time::timeout(TIMING.lease + Duration::from_secs(1), term.hold()).await;
+    assert!(held.is_err(), "a Lease that is renewed is not lost: {held:?}");
+    assert!(!next.is_finished(), "nobody takes a Lease that is renewed");
+
+    let fence = term.fence();
+    term.release().await;
+    assert!(!fence.is_open());
+    let second = next.await.unwrap();
+    assert!(second.fence().is_open());
+    assert_eq!(holder(&namespace).await, ("second".into(), 1));
+}
+
+#[tokio::test]
+async fn a_leader_that_vanishes_is_followed_when_its_lease_has_run_out() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "vanished", "replicas").await;
+    let gone = candidate(cluster, &namespace, "replicas", "gone").await.acquire().await;
+    let taken = Instant::now();
+    // Killed: no release, no renewal.
+    let fence = gone.fence();
+    std::mem::forget(gone);
+    let next = candidate(cluster, &namespace, "replicas", "next").await.acquire().await;
+    assert!(taken.elapsed() >= TIMING.lease - Duration::from_millis(500), "not before the Lease has run out");
+    assert!(!fence.is_open(), "whoever wakes after that writes nothing");
+    assert!(next.fence().is_open());
+    assert_eq!(holder(&namespace).await, ("next".into(), 1));
+}
+
+#[tokio::test]
+async fn a_leader_stops_when_another_has_taken_its_lease() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "taken", "replicas").await;
+    let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
+    let usurped = Patch::Merge(json!({ "spec": { "holderIdentity": "usurper" } }));
+    namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &usurped).await.unwrap();
+    let lost = term.hold().await;
+    assert!(matches!(&lost, Lost::Taken(who) if who == "usurper"), "{lost}");
+    assert!(!term.fence().is_open());
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_stops_before_another_starts() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "cut-off", "cut-off").await;
+    let mut term = candidate(cluster, &namespace, "cut-off", "first").await.acquire().await;
+    namespace.all::<RoleBinding>().delete("candidate", &DeleteParams::default()).await.unwrap();
+    let lost = term.hold().await;
+    assert!(lost.to_string().starts_with("the Lease could not be renewed for 2 s"), "{lost}");
+
+    // The client of this term writes nothing any more, though its user may.
+    let admin = cluster.admin().await.unwrap();
+    let wish: ConfigMap = object(json!({ "metadata": { "name": "late" } }));
+    let refused = namespace
+        .seen_by::<ConfigMap>(&term.fence().around(&admin))
+        .create(&PostParams::default(), &wish)
+        .await
+        .unwrap_err();
+    assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
+    namespace.seen_by::<ConfigMap>(&admin).create(&PostParams::default(), &wish).await.unwrap();
+}
+
+/// A label that somebody adds changes the version under the leader's hands, and nothing else.
+#[tokio::test]
+async fn a_leader_survives_an_edit_of_its_lease() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "edited", "replicas").await;
+    let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
+    let labelled = Patch::Merge(json!({ "metadata": { "labels": { "team": "a" } } }));
+    namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &labelled).await.unwrap();
+    let held = tokio::time::timeout(TIMING.lease + Duration::from_secs(1), term.hold()).await;
+    assert!(held.is_err(), "{held:?}");
+    let lease = namespace.all::<Lease>().get("steersman").await.unwrap();
+    assert_eq!(lease.metadata.labels.unwrap()["team"], "a", "the label stays");
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
+}
