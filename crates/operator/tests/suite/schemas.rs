@@ -77,12 +77,13 @@ async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiRe
         let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
     };
-    let established = wait::until(crds, &crd.name_any(), "is established", wait::LIMIT, |crd| is(crd, "Established"));
+    let name = crd.name_any();
+    let established = wait::until(crds, &name, "is established", wait::LIMIT, |crd| is(crd, "Established"));
     let installed = established.await.unwrap();
     assert!(!is(&installed, "NonStructuralSchema"), "{:?}", installed.status);
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), served);
     let listed = async || objects.list(&ListParams::default()).await.ok().map(|_| ());
-    wait::eventually(&format!("{} is served", crd.name_any()), listed).await.unwrap();
+    wait::eventually(&format!("{name} is served"), listed).await.unwrap();
 }
 
 async fn uninstall(client: &Client, family: Family) {
@@ -113,7 +114,8 @@ async fn fixtures_are_judged_as_documented(family: Family) {
         let served = resource(family, version);
         install(&client, &only(family, version), &served).await;
         let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace.name(), &served);
-        let of_version = |kind: &str| fixtures(family, kind).into_iter().filter(|fixture| fixture.version() == *version);
+        let of_version =
+            |kind: &str| fixtures(family, kind).into_iter().filter(|fixture| fixture.version() == *version);
         let mut judged = (0, 0);
         for fixture in of_version("valid").chain(of_version("invalid")) {
             let object: DynamicObject = serde_json::from_value(fixture.object.clone()).unwrap();
@@ -156,7 +158,7 @@ async fn va_fixtures() {
     fixtures_are_judged_as_documented(Family::Va).await;
 }
 
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
     let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
     let output = Command::new(binaries.path("kubectl"))
         .arg("--kubeconfig")
@@ -164,8 +166,8 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
         .args(arguments)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 /// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.
@@ -199,7 +201,7 @@ async fn kubectl_shows_the_documented_columns() {
         apply::manifests(&client, Some(namespace.name()), &object).await.unwrap();
         let head = |output: &[&str]| {
             let arguments = [&["get", family.short_name(), "-n", namespace.name()], output].concat();
-            let shown = kubectl(cluster, &arguments);
+            let shown = kubectl(cluster, &arguments).unwrap();
             assert!(shown.contains("shown"), "{shown}");
             shown.lines().next().unwrap().split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
@@ -210,7 +212,10 @@ async fn kubectl_shows_the_documented_columns() {
             wide.retain(|shown| shown != column);
         }
         assert_eq!(wide.join(" "), only_wide, "{family}: what only wide output shows");
-        let explained = kubectl(cluster, &["explain", &format!("{}.spec", family.short_name())]);
+        // The API server publishes the descriptions of a new CRD in its own time.
+        let path = format!("{}.spec", family.short_name());
+        let explain = async || kubectl(cluster, &["explain", &path]).ok();
+        let explained = wait::eventually("kubectl explains the CRD", explain).await.unwrap();
         assert!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
         uninstall(&client, family).await;
     }
