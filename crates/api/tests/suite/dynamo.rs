@@ -1,49 +1,17 @@
 //! DynamoGraphDeploymentRequest: what is read is written back unchanged, in both versions.
 //! The fixtures are also what the API server is shown; each that it must refuse says in its first line how.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::GpuSku;
 use steersman_api::dynamo::{v1alpha1, v1beta1};
 
+use crate::manifests::{self, Manifest, REFUSED, manifests, through};
 use crate::upstream;
 
-/// The first line of a manifest that must be refused.
-const REFUSED: &str = "# refused: ";
-
-struct Manifest {
-    name: String,
-    text: String,
-    object: Value,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test may read files")]
-fn read(path: &Path) -> Manifest {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let object = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-    Manifest { name, text, object }
-}
-
-fn manifests(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Manifest> {
-    let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())));
-    paths.sort();
-    assert!(!paths.is_empty(), "nothing to test in {}", folder.display());
-    paths.iter().map(|path| read(path)).collect()
-}
-
 fn fixtures(folder: &str) -> Vec<Manifest> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/dynamo").join(folder);
-    manifests(&folder, |name| name.ends_with(".yaml"))
-}
-
-fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
-    serde_json::from_value::<K>(object.clone()).map(|typed| serde_json::to_value(typed).unwrap())
+    manifests::fixtures(&format!("dynamo/{folder}"))
 }
 
 /// `object` after it was read and written as its own version.
@@ -66,13 +34,16 @@ fn request(mut spec: Value) -> Value {
     })
 }
 
+fn comes_back_unchanged(manifest: &Manifest) {
+    let (name, object) = (&manifest.name, manifest.object());
+    let written = rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(written, *object, "{name}");
+}
+
 #[test]
 fn what_a_user_writes_comes_back_unchanged() {
     for folder in ["valid", "valid-status"] {
-        for Manifest { name, object, .. } in fixtures(folder) {
-            let written = rewritten(&object).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(written, object, "{name}");
-        }
+        fixtures(folder).iter().for_each(comes_back_unchanged);
     }
 }
 
@@ -80,10 +51,7 @@ fn what_a_user_writes_comes_back_unchanged() {
 fn the_published_examples_come_back_unchanged() {
     let Some(folder) = upstream::files() else { return };
     let wanted = |name: &str| name.starts_with("example-") || name.starts_with("sample-dgdr-");
-    for Manifest { name, object, .. } in manifests(&folder.join("dynamo"), wanted) {
-        let written = rewritten(&object).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(written, object, "{name}");
-    }
+    manifests(&folder.join("dynamo"), wanted).iter().for_each(comes_back_unchanged);
 }
 
 /// The API server compares a written spec with the stored one value by value, and 500.0 is not 500: a notation that is
@@ -148,11 +116,12 @@ fn a_known_gpu_is_never_other() {
 fn a_word_outside_an_enum_is_not_read_either() {
     let mut tried = 0;
     for folder in ["invalid", "invalid-status"] {
-        for Manifest { name, text, object } in fixtures(folder) {
+        for manifest in fixtures(folder) {
+            let (text, object) = (&manifest.text, manifest.object());
             let other_gpu = object.pointer("/spec/hardware/gpuSku").is_some();
             let of_a_condition = text.starts_with("# refused: status.conditions");
             if text.lines().next().unwrap().contains("Unsupported value") && !other_gpu && !of_a_condition {
-                assert!(rewritten(&object).is_err(), "{name}");
+                assert!(rewritten(object).is_err(), "{}", manifest.name);
                 tried += 1;
             }
         }
@@ -164,8 +133,9 @@ fn a_word_outside_an_enum_is_not_read_either() {
 fn every_fixture_says_what_it_is() {
     for folder in ["valid", "invalid", "valid-status", "invalid-status"] {
         let refused = folder.starts_with("invalid");
-        for Manifest { name, text, object } in fixtures(folder) {
-            let file = Path::new(&name).file_name().unwrap().to_string_lossy();
+        for manifest in fixtures(folder) {
+            let (name, text, object) = (&manifest.name, &manifest.text, manifest.object());
+            let file = Path::new(name).file_name().unwrap().to_string_lossy();
             let version = object["apiVersion"].as_str().unwrap().trim_start_matches("nvidia.com/");
             assert!(file.starts_with(&format!("{version}-")), "{name} holds {version}");
             assert_eq!(text.starts_with(REFUSED), refused, "{name}");

@@ -2,50 +2,18 @@
 //! The fixtures are also what the API server is shown; each that it must refuse says in its first line how.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use kube_core::CustomResourceExt;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::{ExposeForm, Model, ModelForm, Provider, ProviderForm, SecretKey, SecretRef};
 use steersman_api::llamastack::{v1alpha1, v1alpha2};
 
+use crate::manifests::{self, Manifest, REFUSED, manifests, through};
 use crate::upstream;
 
-/// The first line of a manifest that must be refused.
-const REFUSED: &str = "# refused: ";
-
-struct Manifest {
-    name: String,
-    text: String,
-    objects: Vec<Value>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test may read files")]
-fn read(path: &Path) -> Manifest {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let objects = serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-    Manifest { name, text, objects }
-}
-
-fn manifests(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Manifest> {
-    let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())));
-    paths.sort();
-    assert!(!paths.is_empty(), "nothing to test in {}", folder.display());
-    paths.iter().map(|path| read(path)).collect()
-}
-
 fn fixtures(folder: &str) -> Vec<Manifest> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llamastack").join(folder);
-    manifests(&folder, |name| name.ends_with(".yaml"))
-}
-
-fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
-    serde_json::from_value::<K>(object.clone()).map(|typed| serde_json::to_value(typed).unwrap())
+    manifests::fixtures(&format!("llamastack/{folder}"))
 }
 
 /// `object` after it was read and written as its own version.

@@ -15,6 +15,8 @@ mod families;
 #[cfg(test)]
 mod llamastack;
 #[cfg(test)]
+mod manifests;
+#[cfg(test)]
 mod server_versions;
 #[cfg(test)]
 mod upstream;

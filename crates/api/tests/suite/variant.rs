@@ -1,12 +1,11 @@
 //! VariantAutoscaling: against the CRDs of the generations that it replaces, and its manifests through the types.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::variant::v1alpha1::VariantAutoscaling;
 
 use crate::compare::{self, Aim, Named, ours, theirs, version};
+use crate::manifests::{REFUSED, fixtures};
 use crate::upstream;
 
 /// The first generation is refused by rules, so that its users read what to write instead of `Required value`.
@@ -74,24 +73,11 @@ fn the_columns_of_generation_b_come_first_and_ours_are_wide() {
     assert_eq!(json!(narrow), version(&published, "v1alpha1")["additionalPrinterColumns"]);
 }
 
-fn fixtures(folder: &str) -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/variant").join(folder);
-    let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "no manifests in {}", folder.display());
-    paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test may read files")]
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap()
-}
-
 /// What is valid is read without loss; only defaults are added.
 #[test]
 fn valid_manifests_survive_the_types() {
-    for (path, text) in fixtures("valid") {
-        let given: Value = serde_saphyr::from_str(&text).unwrap();
+    for manifest in fixtures("variant/valid") {
+        let given = manifest.object().clone();
         // An object without a spec is no `VariantAutoscaling` yet; who watches it sees the error of this conversion.
         if given.get("spec").is_none() {
             assert!(serde_json::from_value::<VariantAutoscaling>(given).is_err());
@@ -103,26 +89,25 @@ fn valid_manifests_survive_the_types() {
             let spec = expected["spec"].as_object_mut().unwrap();
             spec.entry(field).or_insert(default);
         }
-        assert_eq!(serde_json::to_value(typed).unwrap(), expected, "{}", path.display());
+        assert_eq!(serde_json::to_value(typed).unwrap(), expected, "{}", manifest.name);
     }
 }
 
 #[test]
 fn invalid_manifests_say_how_they_are_refused() {
-    for (path, text) in fixtures("invalid") {
-        let refusal = text.lines().next().and_then(|line| line.strip_prefix("# refused: "));
-        assert!(refusal.is_some_and(|text| !text.is_empty()), "{}", path.display());
-        let given: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(given["kind"], Family::Va.kind(), "{}", path.display());
+    for manifest in fixtures("variant/invalid") {
+        let refusal = manifest.text.lines().next().and_then(|line| line.strip_prefix(REFUSED));
+        assert!(refusal.is_some_and(|text| !text.is_empty()), "{}", manifest.name);
+        assert_eq!(manifest.object()["kind"], Family::Va.kind(), "{}", manifest.name);
     }
 }
 
 /// Objects that the first generation stored are still there after the CRD changed, and must not stall whoever reads them.
 #[test]
 fn a_stored_object_of_the_first_generation_is_readable() {
-    let text =
-        read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/variant/invalid/first-generation.yaml"));
-    let typed: VariantAutoscaling = serde_saphyr::from_str(&text).unwrap();
+    let all = fixtures("variant/invalid");
+    let stored = all.iter().find(|manifest| manifest.name.ends_with("first-generation.yaml")).unwrap();
+    let typed: VariantAutoscaling = serde_json::from_value(stored.object().clone()).unwrap();
     assert_eq!(typed.spec.scale_target_ref, None);
     assert!(typed.spec.model_profile.is_some());
 }
