@@ -3,6 +3,7 @@
 
 pub mod conditions;
 pub mod core_schema;
+pub mod quantity;
 mod server_version;
 
 pub use server_version::{ServerVersion, UnreadableVersion};
