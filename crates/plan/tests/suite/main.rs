@@ -1,4 +1,6 @@
 //! Situations and the decisions that must follow, as tables; laws where every situation counts.
 
 #[cfg(test)]
+mod llamastack;
+#[cfg(test)]
 mod preflight;

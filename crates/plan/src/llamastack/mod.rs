@@ -1,0 +1,13 @@
+//! The decision for one `LlamaStackDistribution` of version v1alpha1: a server, its storage and its address.
+//! Comes in: the object and its live children, as plain data; goes out: the children as they should be, findings, and the
+//! object's status.
+
+pub mod names;
+mod plan;
+mod report;
+mod seen;
+mod workload;
+
+pub use plan::plan;
+pub use report::report;
+pub use seen::{ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings};

@@ -1,0 +1,85 @@
+//! Names and labels of the children.
+//! Comes in: the object's name; goes out: what its children are called and how they are found.
+
+use std::collections::BTreeMap;
+
+/// Names of children, without the object's name in front, in the order in which the Go operator renders them. All have to
+/// be valid, whichever of them this object needs: a field that is added later must not find the object's name too long.
+const SUFFIXES: [&str; 7] = ["pvc", "sa", "service", "network-policy", "hpa", "pdb", "rb"];
+
+const LABEL_LIMIT: usize = 63;
+
+pub fn deployment(object: &str) -> String {
+    object.to_owned()
+}
+
+pub fn volume_claim(object: &str) -> String {
+    prefixed(object, "pvc")
+}
+
+pub fn service_account(object: &str) -> String {
+    prefixed(object, "sa")
+}
+
+pub fn service(object: &str) -> String {
+    prefixed(object, "service")
+}
+
+/// Where the server is reached inside the cluster.
+pub fn service_url(object: &str, namespace: &str, port: i32) -> String {
+    format!("http://{}.{namespace}.svc.cluster.local:{port}", service(object))
+}
+
+/// On every child.
+pub fn labels() -> BTreeMap<String, String> {
+    map(&[
+        ("app.kubernetes.io/managed-by", "llama-stack-operator"),
+        ("app.kubernetes.io/part-of", "llama-stack"),
+        ("llamastack.io/watch", "true"),
+    ])
+}
+
+/// On the pods; what the Deployment and the Service select by. It can never change: a Deployment's selector is immutable.
+pub fn selector(object: &str) -> BTreeMap<String, String> {
+    map(&[("app", "llama-stack"), ("app.kubernetes.io/instance", object)])
+}
+
+/// What tells the pods of this object apart, for spreading them.
+pub fn instance(object: &str) -> BTreeMap<String, String> {
+    map(&[("app.kubernetes.io/instance", object)])
+}
+
+/// Why the first child that cannot be named cannot, in the words of the Go operator.
+pub fn refusal(object: &str) -> Option<String> {
+    SUFFIXES.map(|suffix| prefixed(object, suffix)).iter().find_map(|name| {
+        let faults = label_faults(name);
+        let faults = (!faults.is_empty()).then(|| faults.join(", "))?;
+        Some(format!("failed to make valid prefixed name: failed to validate name {name:?}: {faults}"))
+    })
+}
+
+fn prefixed(object: &str, suffix: &str) -> String {
+    format!("{object}-{suffix}")
+}
+
+fn label_faults(name: &str) -> Vec<String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let well_formed = !name.is_empty() && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-');
+    let mut faults = Vec::new();
+    if name.len() > LABEL_LIMIT {
+        faults.push(format!("must be no more than {LABEL_LIMIT} characters"));
+    }
+    if !well_formed {
+        faults.push(
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
+             end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+                .to_owned(),
+        );
+    }
+    faults
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}

@@ -1,0 +1,259 @@
+//! What holds for every object, however odd.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use steersman_plan::llamastack::names::{labels, selector};
+use steersman_plan::llamastack::{
+    ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, plan, report,
+};
+use steersman_plan::{Failure, Outcome, Severity, Write};
+
+use super::{now, stored, written};
+
+/// Stands in every value of the environment, and may come up nowhere but in the Deployment.
+const SECRET: &str = "hush";
+
+fn maybe(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Option<Value>> {
+    prop::option::weighted(0.4, value)
+}
+
+/// An object of those fields that are there.
+fn object(fields: Vec<(&'static str, Option<Value>)>) -> Value {
+    fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn of(items: Vec<Value>) -> impl Strategy<Value = Value> {
+    prop::sample::select(items)
+}
+
+fn env() -> impl Strategy<Value = Value> {
+    let name = prop::sample::select(vec!["A", "B", "HF_HOME", "LLS_PORT", "LLS_WORKERS", "LLAMA_STACK_CONFIG", ""]);
+    prop::collection::vec((name, ".{0,3}"), 0..7).prop_map(|variables| {
+        variables.into_iter().map(|(name, value)| json!({"name": name, "value": format!("{SECRET}{value}")})).collect()
+    })
+}
+
+fn quantity() -> impl Strategy<Value = Value> {
+    of(["0", "1", "500m", "1Gi", "10Gi", "-1", "odd", ""].map(|text| json!(text)).to_vec())
+}
+
+fn container() -> impl Strategy<Value = Value> {
+    let resources = (maybe(quantity()), maybe(quantity()), maybe(quantity())).prop_map(|(cpu, memory, limit)| {
+        json!({"requests": object(vec![("cpu", cpu), ("memory", memory)]), "limits": object(vec![("cpu", limit)])})
+    });
+    let port = of([0, 80, -1, 65_536].map(|port| json!(port)).to_vec());
+    let words = of(vec![json!([]), json!(["run"])]);
+    (maybe(of(vec![json!(""), json!("x")])), maybe(port), maybe(resources), maybe(env()), maybe(words)).prop_map(
+        |(name, port, resources, env, command)| {
+            object(vec![
+                ("name", name),
+                ("port", port),
+                ("resources", resources),
+                ("env", env),
+                ("command", command.clone()),
+                ("args", command),
+            ])
+        },
+    )
+}
+
+fn server() -> impl Strategy<Value = Value> {
+    let distribution = of(vec![
+        json!({"name": "starter"}),
+        json!({"name": "starter"}),
+        json!({"image": "x"}),
+        json!({"name": "nobody"}),
+        json!({}),
+        json!({"name": "starter", "image": "x"}),
+    ]);
+    let storage = (maybe(quantity()), maybe(of(vec![json!(""), json!("/x")])))
+        .prop_map(|(size, path)| object(vec![("size", size), ("mountPath", path)]));
+    let pod = of(vec![
+        json!({}),
+        json!({"serviceAccountName": "", "terminationGracePeriodSeconds": 0}),
+        json!({"volumes": [{"name": "a"}], "volumeMounts": [{"name": "a", "mountPath": "/x"}]}),
+        json!({"volumes": [{"name": "lls-storage"}]}),
+    ]);
+    let rare = of(vec![
+        json!({"userConfig": {"configMapName": ""}}),
+        json!({"userConfig": {"configMapName": "c"}}),
+        json!({"tlsConfig": {"caBundle": {"configMapName": "c"}}}),
+        json!({"podDisruptionBudget": {}}),
+        json!({"autoscaling": {"maxReplicas": 0}}),
+        json!({"autoscaling": {"maxReplicas": 5}}),
+        json!({"topologySpreadConstraints": []}),
+    ]);
+    let workers = any::<i32>().prop_map(|workers| json!(workers));
+    (distribution, maybe(container()), maybe(storage), maybe(pod), maybe(workers), maybe(rare)).prop_map(
+        |(distribution, container, storage, pod, workers, rare)| {
+            let mut server = object(vec![
+                ("distribution", Some(distribution)),
+                ("containerSpec", container),
+                ("storage", storage),
+                ("podOverrides", pod),
+                ("workers", workers),
+            ]);
+            for (name, value) in rare.iter().filter_map(Value::as_object).flatten() {
+                server[name] = value.clone();
+            }
+            server
+        },
+    )
+}
+
+fn spec() -> impl Strategy<Value = Value> {
+    let replicas = (-1..4).prop_map(|replicas| json!(replicas));
+    let network = of(vec![json!({}), json!({"exposeRoute": true}), json!({"allowedFrom": {}})]);
+    (maybe(replicas), server(), maybe(network)).prop_map(|(replicas, server, network)| {
+        object(vec![("replicas", replicas), ("server", Some(server)), ("network", network)])
+    })
+}
+
+fn deployment() -> impl Strategy<Value = DeploymentSeen> {
+    let owner = prop_oneof![Just(ReplicasOwner::Ours), Just(ReplicasOwner::Other("hpa".into()))];
+    let generation = || prop::option::of(0..3i64);
+    (generation(), generation(), prop::option::of(0..4), owner, 0..4, 0..4).prop_map(
+        |(generation, observed_generation, replicas, replicas_owner, ready, updated)| DeploymentSeen {
+            generation,
+            observed_generation,
+            replicas,
+            replicas_owner,
+            ready,
+            updated,
+        },
+    )
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let name = prop_oneof![9 => Just("starter".to_owned()), 1 => "[a-z.]{40,60}", 1 => ".{0,9}"];
+    let claim = (prop::option::of("[A-Z][a-z]{3}"), prop::option::of("[0-9]{1,3}(Gi|Mi)?"))
+        .prop_map(|(phase, size)| ClaimSeen { phase, size: size.map(Quantity) });
+    let server = prop_oneof![
+        Just(ServerSeen::NotAsked),
+        ".{0,9}".prop_map(ServerSeen::Silent),
+        prop::option::of("[0-9]").prop_map(|version| ServerSeen::Answered { version, providers: vec![] }),
+    ];
+    let object = (name, prop::option::of(1..3i64), prop::bool::weighted(0.1), spec()).prop_map(
+        |(name, generation, deleting, spec)| ObjectSeen {
+            name,
+            namespace: "team-a".into(),
+            uid: "8f3c".into(),
+            generation,
+            deleting,
+            spec: serde_json::from_value(spec).unwrap(),
+            status: None,
+        },
+    );
+    (object, prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), server).prop_map(
+        |(object, deployment, volume_claim, service, server)| Seen {
+            now: now(),
+            settings: Settings {
+                operator_version: "0.1.0".into(),
+                distributions: [("starter".into(), "starter:1".into())].into(),
+            },
+            object,
+            deployment,
+            volume_claim,
+            service,
+            server,
+        },
+    )
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let failure = any::<bool>().prop_map(|transient| Failure { object: "x".into(), message: "y".into(), transient });
+    (0..3usize, prop::option::of(failure)).prop_map(|(written, failure)| Outcome { written, failure })
+}
+
+proptest! {
+    #[test]
+    fn every_object_gets_one_answer_and_always_the_same(seen in seen(), outcome in outcome()) {
+        let first = plan(&seen);
+        prop_assert_eq!(&first, &plan(&seen.clone()));
+        prop_assert!(first.findings.is_sorted_by_key(|finding| finding.severity));
+        let status = report(&seen, &first, &outcome);
+        prop_assert!(status.phase.is_some());
+        prop_assert_eq!(status, report(&seen.clone(), &first, &outcome));
+    }
+
+    #[test]
+    fn nothing_is_done_while_something_blocks_and_something_otherwise(seen in seen()) {
+        let plan = plan(&seen);
+        let blocked = plan.findings.iter().any(|finding| finding.severity == Severity::Blocker);
+        prop_assert_eq!(plan.writes.is_empty(), blocked || seen.object.deleting);
+        prop_assert_eq!(plan.sweep.is_empty(), blocked || seen.object.deleting);
+    }
+
+    #[test]
+    fn every_child_is_ours_labelled_and_where_the_object_is(seen in seen()) {
+        let plan = plan(&seen);
+        let mut keys = BTreeSet::new();
+        for write in &plan.writes {
+            let object = write.object();
+            let kind = object.types.as_ref().unwrap().kind.clone();
+            prop_assert_eq!(object.metadata.namespace.as_ref(), Some(&seen.object.namespace));
+            prop_assert_eq!(object.metadata.labels.as_ref(), Some(&labels()));
+            let [owner] = object.metadata.owner_references.as_deref().unwrap() else { panic!("one owner") };
+            prop_assert_eq!((&owner.uid, &owner.name), (&seen.object.uid, &seen.object.name));
+            prop_assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
+            prop_assert_eq!(matches!(write, Write::CreateOnce(_)), kind == "PersistentVolumeClaim");
+            prop_assert!(keys.insert((kind, object.metadata.name.clone())));
+        }
+        prop_assert!(plan.sweep.iter().all(|kind| kind.kind != "PersistentVolumeClaim"));
+    }
+
+    #[test]
+    fn every_deployment_is_one_that_apply_accepts(seen in seen()) {
+        let Some(deployment) = written(&plan(&seen), "Deployment") else { return Ok(()) };
+        let spec = serde_json::from_value::<Deployment>(deployment.clone()).unwrap().spec.unwrap();
+        let pod = spec.template.spec.unwrap();
+        let container = &pod.containers[0];
+        let unique = |names: Vec<&String>| names.iter().collect::<BTreeSet<_>>().len() == names.len();
+        prop_assert!(unique(container.env.iter().flatten().map(|env| &env.name).collect()));
+        prop_assert!(unique(pod.volumes.iter().flatten().map(|volume| &volume.name).collect()));
+        prop_assert!(unique(container.volume_mounts.iter().flatten().map(|mount| &mount.mount_path).collect()));
+        prop_assert_eq!(spec.selector.match_labels, Some(selector(&seen.object.name)));
+        prop_assert_eq!(spec.template.metadata.unwrap().labels, Some(selector(&seen.object.name)));
+        let strategy = spec.strategy.unwrap();
+        prop_assert_eq!(strategy.rolling_update.is_some(), strategy.type_.as_deref() == Some("RollingUpdate"));
+        prop_assert_eq!(strategy.rolling_update.is_none(), seen.object.spec.server.storage.is_some());
+    }
+
+    #[test]
+    fn every_env_of_the_user_reaches_the_pod_with_its_last_value(seen in seen()) {
+        let Some(deployment) = written(&plan(&seen), "Deployment") else { return Ok(()) };
+        let found = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+        let given = seen.object.spec.server.container_spec.and_then(|container| container.env).unwrap_or_default();
+        for variable in &given {
+            let last = given.iter().rfind(|other| other.name == variable.name).unwrap();
+            prop_assert!(found.contains(&json!(last)));
+        }
+    }
+
+    #[test]
+    fn the_same_world_later_gives_the_very_same_status_and_nothing_new_to_tell(seen in seen()) {
+        let first = report(&seen, &plan(&seen), &Outcome::default());
+        let mut later = seen;
+        later.object.status = Some(stored(&first));
+        later.now += SignedDuration::from_hours(1);
+        let again = plan(&later);
+        prop_assert_eq!(report(&later, &again, &Outcome::default()), stored(&first));
+        prop_assert_eq!(again.notes, []);
+    }
+
+    #[test]
+    fn values_of_the_environment_are_told_nowhere(seen in seen(), outcome in outcome()) {
+        let plan = plan(&seen);
+        let told = format!("{:?}{:?}{}", plan.findings, plan.notes, json!(report(&seen, &plan, &outcome)));
+        prop_assert!(!told.contains(SECRET), "{}", told);
+    }
+}

@@ -1,0 +1,291 @@
+//! What the status says in each situation, word by word, and when it stays silent.
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
+use steersman_api::llamastack::v1alpha1::LlamaStackDistributionStatus;
+use steersman_plan::llamastack::{ClaimSeen, DeploymentSeen, ReplicasOwner, Seen, ServerSeen, plan, report};
+use steersman_plan::{Failure, Outcome};
+
+use super::{a_deployment, a_new_object, a_settled_object, now, stored};
+
+const PLAIN: &str = "{replicas: 2, server: {distribution: {name: starter}}}";
+const FULL: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
+
+fn told(seen: &Seen, outcome: &Outcome) -> LlamaStackDistributionStatus {
+    report(seen, &plan(seen), outcome)
+}
+
+fn after(written: usize) -> Outcome {
+    Outcome { written, failure: None }
+}
+
+fn failed(transient: bool) -> Outcome {
+    let failure = Failure { object: "Service team-a/starter-service".into(), message: "no".into(), transient };
+    Outcome { written: 1, failure: Some(failure) }
+}
+
+/// Status, reason and message of one condition.
+fn condition(status: &LlamaStackDistributionStatus, type_: &str) -> Option<[String; 3]> {
+    let known = status.conditions.iter().flatten().find(|condition| condition.type_ == type_)?;
+    Some([known.status.clone(), known.reason.clone(), known.message.clone()])
+}
+
+fn says(status: &LlamaStackDistributionStatus, type_: &str, expected: [&str; 3]) {
+    assert_eq!(condition(status, type_), Some(expected.map(str::to_owned)), "{type_}");
+}
+
+#[test]
+fn the_phase_follows_the_deployment() {
+    let none = "{replicas: 0, server: {distribution: {name: starter}}}";
+    let scaled = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 9}}}";
+    let hpa = ReplicasOwner::Other("kube-controller-manager".into());
+    for (name, spec, deployment, phase, message) in [
+        ("nothing there", PLAIN, None, Phase::Pending, "Deployment is pending"),
+        ("no pod yet", PLAIN, Some(a_deployment(2, 0)), Phase::Initializing, "Deployment is pending"),
+        (
+            "one of two",
+            PLAIN,
+            Some(a_deployment(2, 1)),
+            Phase::Initializing,
+            "Deployment is scaling: 1/2 replicas ready",
+        ),
+        (
+            "three of two",
+            PLAIN,
+            Some(a_deployment(2, 3)),
+            Phase::Initializing,
+            "Deployment is scaling down: 3/2 replicas ready",
+        ),
+        ("all", PLAIN, Some(a_deployment(2, 2)), Phase::Ready, "Deployment is ready"),
+        (
+            "scaled by hand to what is not wanted",
+            PLAIN,
+            Some(a_deployment(3, 3)),
+            Phase::Initializing,
+            "Deployment is scaling down: 3/2 replicas ready",
+        ),
+        (
+            "a roll-out under way",
+            PLAIN,
+            Some(DeploymentSeen { updated: 1, ..a_deployment(2, 2) }),
+            Phase::Initializing,
+            "Deployment is rolling out: 1/2 replicas updated",
+        ),
+        (
+            "numbers of an earlier generation",
+            PLAIN,
+            Some(DeploymentSeen { observed_generation: Some(2), ..a_deployment(2, 2) }),
+            Phase::Initializing,
+            "Deployment is rolling out: 2/2 replicas updated",
+        ),
+        ("none wanted, none there", none, Some(a_deployment(0, 0)), Phase::Ready, "Deployment is ready"),
+        (
+            "an autoscaler's number counts",
+            scaled,
+            Some(DeploymentSeen { replicas_owner: hpa, ..a_deployment(5, 5) }),
+            Phase::Ready,
+            "Deployment is ready",
+        ),
+    ] {
+        let seen = Seen { deployment, ..a_new_object(spec) };
+        let status = told(&seen, &Outcome::default());
+        assert_eq!(status.phase, Some(phase), "{name}");
+        let (truth, reason, health) = match phase {
+            Phase::Ready => ("True", "DeploymentReady", ["True", "HealthCheckPassed", "Health check passed"]),
+            _ => ("False", "DeploymentFailed", ["False", "HealthCheckFailed", "Deployment not ready"]),
+        };
+        says(&status, "DeploymentReady", [truth, reason, message]);
+        says(&status, "HealthCheck", health);
+        assert_eq!(status.available_replicas, Some(seen.deployment.map_or(0, |live| live.ready)), "{name}");
+    }
+}
+
+#[test]
+fn a_ready_object_has_exactly_this_status() {
+    let seen = a_settled_object(FULL);
+    let condition = |type_: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-11-15T23:00:00Z", "observedGeneration": 1,
+        })
+    };
+    let expected = json!({
+        "phase": "Ready",
+        "version": { "operatorVersion": "0.1.0", "lastUpdated": "2026-11-15T23:00:00Z" },
+        "distributionConfig": {
+            "activeDistribution": "starter",
+            "availableDistributions": { "postgres-demo": "postgres:1", "starter": super::STARTER },
+        },
+        "availableReplicas": 1,
+        "serviceURL": "http://starter-service.team-a.svc.cluster.local:9000",
+        "conditions": [
+            condition("DeploymentReady", "DeploymentReady", "Deployment is ready"),
+            condition("StorageReady", "StorageReady", "Storage is ready"),
+            condition("ServiceReady", "ServiceReady", "Service is ready"),
+            condition("HealthCheck", "HealthCheckPassed", "Health check passed"),
+            condition("SpecAccepted", "SpecAccepted", "Every field of the spec is acted on."),
+        ],
+    });
+    assert_eq!(json!(seen.object.status), expected);
+}
+
+#[test]
+fn a_settled_object_keeps_its_status_to_the_letter() {
+    let mut seen = a_settled_object(FULL);
+    seen.now += SignedDuration::from_hours(5);
+    let before = seen.object.status.clone().unwrap();
+    assert_eq!(told(&seen, &Outcome::default()), before);
+
+    seen.volume_claim = Some(ClaimSeen { phase: Some("Lost".into()), size: None });
+    let after = told(&seen, &Outcome::default());
+    says(&after, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Lost"]);
+    let since = |status: &LlamaStackDistributionStatus, type_: &str| {
+        let known = status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+        known.unwrap().last_transition_time.0
+    };
+    assert_eq!(since(&after, "StorageReady"), seen.now);
+    assert_eq!(since(&after, "DeploymentReady"), now());
+    assert_eq!(after.version.unwrap().last_updated.unwrap().0, seen.now, "it moves with what else moves");
+}
+
+#[test]
+fn children_that_were_just_made_are_not_called_missing() {
+    let status = told(&a_new_object(FULL), &after(4));
+    assert_eq!(status.phase, Some(Phase::Pending));
+    says(&status, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Pending"]);
+    says(&status, "ServiceReady", ["True", "ServiceReady", "Service is ready"]);
+}
+
+#[test]
+fn old_pods_do_not_make_a_new_spec_ready() {
+    let mut seen = a_settled_object(FULL);
+    seen.object.generation = Some(2);
+    let status = told(&seen, &after(1));
+    assert_eq!(status.phase, Some(Phase::Initializing));
+    says(&status, "DeploymentReady", ["False", "DeploymentFailed", "Deployment is pending"]);
+
+    assert_eq!(told(&seen, &after(0)).phase, Some(Phase::Ready), "nothing had to be written for it");
+    seen.object.generation = Some(1);
+    assert_eq!(told(&seen, &after(1)).phase, Some(Phase::Ready), "a repair of the same spec");
+}
+
+#[test]
+fn a_blocker_fails_the_object_and_says_what_to_do() {
+    let mut seen = a_settled_object(FULL);
+    seen.object.generation = Some(2);
+    seen.object.spec.server.distribution.name = Some("nobody".into());
+    let status = told(&seen, &Outcome::default());
+    assert_eq!(status.phase, Some(Phase::Failed));
+    let message =
+        "Resource reconciliation failed: failed to validate distribution: nobody. Distribution name not supported";
+    says(&status, "DeploymentReady", ["False", "DeploymentFailed", message]);
+    says(&status, "ServiceReady", ["True", "ServiceReady", "Service is ready"]);
+    let accepted = condition(&status, "SpecAccepted").unwrap();
+    assert_eq!(accepted[..2], ["False", "DistributionUnknown"]);
+    assert!(accepted[2].ends_with(
+        " Set spec.server.distribution.name to one of postgres-demo, starter, or \
+         spec.server.distribution.image."
+    ));
+    let config = status.distribution_config.unwrap();
+    assert_eq!(config.active_distribution.as_deref(), Some("starter"), "that one still runs");
+    assert_eq!(status.available_replicas, Some(1));
+}
+
+#[test]
+fn an_ignored_field_is_told_and_the_object_gets_ready_all_the_same() {
+    let seen = a_settled_object("{server: {distribution: {name: starter}, podDisruptionBudget: {minAvailable: 1}}}");
+    let status = seen.object.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Ready));
+    let accepted = condition(&status, "SpecAccepted").unwrap();
+    assert_eq!(accepted[..2], ["True", "PodDisruptionBudgetIgnored"]);
+    assert!(accepted[2].starts_with("spec.server.podDisruptionBudget is ignored"));
+}
+
+#[test]
+fn a_refused_write_fails_the_object_and_one_that_may_yet_succeed_does_not() {
+    let message = "Resource reconciliation failed: Service team-a/starter-service: no";
+    let refused = told(&a_settled_object(FULL), &failed(false));
+    assert_eq!(refused.phase, Some(Phase::Failed));
+    says(&refused, "DeploymentReady", ["False", "DeploymentFailed", message]);
+
+    assert_eq!(told(&a_settled_object(FULL), &failed(true)).phase, Some(Phase::Ready));
+
+    let mut changed = a_settled_object(FULL);
+    changed.object.generation = Some(2);
+    let status = told(&changed, &failed(true));
+    assert_eq!(status.phase, Some(Phase::Initializing));
+    says(&status, "DeploymentReady", ["False", "DeploymentFailed", message]);
+
+    let fresh = told(&a_new_object(FULL), &failed(true));
+    assert_eq!(fresh.phase, Some(Phase::Pending));
+    says(&fresh, "DeploymentReady", ["False", "DeploymentFailed", message]);
+    let missing = "Failed to get Service: services \"starter-service\" not found";
+    says(&fresh, "ServiceReady", ["False", "ServiceFailed", missing]);
+    let missing = "Failed to get PVC: persistentvolumeclaims \"starter-pvc\" not found";
+    says(&fresh, "StorageReady", ["False", "StorageFailed", missing]);
+}
+
+#[test]
+fn what_is_repaired_after_a_failure_is_not_ready_at_once() {
+    let mut seen = a_settled_object(FULL);
+    seen.object.status = Some(stored(&told(&seen, &failed(false))));
+    assert_eq!(told(&seen, &after(1)).phase, Some(Phase::Initializing));
+    assert_eq!(told(&seen, &after(0)).phase, Some(Phase::Ready));
+}
+
+#[test]
+fn conditions_of_children_that_are_no_longer_wanted_go_and_those_of_others_stay() {
+    let mut seen = a_settled_object(FULL);
+    let status = seen.object.status.as_mut().unwrap();
+    let mut foreign = status.conditions.as_ref().unwrap()[0].clone();
+    foreign.type_ = "example.com/Audited".into();
+    status.conditions.as_mut().unwrap().push(foreign);
+    status.route_url = Some(String::new());
+    seen.object.spec = a_new_object(PLAIN).object.spec;
+    seen.object.spec.server.distribution.name = None;
+    seen.object.spec.server.distribution.image = Some("registry.example/x:1".into());
+    let status = told(&seen, &Outcome::default());
+    let types: Vec<_> = status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(types, ["DeploymentReady", "HealthCheck", "SpecAccepted", "example.com/Audited"]);
+    assert_eq!((status.service_url, status.route_url), (None, None));
+    assert_eq!(status.distribution_config.unwrap().active_distribution.as_deref(), Some("custom"));
+}
+
+#[test]
+fn the_server_s_own_words_are_passed_on() {
+    let provider = ProviderInfo {
+        api: "inference".into(),
+        provider_id: "vllm".into(),
+        provider_type: "remote::vllm".into(),
+        config: Value::Null,
+        health: ProviderHealth { status: "OK".into(), message: String::new() },
+    };
+    let answer = ServerSeen::Answered { version: Some("0.7.1".into()), providers: vec![provider.clone()] };
+    let mut seen = Seen { server: answer, ..a_settled_object(FULL) };
+    let answered = told(&seen, &Outcome::default());
+    assert_eq!(answered.distribution_config.as_ref().unwrap().providers, Some(vec![provider.clone()]));
+    let version = |status: &LlamaStackDistributionStatus| {
+        status.version.as_ref().and_then(|version| version.llama_stack_server_version.clone())
+    };
+    assert_eq!(version(&answered).as_deref(), Some("0.7.1"));
+
+    seen.object.status = Some(stored(&answered));
+    seen.server = ServerSeen::NotAsked;
+    assert_eq!(told(&seen, &Outcome::default()), stored(&answered), "what it said still counts");
+
+    seen.server = ServerSeen::Silent("GET /v1/providers: timed out".into());
+    let silent = told(&seen, &Outcome::default());
+    assert_eq!(silent.distribution_config.as_ref().unwrap().providers, None);
+    assert_eq!(version(&silent).as_deref(), Some("0.7.1"));
+    says(&silent, "HealthCheck", ["False", "HealthCheckFailed", "GET /v1/providers: timed out"]);
+}
+
+#[test]
+fn an_object_that_is_being_deleted_says_so() {
+    let mut seen = a_settled_object(FULL);
+    seen.object.deleting = true;
+    let status = told(&seen, &Outcome::default());
+    assert_eq!(status.phase, Some(Phase::Terminating));
+    assert_eq!(status.conditions, seen.object.status.unwrap().conditions);
+}
