@@ -12,6 +12,7 @@ pub mod binaries;
 pub mod cache;
 mod client;
 pub mod cluster;
+pub mod cut;
 mod namespace;
 pub mod nodes;
 pub mod openapi;
