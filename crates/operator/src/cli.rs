@@ -8,6 +8,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steersman_api::{Family, crds};
 
+use crate::settings::Settings;
+
 /// One Kubernetes operator for serving language models
 #[derive(Clone, Debug, Parser)]
 #[command(name = "steersman", version, after_help = EXIT_STATUS, disable_help_subcommand = true)]
@@ -20,6 +22,9 @@ const EXIT_STATUS: &str = "Exit status: 0 all is well, 1 not ready or failed, 2 
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Run the operator until SIGTERM or SIGINT. This version has no controllers yet: it acts on no object
+    #[command(after_help = EXIT_STATUS)]
+    Run(Box<Settings>),
     /// Say whether a cluster can run Steersman and what is there already; changes nothing
     #[command(after_help = EXIT_STATUS)]
     Preflight(PreflightArgs),

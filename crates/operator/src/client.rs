@@ -17,6 +17,9 @@ use crate::proxy;
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
+/// kube ends a watch after 290 s and gives the server some time to do so first; a connection silent beyond that is dead.
+const LONGEST_WATCH: Duration = Duration::from_secs(330);
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -125,11 +128,20 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 /// Sets up a client; nothing is sent yet.
 pub async fn connect(args: &ClusterArgs) -> Result<Server, ConnectError> {
+    connect_with(args, args.request_timeout).await
+}
+
+/// The same for a client that watches: a watch may be silent for as long as nothing changes.
+pub async fn connect_to_watch(args: &ClusterArgs) -> Result<Server, ConnectError> {
+    connect_with(args, LONGEST_WATCH).await
+}
+
+async fn connect_with(args: &ClusterArgs, silence: Duration) -> Result<Server, ConnectError> {
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = config(args).await?;
     config.connect_timeout = Some(args.request_timeout.min(LONGEST_CONNECT));
-    config.read_timeout = Some(args.request_timeout);
+    config.read_timeout = Some(silence);
     config.write_timeout = Some(args.request_timeout);
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     if proxy::is_bypassed(&config.cluster_url, &no_proxy()) {

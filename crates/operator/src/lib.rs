@@ -1,11 +1,18 @@
 //! The operator's parts, as a library so that tests and developer commands can call them.
 //! Comes in: a cluster, named by flags; goes out: what was read from it, and the rights that reading needs.
 
+pub mod apply;
 pub mod cli;
 pub mod client;
+pub mod controllers;
 pub mod crds;
+pub mod health;
 pub mod leader;
 pub mod observe;
 pub mod preflight;
 mod proxy;
 pub mod rbac;
+pub mod run;
+mod serve;
+pub mod settings;
+pub mod telemetry;

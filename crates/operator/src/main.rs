@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use steersman::cli::{Cli, Command, Manifests, Output, PreflightArgs};
+use steersman::settings::Settings;
 use steersman::{crds, preflight, rbac};
 
 fn main() -> ExitCode {
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Run(settings) => operate(&settings),
         Command::Preflight(args) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.context("cannot start the async runtime")?;
@@ -43,6 +45,17 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A few threads do, however many cores the node has: each costs memory, and what the operator does is mostly waiting.
+fn operate(settings: &Settings) -> anyhow::Result<ExitCode> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let outcome = runtime.block_on(steersman::run::run(settings));
+    runtime.shutdown_background();
+    outcome?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {

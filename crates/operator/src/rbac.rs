@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::Resource;
 use kube::api::ObjectMeta;
 use steersman_plan::preflight::Right;
 
-use crate::observe;
+use crate::telemetry::scrape;
+use crate::{observe, run};
 
 pub const NAMESPACE: &str = "steersman-system";
 pub const NAME: &str = "steersman";
@@ -18,7 +19,7 @@ const HEADER: &str = "\
 # Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails where this file differs.
 ";
 
-/// One kind of resource and what Steersman does with it, in all namespaces.
+/// One kind of resource and what Steersman does with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub group: &'static str,
@@ -59,51 +60,67 @@ impl Rule {
     }
 }
 
-/// All rules of the program.
+/// What the program does in all namespaces and with the cluster itself.
 pub fn rules() -> Vec<Rule> {
-    observe::preflight::rules()
+    [observe::preflight::rules(), scrape::rules()].concat()
+}
+
+/// What it does in its own namespace alone.
+pub fn own_rules() -> Vec<Rule> {
+    run::rules()
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the manifests as YAML: {0}")]
 pub struct RenderError(#[from] serde_saphyr::ser_error::Error);
 
-/// Namespace, ServiceAccount, ClusterRole and ClusterRoleBinding, as one file for `kubectl apply`.
+/// Namespace, ServiceAccount, and the two roles with their bindings, as one file for `kubectl apply`.
 pub fn manifests() -> Result<String, RenderError> {
     let namespace = Namespace { metadata: metadata(NAMESPACE, None), ..Namespace::default() };
     let account = ServiceAccount { metadata: metadata(NAME, Some(NAMESPACE)), ..ServiceAccount::default() };
+    let role = ClusterRole { metadata: metadata(NAME, None), ..ClusterRole::default() };
     let binding = ClusterRoleBinding {
         metadata: metadata(NAME, None),
-        role_ref: RoleRef {
-            api_group: ClusterRole::group(&()).into_owned(),
-            kind: ClusterRole::kind(&()).into_owned(),
-            name: NAME.to_owned(),
-        },
-        subjects: Some(vec![Subject {
-            kind: ServiceAccount::kind(&()).into_owned(),
-            name: NAME.to_owned(),
-            namespace: Some(NAMESPACE.to_owned()),
-            api_group: None,
-        }]),
+        role_ref: reference::<ClusterRole>(),
+        subjects: Some(vec![subject()]),
+    };
+    let own_role = Role { metadata: metadata(NAME, Some(NAMESPACE)), ..Role::default() };
+    let own_binding = RoleBinding {
+        metadata: metadata(NAME, Some(NAMESPACE)),
+        role_ref: reference::<Role>(),
+        subjects: Some(vec![subject()]),
     };
     let documents = [
         serde_saphyr::to_string(&namespace)?,
         serde_saphyr::to_string(&account)?,
-        role()?,
+        serde_saphyr::to_string(&role)? + &explained(&rules())?,
         serde_saphyr::to_string(&binding)?,
+        serde_saphyr::to_string(&own_role)? + &explained(&own_rules())?,
+        serde_saphyr::to_string(&own_binding)?,
     ];
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }
 
 /// Rendered rule by rule, because whoever grants a right should read next to it what it is for.
-fn role() -> Result<String, RenderError> {
-    let role = ClusterRole { metadata: metadata(NAME, None), ..ClusterRole::default() };
-    let mut text = serde_saphyr::to_string(&role)?;
-    text.push_str("rules:\n");
-    for rule in rules() {
+fn explained(rules: &[Rule]) -> Result<String, RenderError> {
+    let mut text = String::from("rules:\n");
+    for rule in rules {
         text.push_str(&format!("# needed to {}\n{}", rule.why, serde_saphyr::to_string(&[rule.policy()])?));
     }
     Ok(text)
+}
+
+fn reference<K: Resource<DynamicType = ()>>() -> RoleRef {
+    RoleRef { api_group: K::group(&()).into_owned(), kind: K::kind(&()).into_owned(), name: NAME.to_owned() }
+}
+
+fn subject() -> Subject {
+    Subject {
+        kind: ServiceAccount::kind(&()).into_owned(),
+        name: NAME.to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
+        api_group: None,
+    }
 }
 
 fn metadata(name: &str, namespace: Option<&str>) -> ObjectMeta {

@@ -75,9 +75,11 @@ impl Election {
 
     /// Waits until this candidate leads. The Lease is watched, so a release is seen at once.
     pub async fn acquire(&self) -> Term {
+        // Kept when a watch breaks: a Lease that stands still is no younger for that.
+        let mut sighting: Option<Sighting> = None;
+        let mut said = String::new();
         loop {
             let mut changes = pin!(watcher::watch_object(self.api(), &self.name));
-            let mut sighting: Option<Sighting> = None;
             loop {
                 let now = Instant::now();
                 let take_at = sighting.as_ref().map(|seen| match decide::step(&self.identity, seen, now) {
@@ -90,7 +92,16 @@ impl Election {
                     change = changes.next() => match change {
                         Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
                         // A broken watch says nothing about the Lease: begin again, after a moment.
-                        Some(Err(_)) | None => break,
+                        Some(Err(error)) => {
+                            let error = error.to_string();
+                            // The same again and again would only fill the log: a missing right is missing for long.
+                            if error != said {
+                                tracing::warn!(lease = self.name, error, "cannot watch the lease yet");
+                                said = error;
+                            }
+                            break;
+                        }
+                        None => break,
                     },
                     () = time::sleep_until(take_at.unwrap_or(now).into()), if take_at.is_some() => {
                         match self.take(sighting.as_ref().and_then(|seen| seen.lease.clone())).await {
@@ -199,15 +210,24 @@ impl Term {
     /// Gives the Lease back. Nothing of this term may act any more when this is called.
     pub async fn release(mut self) {
         self.fence.close();
+        let mut released = self.give_back().await;
+        // A renewal that was cut off may have been done all the same: then our copy is old, and the Lease still ours.
+        if released.is_err() && self.other_holder().await.is_none() {
+            released = self.give_back().await;
+        }
+        match released {
+            Ok(()) => tracing::info!(lease = self.election.name, "released the lease"),
+            // The others will wait for it to run out: slower, not wrong.
+            Err(error) => tracing::warn!(lease = self.election.name, %error, "could not release the lease"),
+        }
+    }
+
+    async fn give_back(&mut self) -> Result<(), CallError> {
         let mut wanted = self.lease.clone();
         let spec = wanted.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        match self.put(wanted).await {
-            Ok(()) => tracing::info!(lease = self.election.name, "released the lease"),
-            // The others will wait for it to run out: slower, not wrong.
-            Err(error) => tracing::warn!(lease = self.election.name, %error, "could not release the lease"),
-        }
+        self.put(wanted).await
     }
 }

@@ -1,4 +1,5 @@
 //! Reading: the only place where the cluster is looked at.
 //! Comes in: a client; goes out: a `Seen` of plain data for the plan.
 
+pub mod llamastack;
 pub mod preflight;

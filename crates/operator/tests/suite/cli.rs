@@ -31,6 +31,7 @@ fn help_and_version_are_on_standard_output() {
     let help = steersman(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     for line in [
+        "run        Run the operator until SIGTERM or SIGINT",
         "preflight  Say whether a cluster can run Steersman",
         "crds       Print the CustomResourceDefinitions",
         "rbac       Print the rights",
@@ -44,12 +45,15 @@ fn help_and_version_are_on_standard_output() {
 
 #[test]
 fn wrong_usage_is_status_2_and_names_what_is_accepted() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 10] = [
         (&[], "Usage: steersman <COMMAND>"),
         (&["prefligth"], "'preflight'"),
         (&["preflight", "-o", "yaml"], "[possible values: text, json]"),
         (&["crds", "dgd"], "[possible values: dgdr, llsd, va]"),
         (&["crds", "-o", "text"], "[possible values: yaml, json]"),
+        (&["run", "--controllers", "llsd,dgdr"], "has no controller for llsd; it has no controller yet"),
+        (&["run", "--controllers", "pods"], "there is no controller \"pods\"; the names are dgdr, dgd, llsd, va"),
+        (&["run", "--metrics-address", "8080"], "give an IP address and a port"),
         (&["preflight", "--request-timeout", "0"], "give a whole number of seconds from 1 to 300"),
         (&["preflight", "--request-timeout", "301"], "give a whole number of seconds from 1 to 300"),
     ];

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod apply;
 mod cli;
 mod client;
 mod core_schema;
 mod crds;
 mod leader;
 mod preflight;
+mod process;
 mod rbac;
 mod schemas;
+mod slice;

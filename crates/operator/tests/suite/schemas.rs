@@ -16,7 +16,7 @@ use steersman_testkit::{Cluster, Flavour, apply, shared, wait};
 use tokio::sync::Mutex;
 
 /// CRDs belong to the whole cluster: tests that install them take turns.
-static CRDS: Mutex<()> = Mutex::const_new(());
+pub static CRDS: Mutex<()> = Mutex::const_new(());
 
 struct Fixture {
     name: String,
@@ -57,20 +57,20 @@ fn fixtures(family: Family, kind: &str) -> Vec<Fixture> {
 }
 
 /// The CRD with this version alone: what is tested is its schema, not conversion.
-fn only(family: Family, version: &str) -> CustomResourceDefinition {
+pub fn only(family: Family, version: &str) -> CustomResourceDefinition {
     let mut crd = crds::crd(family, &Options::default()).unwrap();
     crd.spec.versions.retain(|known| known.name == version);
     crd.spec.versions[0].storage = true;
     crd
 }
 
-fn resource(family: Family, version: &str) -> ApiResource {
+pub fn resource(family: Family, version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
 /// Installs a CRD and waits until its objects can be listed.
-async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
+pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.create(&PostParams::default(), crd).await.unwrap();
     let is = |crd: &CustomResourceDefinition, type_: &str| {
@@ -86,7 +86,7 @@ async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiRe
     wait::eventually(&format!("{name} is served"), listed).await.unwrap();
 }
 
-async fn uninstall(client: &Client, family: Family) {
+pub async fn uninstall(client: &Client, family: Family) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.delete(family.crd_name(), &DeleteParams::default()).await.unwrap();
     wait::until_gone(crds, family.crd_name()).await.unwrap();

@@ -1,0 +1,109 @@
+//! Taking over what an earlier operator made.
+//! Comes in: a child with the field managers of that operator; goes out: the same child, with their fields under our name.
+//!
+//! Without this, a field that we drop later would stay for ever: its earlier owner would still want it.
+
+use http::{Request, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Resource, ResourceExt};
+use serde_json::{Map, Value, json};
+
+use super::claim::{is_legacy, is_ours};
+use super::owner::{Legacy, Owner};
+use crate::client::{CallError, Server};
+
+/// Folds the entries of the earlier operator into ours, in one call: there is no moment at which nobody owns the fields.
+pub(super) async fn fold(
+    server: &Server,
+    manager: &str,
+    owner: &Owner,
+    kind: &GroupVersionKind,
+    live: &DynamicObject,
+) -> Result<DynamicObject, CallError> {
+    let Some(legacy) = &owner.legacy else { return Ok(live.clone()) };
+    let body = patch(manager, &kind.api_version(), legacy, live).to_string().into_bytes();
+    // kube has JSON patches behind a feature that nothing else needs.
+    let resource = ApiResource::from_gvk(kind);
+    let url = format!("{}/{}", DynamicObject::url_path(&resource, Some(&owner.namespace)), live.name_any());
+    let request = Request::patch(url).header(header::CONTENT_TYPE, "application/json-patch+json").body(body);
+    let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
+    let call = async { server.client.request::<DynamicObject>(request?).await };
+    match server.call(call).await {
+        // The test of the resourceVersion failed: somebody was quicker, and the next pass looks again.
+        Err(CallError::Answered { code: 422, message }) => Err(CallError::Answered { code: 409, message }),
+        answer => answer,
+    }
+}
+
+/// The JSON patch that moves all fields of the earlier operator to `manager`, if the object is still as seen.
+fn patch(manager: &str, api_version: &str, legacy: &Legacy, live: &DynamicObject) -> Value {
+    let (theirs, mut entries): (Vec<_>, Vec<_>) =
+        live.managed_fields().iter().cloned().partition(|entry| is_legacy(entry, legacy) || is_ours(entry, manager));
+    let mut fields = Map::new();
+    // Fields are named as their version names them; of another version they cannot be ours.
+    for entry in theirs.iter().filter(|entry| entry.api_version.as_deref() == Some(api_version)) {
+        if let Some(FieldsV1(Value::Object(more))) = &entry.fields_v1 {
+            join(&mut fields, more);
+        }
+    }
+    entries.push(ManagedFieldsEntry {
+        manager: Some(manager.to_owned()),
+        operation: Some("Apply".to_owned()),
+        api_version: Some(api_version.to_owned()),
+        fields_type: Some("FieldsV1".to_owned()),
+        fields_v1: Some(FieldsV1(Value::Object(fields))),
+        time: theirs.iter().filter_map(|entry| entry.time.clone()).max(),
+        subresource: None,
+    });
+    json!([
+        { "op": "test", "path": "/metadata/resourceVersion", "value": live.metadata.resource_version },
+        { "op": "replace", "path": "/metadata/managedFields", "value": entries },
+    ])
+}
+
+/// The fields of both.
+fn join(fields: &mut Map<String, Value>, more: &Map<String, Value>) {
+    for (name, below) in more {
+        let here = fields.entry(name.clone()).or_insert_with(|| json!({}));
+        if let (Value::Object(here), Value::Object(below)) = (here, below) {
+            join(here, below);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, version: &str, fields: Value) -> Value {
+        json!({ "manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1",
+            "fieldsV1": fields, "time": "2026-01-01T00:00:00Z" })
+    }
+
+    #[test]
+    fn the_fields_of_both_legacy_managers_become_ours_and_others_stay() {
+        let others = entry("kube-controller-manager", "Update", "apps/v1", json!({ "f:status": {} }));
+        let live: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "starter", "resourceVersion": "7", "managedFields": [
+                entry("manager", "Update", "apps/v1", json!({ "f:spec": { "f:replicas": {}, "f:strategy": { "f:type": {} } } })),
+                entry("starter", "Apply", "apps/v1", json!({ "f:spec": { "f:replicas": {}, "f:selector": {} } })),
+                entry("manager", "Update", "apps/v1beta1", json!({ "f:spec": { "f:rollbackTo": {} } })),
+                others,
+            ] },
+        }))
+        .unwrap();
+        let patch = patch("steersman/llsd", "apps/v1", &Legacy::llama_stack("starter"), &live);
+        let fields = json!({ "f:spec": { "f:replicas": {}, "f:selector": {}, "f:strategy": { "f:type": {} } } });
+        let ours = entry("steersman/llsd", "Apply", "apps/v1", fields);
+        assert_eq!(
+            patch,
+            json!([
+                { "op": "test", "path": "/metadata/resourceVersion", "value": "7" },
+                { "op": "replace", "path": "/metadata/managedFields", "value": [others, ours] },
+            ])
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Fields that are ours by an earlier apply and no longer wanted.
+//! Comes in: our entry of `managedFields` and what we want now; goes out: the first field that only the entry has.
+
+use serde_json::Value;
+
+use super::lists::{keys_of, matches};
+use super::{Difference, What};
+
+pub(super) fn unwanted(owned: &Value, wanted: &Value) -> Option<Difference> {
+    owned.as_object()?.iter().find_map(|(step, below)| {
+        if let Some(name) = step.strip_prefix("f:") {
+            return find(wanted.get(name), below, || name.to_owned());
+        }
+        let items = wanted.as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(keys) = keys_of(step) {
+            let values: Vec<_> =
+                keys.values().map(|value| value.as_str().map_or(value.to_string(), str::to_owned)).collect();
+            return find(items.iter().find(|item| matches(&keys, item)), below, || format!("[{}]", values.join(",")));
+        }
+        let value: Option<Value> = step.strip_prefix("v:").and_then(|value| serde_json::from_str(value).ok());
+        value.and_then(|value| find(items.iter().find(|item| **item == value), below, || format!("[{value}]")))
+    })
+}
+
+fn find(wanted: Option<&Value>, below: &Value, step: impl FnOnce() -> String) -> Option<Difference> {
+    let difference = match wanted {
+        None => Some(Difference::new(What::Unwanted)),
+        // A map that became a plain value has been seen as a changed value before.
+        Some(wanted) if wanted.is_object() || wanted.is_array() => unwanted(below, wanted),
+        Some(_) => None,
+    };
+    difference.map(|difference| difference.at(step()))
+}

@@ -1,0 +1,198 @@
+//! Doing what a plan says.
+//! Comes in: a plan, its owner and the children as cached; goes out: an outcome. It decides nothing, stops at the first
+//! failure, and sends nothing for a child that is as it should be.
+
+mod adopt;
+mod claim;
+mod differs;
+mod events;
+mod live;
+mod owner;
+mod status;
+
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt};
+use steersman_plan::{Failure, Outcome, Plan, Severity, Write};
+
+use crate::client::{CallError, Server};
+use claim::Claim;
+
+pub use differs::{Difference, differs};
+pub use events::Recorder;
+pub use live::Live;
+pub use owner::{Legacy, Owner};
+pub use status::{Stored, write_status};
+
+/// Does what `plan` says for `owner`: the writes in their order, then the sweep. `manager` is our field manager.
+pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &Plan, live: &Live) -> Outcome {
+    let pass = Pass { server, manager, owner, live };
+    let mut outcome = Outcome::default();
+    for write in &plan.writes {
+        match pass.write(write).await {
+            Ok(true) => outcome.written += 1,
+            Ok(false) => {}
+            Err(failure) => return Outcome { failure: Some(failure), ..outcome },
+        }
+    }
+    // The plan leaves the sweep empty while something blocks; removing is worth a second look.
+    if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
+        return outcome;
+    }
+    for child in pass.orphans(plan) {
+        match pass.remove(child).await {
+            Ok(true) => outcome.written += 1,
+            Ok(false) => {}
+            Err(failure) => return Outcome { failure: Some(failure), ..outcome },
+        }
+    }
+    outcome
+}
+
+struct Pass<'a> {
+    server: &'a Server,
+    manager: &'a str,
+    owner: &'a Owner,
+    live: &'a Live,
+}
+
+impl Pass<'_> {
+    /// Whether something changed.
+    async fn write(&self, write: &Write) -> Result<bool, Failure> {
+        let wanted = self.owner.complete(write.object());
+        let Some(kind) = kind_of(&wanted) else {
+            return Err(refused(self.owner, &wanted, "the plan names no apiVersion and kind; this is a bug".into()));
+        };
+        let api = children(&self.server.client, self.owner, &kind);
+        let cached = self.live.get(&kind, &wanted.name_any());
+        match write {
+            Write::Apply(_) => self.apply(&api, &kind, wanted, cached).await,
+            Write::CreateOnce(_) if cached.is_some() => Ok(false),
+            Write::CreateOnce(_) => self.create_once(&api, &wanted).await,
+        }
+    }
+
+    async fn apply(
+        &self,
+        api: &Api<DynamicObject>,
+        kind: &GroupVersionKind,
+        mut wanted: DynamicObject,
+        cached: Option<&DynamicObject>,
+    ) -> Result<bool, Failure> {
+        let name = wanted.name_any();
+        let stopped = |error| failed(self.owner, &wanted, error);
+        // A cache may lag, and a forced apply would take over whatever has our name by now: what seems absent is asked for.
+        let read = match cached {
+            Some(_) => None,
+            None => self.server.call(api.get_opt(&name)).await.map_err(stopped)?,
+        };
+        let mut current = cached.cloned().or(read);
+        if let Some(object) = &current {
+            match claim::judge(self.owner, self.manager, &wanted, object) {
+                Ok(Claim::Ours) => {}
+                Ok(Claim::Legacy) => {
+                    let folded = adopt::fold(self.server, self.manager, self.owner, kind, object);
+                    current = Some(folded.await.map_err(stopped)?);
+                }
+                Err(refusal) => return Err(refusal.into_failure(self.owner.describe(&wanted))),
+            }
+        }
+        if let Some(object) = &current {
+            let Some(difference) = differs(&wanted, object, self.manager) else { return Ok(false) };
+            tracing::info!(object = %self.owner.describe(&wanted), %difference, "applying");
+            // Nothing but the object that was judged.
+            wanted.metadata.uid.clone_from(&object.metadata.uid);
+        }
+        let params = PatchParams::apply(self.manager).force();
+        let written = match self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await {
+            Ok(written) => written,
+            // How the server says that another object has taken the name.
+            Err(CallError::Answered { code: 422, message }) if message.contains("metadata.uid: Invalid value") => {
+                return Err(failed(self.owner, &wanted, CallError::Answered { code: 409, message }));
+            }
+            Err(error) => return Err(failed(self.owner, &wanted, error)),
+        };
+        let before = current.and_then(|object| object.metadata.resource_version);
+        Ok(written.metadata.resource_version != before)
+    }
+
+    async fn create_once(&self, api: &Api<DynamicObject>, wanted: &DynamicObject) -> Result<bool, Failure> {
+        let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
+        match self.server.call(api.create(&params, wanted)).await {
+            Ok(_) => Ok(true),
+            // A quota that changes at the same moment is a 409 as well.
+            Err(CallError::Answered { code: 409, message }) if message.ends_with("already exists") => Ok(false),
+            Err(error) => Err(failed(self.owner, wanted, error)),
+        }
+    }
+
+    /// What the owner controls of the swept kinds and no longer wants.
+    fn orphans<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a DynamicObject> {
+        let kept = |kind: &GroupVersionKind, child: &DynamicObject| {
+            plan.writes.iter().map(Write::object).any(|object| {
+                let same_kind = kind_of(object).is_some_and(|own| own.group == kind.group && own.kind == kind.kind);
+                same_kind && object.name_any() == child.name_any()
+            })
+        };
+        // Volume claims hold users' data, whatever the plan says.
+        let swept = plan.sweep.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
+        swept.flat_map(move |kind| {
+            let ours = self.live.of(kind).filter(|child| self.owner.controls(child));
+            ours.filter(move |child| child.metadata.deletion_timestamp.is_none() && !kept(kind, child))
+        })
+    }
+
+    async fn remove(&self, child: &DynamicObject) -> Result<bool, Failure> {
+        let Some(kind) = kind_of(child) else { return Ok(false) };
+        let mut params = DeleteParams::background();
+        params.preconditions = Some(Preconditions { uid: child.metadata.uid.clone(), resource_version: None });
+        let api = children(&self.server.client, self.owner, &kind);
+        tracing::info!(object = %self.owner.describe(child), "removing");
+        match self.server.call(api.delete(&child.name_any(), &params)).await {
+            Ok(_) => Ok(true),
+            Err(CallError::Answered { code: 404, .. }) => Ok(false),
+            Err(error) => Err(failed(self.owner, child, error)),
+        }
+    }
+}
+
+fn kind_of(object: &DynamicObject) -> Option<GroupVersionKind> {
+    object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok())
+}
+
+/// The owner's children of one kind. They live in its namespace.
+fn children(client: &Client, owner: &Owner, kind: &GroupVersionKind) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), &owner.namespace, &ApiResource::from_gvk(kind))
+}
+
+fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
+    let transient = is_transient(&error);
+    Failure { object: owner.describe(object), message: error.to_string(), transient }
+}
+
+fn refused(owner: &Owner, object: &DynamicObject, message: String) -> Failure {
+    Failure { object: owner.describe(object), message, transient: false }
+}
+
+/// An object that is wrong stays wrong. All else (rights, quotas, a namespace that is not there, the network) may change
+/// without any watch telling us.
+fn is_transient(error: &CallError) -> bool {
+    !matches!(error, CallError::Answered { code: 400 | 405 | 413 | 415 | 422, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_wrong_object_is_not_worth_another_try() {
+        let answered = |code| CallError::Answered { code, message: String::new() };
+        for code in [400, 413, 422] {
+            assert!(!is_transient(&answered(code)), "{code}");
+        }
+        for code in [403, 404, 409, 429, 500, 503, 504] {
+            assert!(is_transient(&answered(code)), "{code}");
+        }
+        assert!(is_transient(&CallError::Refused { address: "https://127.0.0.1".into() }));
+    }
+}

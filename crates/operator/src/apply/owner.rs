@@ -1,0 +1,78 @@
+//! Whose children are written.
+//! Comes in: the user's object and what an earlier operator left on its children; goes out: references and names for messages.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::core::GroupVersionKind;
+
+/// The object that the children belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: GroupVersionKind,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// The marks of an earlier operator, where children of one may be met.
+    pub legacy: Option<Legacy>,
+}
+
+/// How an earlier operator marks what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Legacy {
+    /// The value of `app.kubernetes.io/managed-by`.
+    pub managed_by: String,
+    /// Its field managers. The fields of these are taken over.
+    pub managers: Vec<String>,
+}
+
+impl Legacy {
+    /// The Go operator creates and updates as `manager`, its binary's name, and applies under the name of the object.
+    pub fn llama_stack(object: &str) -> Self {
+        Self { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
+    }
+}
+
+impl Owner {
+    /// The reference by which a child is ours, and goes when we go.
+    pub fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: self.kind.api_version(),
+            kind: self.kind.kind.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    pub fn controls(&self, child: &DynamicObject) -> bool {
+        controller(child).is_some_and(|reference| reference.uid == self.uid)
+    }
+
+    /// The child as it goes to the server: in our namespace and controlled by us.
+    pub(super) fn complete(&self, child: &DynamicObject) -> DynamicObject {
+        let mut child = child.clone();
+        child.metadata.namespace.get_or_insert_with(|| self.namespace.clone());
+        if controller(&child).is_none() {
+            child.metadata.owner_references.get_or_insert_default().push(self.reference());
+        }
+        child
+    }
+
+    /// As `LlamaStackDistribution team-a/starter`.
+    pub(super) fn describe_self(&self) -> String {
+        format!("{} {}/{}", self.kind.kind, self.namespace, self.name)
+    }
+
+    /// As `Deployment team-a/starter`.
+    pub(super) fn describe(&self, child: &DynamicObject) -> String {
+        let kind = child.types.as_ref().map_or("object", |types| types.kind.as_str());
+        format!("{kind} {}/{}", self.namespace, child.name_any())
+    }
+}
+
+/// Who controls a child; there is at most one.
+pub(super) fn controller(child: &DynamicObject) -> Option<&OwnerReference> {
+    child.owner_references().iter().find(|reference| reference.controller == Some(true))
+}

@@ -1,0 +1,94 @@
+//! Writing the status of the user's object.
+//! Comes in: the status as stored and as it should be; goes out: one PUT, only where they differ.
+
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PostParams, TypeMeta};
+use serde_json::{Value, json};
+use steersman_plan::Failure;
+
+use super::is_transient;
+use super::owner::Owner;
+use crate::client::Server;
+
+/// What the object was when it was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    pub resource_version: &'a str,
+    /// As the server gave it, not through our types: fields that these do not know must be seen, to vanish.
+    pub status: Option<&'a Value>,
+}
+
+/// Writes the status if it differs from the stored one, and says whether it did. The whole status is replaced: we are its
+/// only writer. If the object has changed since it was seen, nothing is written and the failure is transient.
+pub async fn write_status(
+    server: &Server,
+    manager: &str,
+    owner: &Owner,
+    stored: Stored<'_>,
+    status: &Value,
+) -> Result<bool, Failure> {
+    if same(stored.status.unwrap_or(&Value::Null), status) {
+        return Ok(false);
+    }
+    // The server takes nothing but the status from this body.
+    let body = DynamicObject {
+        types: Some(TypeMeta { api_version: owner.kind.api_version(), kind: owner.kind.kind.clone() }),
+        metadata: ObjectMeta {
+            name: Some(owner.name.clone()),
+            namespace: Some(owner.namespace.clone()),
+            uid: Some(owner.uid.clone()),
+            resource_version: Some(stored.resource_version.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: json!({ "status": status }),
+    };
+    let resource = ApiResource::from_gvk(&owner.kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &owner.namespace, &resource);
+    let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+    match server.call(api.replace_status(&owner.name, &params, &body)).await {
+        Ok(_) => Ok(true),
+        Err(error) => {
+            let object = format!("status of {}", owner.describe_self());
+            Err(Failure { object, transient: is_transient(&error), message: error.to_string() })
+        }
+    }
+}
+
+/// Equal but for `null` and nothing being the same, and for an empty status being none.
+fn same(stored: &Value, wanted: &Value) -> bool {
+    match (stored, wanted) {
+        (Value::Object(stored), Value::Object(wanted)) => {
+            let names = stored.keys().chain(wanted.keys());
+            let of = |map: &serde_json::Map<String, Value>, name| map.get(name).cloned().unwrap_or(Value::Null);
+            names.into_iter().all(|name| same(&of(stored, name), &of(wanted, name)))
+        }
+        (Value::Array(stored), Value::Array(wanted)) => {
+            stored.len() == wanted.len() && stored.iter().zip(wanted).all(|(stored, wanted)| same(stored, wanted))
+        }
+        (Value::Null, Value::Object(empty)) | (Value::Object(empty), Value::Null) => empty.values().all(Value::is_null),
+        (Value::Number(stored), Value::Number(wanted)) => stored == wanted || stored.as_f64() == wanted.as_f64(),
+        _ => stored == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_the_same_but_for_how_nothing_is_written() {
+        let table = [
+            (json!(null), json!({}), true),
+            (json!({ "phase": "Ready" }), json!({ "phase": "Ready", "note": null }), true),
+            (json!({ "phase": "Ready" }), json!({ "phase": "Failed" }), false),
+            (json!({ "phase": "Ready", "old": 1 }), json!({ "phase": "Ready" }), false),
+            (json!({ "load": 1 }), json!({ "load": 1.0 }), true),
+            (json!({ "conditions": [{ "type": "A" }] }), json!({ "conditions": [{ "type": "A" }] }), true),
+            (json!({ "conditions": [{ "type": "A" }] }), json!({ "conditions": [] }), false),
+            (json!(null), json!({ "phase": "Ready" }), false),
+        ];
+        for (stored, wanted, expected) in table {
+            assert_eq!(same(&stored, &wanted), expected, "{stored} {wanted}");
+            assert_eq!(same(&wanted, &stored), expected, "{wanted} {stored}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `steersman run`: the life of the process, from the first signal handler to the last answer.
+//! Comes in: settings; goes out: nothing while all is well, and on the way out either success or the one cause.
+//!
+//! Start: signals, log, crypto provider, client, servers, Lease, controllers. Stop: controllers, Lease, servers.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use steersman_api::Family;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{self, CallError, ConnectError, Server};
+use crate::health::{self, Readiness};
+use crate::leader::{Election, Fence, Timing};
+use crate::rbac::Rule;
+use crate::serve::{self, ServeError, Serving, Wire};
+use crate::settings::Settings;
+use crate::telemetry::logs::{self, AlreadySetUp};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::scrape::{self, Guard};
+
+/// The families whose controller this version has.
+pub const AVAILABLE: &[Family] = &[];
+
+/// One Lease for all controllers.
+pub const LEASE: &str = "steersman";
+
+/// How long controllers may take to finish what they are at. Shorter than a pod's usual grace of 30 s.
+const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
+
+/// How long answers under way may take at the end.
+const SERVERS_STOP: Duration = Duration::from_secs(2);
+
+/// How long giving back the Lease may take.
+const RELEASE: Duration = Duration::from_secs(5);
+
+const AGAIN: Duration = Duration::from_secs(2);
+
+const API_SERVER: &str = "the API server to answer";
+const NOTHING: &str = "nothing any more: it is shutting down";
+
+/// What the election needs, in the operator's own namespace.
+pub fn rules() -> Vec<Rule> {
+    let lease = |names, verbs| Rule {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        names,
+        verbs,
+        namespaced: true,
+        why: "let exactly one of its replicas act",
+    };
+    // A right to create cannot be limited to a name: the name is not known when it is checked.
+    vec![lease(vec![LEASE], &["get", "list", "watch", "update"]), lease(vec![], &["create"])]
+}
+
+/// Why the process ends otherwise than asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Log(#[from] AlreadySetUp),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub async fn run(settings: &Settings) -> Result<(), RunError> {
+    let stop = signals().map_err(RunError::Signals)?;
+    logs::install(settings.log_level)?;
+    let identity = settings.identity();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, identity, namespace = settings.namespace, "starting");
+    let controllers = settings.controllers();
+    if controllers.is_empty() {
+        tracing::warn!("this version has no controllers yet: it acts on no object");
+    }
+
+    let server = client::connect_to_watch(&settings.cluster).await?;
+    let readiness = Readiness::default();
+    readiness.awaits(API_SERVER);
+    let metrics = Arc::new(Metrics::new(Timestamp::now()));
+    metrics.leads(LEASE, false);
+    let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
+
+    let election = Election::new(server.clone(), &settings.namespace, LEASE, &identity, Timing::default());
+    let outcome = tokio::select! {
+        () = lead(&election, &metrics, &stop, act) => Ok(()),
+        never = first_answer(&server, &readiness) => match never {},
+        ended = health.ended() => Err(ended.into()),
+        ended = scrapes.ended() => Err(ended.into()),
+    };
+    readiness.awaits(NOTHING);
+    tokio::join!(health.stop(SERVERS_STOP), scrapes.stop(SERVERS_STOP));
+    tracing::info!("stopped");
+    outcome
+}
+
+/// The token is cancelled by the first signal; the second ends the process on the spot.
+fn signals() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let first = stop.clone();
+    tokio::spawn(async move {
+        let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+        let signal = next().await;
+        tracing::info!(signal, "stopping");
+        first.cancel();
+        let signal = next().await;
+        tracing::warn!(signal, "asked twice to stop: leaving at once");
+        std::process::exit(1);
+    });
+    Ok(stop)
+}
+
+fn serve(
+    settings: &Settings,
+    server: &Server,
+    readiness: &Readiness,
+    metrics: &Arc<Metrics>,
+) -> Result<(Serving, Serving), ServeError> {
+    let addresses = &settings.addresses;
+    let (wire, guard) = if addresses.metrics.ip().is_loopback() {
+        (Wire::Plain, Guard::Everyone)
+    } else {
+        (Wire::SelfSigned, Guard::Reviewed(server.clone()))
+    };
+    let health = serve::start("health", addresses.health, Wire::Plain, health::routes(readiness.clone()))?;
+    let scrapes = serve::start("metrics", addresses.metrics, wire, scrape::routes(metrics.clone(), guard))?;
+    Ok((health, scrapes))
+}
+
+enum Never {}
+
+/// Ready is who has talked to the API server: a wrong address or credential shows before the old replica is gone.
+async fn first_answer(server: &Server, readiness: &Readiness) -> Never {
+    loop {
+        match server.call(server.client.apiserver_version()).await {
+            // Who may not see the version has been answered all the same.
+            Ok(_) | Err(CallError::Answered { code: 403, .. }) => break,
+            Err(error) => tracing::warn!(%error, "waiting for the API server"),
+        }
+        time::sleep(AGAIN).await;
+    }
+    readiness.has(API_SERVER);
+    std::future::pending().await
+}
+
+/// Leads whenever it can, until `stop`. What acts does so behind the fence of its term, and is dropped when that is lost.
+async fn lead<A: Future<Output = ()>>(
+    election: &Election,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+    act: impl Fn(Fence, CancellationToken) -> A,
+) {
+    loop {
+        tracing::info!(lease = LEASE, "waiting for the lease");
+        let mut term = tokio::select! {
+            () = stop.cancelled() => return,
+            term = election.acquire() => term,
+        };
+        metrics.leads(LEASE, true);
+        let finished = {
+            let controllers = act(term.fence(), stop.clone());
+            // The Lease is renewed until the last controller has finished.
+            tokio::select! {
+                lost = term.hold() => Err(lost),
+                () = within(CONTROLLERS_STOP, stop, controllers) => Ok(()),
+            }
+        };
+        metrics.leads(LEASE, false);
+        match finished {
+            Ok(()) => {
+                // An API server that does not answer must not keep us: the Lease runs out by itself.
+                if time::timeout(RELEASE, term.release()).await.is_err() {
+                    tracing::warn!(lease = LEASE, "could not release the lease in time");
+                }
+                return;
+            }
+            Err(lost) if stop.is_cancelled() => return tracing::warn!(lease = LEASE, %lost, "lost the lease"),
+            Err(lost) => tracing::warn!(lease = LEASE, %lost, "lost the lease: standing by"),
+        }
+    }
+}
+
+/// Everything that only the leader does, until `stop`.
+async fn act(_fence: Fence, stop: CancellationToken) {
+    stop.cancelled().await;
+}
+
+/// Waits for the controllers, but not much longer than `stop`.
+async fn within(limit: Duration, stop: &CancellationToken, controllers: impl Future<Output = ()>) {
+    let late = async {
+        stop.cancelled().await;
+        time::sleep(limit).await;
+        tracing::warn!(seconds = limit.as_secs(), "controllers did not stop in time: dropping them");
+    };
+    tokio::select! { () = controllers => {}, () = late => {} }
+}

@@ -1,0 +1,159 @@
+//! Who may read `/metrics`.
+//! Comes in: a scrape, with the token of its sender; goes out: the measurements, or 401 and 403 as the cluster's own
+//! reviews of token and access decide.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::{Api, PostParams};
+use tokio::sync::Semaphore;
+
+use super::metrics::{self, Metrics};
+use crate::client::{CallError, Server};
+use crate::rbac::Rule;
+
+const PATH: &str = "/metrics";
+
+/// Reviews under way at once: strangers must not be able to make us flood the API server.
+const AT_ONCE: usize = 4;
+
+/// What the reviews need.
+pub fn rules() -> Vec<Rule> {
+    let reviewer =
+        |group, resource, why| Rule { group, resource, names: vec![], verbs: &["create"], namespaced: false, why };
+    vec![
+        reviewer("authentication.k8s.io", "tokenreviews", "learn who scrapes its metrics"),
+        reviewer("authorization.k8s.io", "subjectaccessreviews", "ask whether they may read metrics"),
+    ]
+}
+
+/// Whom to let in.
+pub enum Guard {
+    /// Everyone who reaches the address: it is a loopback address.
+    Everyone,
+    /// Whoever the cluster allows to `get` the path.
+    Reviewed(Server),
+}
+
+struct Shared {
+    metrics: Arc<Metrics>,
+    guard: Guard,
+    reviews: Semaphore,
+}
+
+/// `/metrics`, and 404 for everything else.
+pub fn routes(metrics: Arc<Metrics>, guard: Guard) -> Router {
+    let shared = Arc::new(Shared { metrics, guard, reviews: Semaphore::new(AT_ONCE) });
+    let missing = || async { (StatusCode::NOT_FOUND, "not found: this address has /metrics\n") };
+    Router::new().route(PATH, get(scrape)).fallback(missing).with_state(shared)
+}
+
+async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    if let Guard::Reviewed(server) = &shared.guard {
+        // Never closed, so the permit is there sooner or later; the sender may give up before.
+        let _permit = shared.reviews.acquire().await;
+        if let Err(refusal) = admit(server, &headers).await {
+            return refusal.into_response();
+        }
+    }
+    match shared.metrics.text() {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written as text\n").into_response(),
+    }
+}
+
+/// Why there is no answer to a scrape.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("send a token that the cluster accepts: Authorization: Bearer TOKEN")]
+    NoToken,
+    #[error("{user} may not get the nonResourceURL {PATH}; bind a ClusterRole that allows it")]
+    NotAllowed { user: String },
+    #[error("who you are cannot be reviewed now: {0}")]
+    NotReviewed(#[from] CallError),
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let text = format!("{self}\n");
+        match self {
+            Self::NoToken => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], text).into_response(),
+            Self::NotAllowed { .. } => (StatusCode::FORBIDDEN, text).into_response(),
+            Self::NotReviewed(error) => {
+                tracing::warn!(%error, "a scrape of the metrics could not be reviewed");
+                // The cause names the API server's address, which strangers need not learn.
+                (StatusCode::SERVICE_UNAVAILABLE, "who you are cannot be reviewed now; try again\n").into_response()
+            }
+        }
+    }
+}
+
+async fn admit(server: &Server, headers: &HeaderMap) -> Result<(), Refusal> {
+    let token = bearer(headers).ok_or(Refusal::NoToken)?;
+    let user = authenticated(server, token).await?.ok_or(Refusal::NoToken)?;
+    let name = user.username.clone().unwrap_or_default();
+    if allowed(server, user).await? { Ok(()) } else { Err(Refusal::NotAllowed { user: name }) }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+async fn authenticated(server: &Server, token: &str) -> Result<Option<UserInfo>, CallError> {
+    let reviews: Api<TokenReview> = Api::all(server.client.clone());
+    let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+    let question = TokenReview { spec, ..TokenReview::default() };
+    let answer = server.call(reviews.create(&PostParams::default(), &question)).await?;
+    let known = answer.status.filter(|status| status.authenticated == Some(true));
+    Ok(known.and_then(|status| status.user))
+}
+
+async fn allowed(server: &Server, user: UserInfo) -> Result<bool, CallError> {
+    let reviews: Api<SubjectAccessReview> = Api::all(server.client.clone());
+    let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
+    let spec = SubjectAccessReviewSpec {
+        user: user.username,
+        groups: user.groups,
+        uid: user.uid,
+        extra: user.extra,
+        non_resource_attributes: Some(attributes),
+        resource_attributes: None,
+    };
+    let question = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let answer = server.call(reviews.create(&PostParams::default(), &question)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_token_counts() {
+        let cases = [
+            (Some("Bearer abc"), Some("abc")),
+            (Some("bearer  abc "), Some("abc")),
+            (Some("Basic abc"), None),
+            (Some("Bearer "), None),
+            (Some("Bearer"), None),
+            (Some("abc"), None),
+            (None, None),
+        ];
+        for (given, expected) in cases {
+            let mut headers = HeaderMap::new();
+            if let Some(given) = given {
+                headers.insert(AUTHORIZATION, given.parse().unwrap());
+            }
+            assert_eq!(bearer(&headers), expected, "{given:?}");
+        }
+    }
+}

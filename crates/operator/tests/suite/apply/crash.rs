@@ -1,0 +1,97 @@
+//! A crash, an error or silence at any call, and then again: the objects end as if nothing had happened.
+
+use anyhow::{Result, anyhow};
+use steersman_testkit::cut::{Crashes, Cut, crash_everywhere};
+
+use super::*;
+
+/// All objects of the kinds that the plan writes.
+async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for kind in kinds() {
+        for mut child in all(client, namespace, &kind).await {
+            child.types = Some(kube::api::TypeMeta { api_version: kind.api_version(), kind: kind.kind.clone() });
+            objects.push(serde_json::to_value(&child)?);
+        }
+    }
+    Ok(objects)
+}
+
+/// Short, as each silent call takes that long.
+fn impatient(cluster: &Cluster, client: Client) -> Server {
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(2))
+}
+
+async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) -> Crashes {
+    let admin = cluster.admin().await.unwrap();
+    let mut plan = plan_of(env());
+    plan.sweep = kinds()[..3].to_vec();
+    let prepare = async |namespace: &Namespace| {
+        let owner = owner(namespace).await;
+        // Something to sweep, and something to adopt.
+        let mut old = service("starter-old");
+        old["metadata"]["ownerReferences"] = json!([owner.reference()]);
+        let old: Service = object(old);
+        namespace.all::<Service>().create(&PostParams::default(), &old).await?;
+        if legacy {
+            let theirs: Deployment = object(deployment(env()));
+            let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
+            namespace.all::<Deployment>().create(&manager, &theirs).await?;
+        }
+        Ok(owner)
+    };
+    let pass = async |client: Client, namespace: &Namespace, owner: &Owner| {
+        let live = live(&client, namespace).await;
+        let outcome = apply(&impatient(cluster, client), MANAGER, owner, &plan, &live).await;
+        outcome.failure.map_or(Ok(()), |failure| Err(anyhow!("{failure:?}")))
+    };
+    let snapshot = async |namespace: &Namespace| snapshot(&admin, namespace).await;
+    crash_everywhere(cluster, prefix, cuts, prepare, pass, snapshot).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_plan_ends_the_same_wherever_it_is_cut() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let crashes = crashes(cluster, "crash", &Cut::ALL, false).await;
+    assert_eq!(crashes.calls, 5, "four children and one sweep");
+    assert_eq!(crashes.runs, 5 * Cut::ALL.len());
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+}
+
+#[tokio::test]
+async fn adoption_ends_the_same_wherever_it_is_cut() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let crashes = crashes(cluster, "crash-adopt", &[Cut::NotSent, Cut::AnswerLost, Cut::Status(409)], true).await;
+    assert_eq!(crashes.calls, 6, "the Deployment takes two: fold and apply");
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+}
+
+/// The harness finds what it is for: names that the server makes up are made twice.
+#[tokio::test]
+async fn a_made_up_name_is_caught() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let admin = cluster.admin().await.unwrap();
+    let prepare = async |namespace: &Namespace| Ok(owner(namespace).await);
+    let pass = async |client: Client, namespace: &Namespace, _: &Owner| {
+        let owner = namespace.all::<ConfigMap>().get("starter").await?;
+        if owner.annotations().contains_key("child") {
+            return Ok(());
+        }
+        let child: ServiceAccount = object(json!({ "metadata": { "generateName": "starter-" } }));
+        let made = namespace.seen_by::<ServiceAccount>(&client).create(&PostParams::default(), &child).await?;
+        let noted = Patch::Merge(json!({ "metadata": { "annotations": { "child": made.name_any() } } }));
+        namespace.seen_by::<ConfigMap>(&client).patch("starter", &PatchParams::default(), &noted).await?;
+        Ok(())
+    };
+    let snapshot = async |namespace: &Namespace| {
+        let accounts = all(&admin, namespace, &kinds()[0]).await;
+        Ok(accounts.iter().map(|_| json!({ "kind": "ServiceAccount", "metadata": { "name": "made-up" } })).collect())
+    };
+    let cuts = [Cut::NotSent, Cut::AnswerLost];
+    let crashes = crash_everywhere(cluster, "made-up", &cuts, prepare, pass, snapshot).await.unwrap();
+    assert_eq!(crashes.calls, 2);
+    let flaws = crashes.broken.join("\n");
+    assert_eq!(crashes.broken.len(), 2, "{flaws}");
+    assert!(flaws.contains("AnswerLost at call 1 of 2: 2 objects instead of 1"), "{flaws}");
+    assert!(flaws.contains("NotSent at call 2 of 2: 2 objects instead of 1"), "{flaws}");
+}

@@ -1,0 +1,152 @@
+//! `steersman run` as processes on a real API server, as the operator's account with exactly the rights that are shipped.
+
+mod operator;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, PostParams};
+use rustix::process::Signal;
+use serde_json::json;
+use steersman_testkit::{Flavour, object, ports::HeldPort, shared};
+
+use operator::{Operator, Place};
+
+/// One that waits for the Lease, and so has answered the API server.
+async fn standby(place: &Place, identity: &str) -> Operator {
+    let operator = place.start(identity, &[]).await;
+    operator.until_said("waiting for the lease").await;
+    operator.until_answer("/readyz", 200).await;
+    operator
+}
+
+#[tokio::test]
+async fn leadership_passes_from_process_to_process() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let place = Place::of(cluster).await;
+
+    let mut first = place.start("first", &[]).await;
+    place.until_led_by("first").await;
+    let mut second = standby(&place, "second").await;
+    first.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
+    second.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
+
+    let asked = Instant::now();
+    first.signal(Signal::TERM);
+    place.until_led_by("second").await;
+    println!("hand-over on SIGTERM: {:?}", asked.elapsed());
+    assert_eq!(first.exit_code().await, Some(0));
+    assert!(first.said("released the lease") && first.said("stopped"), "{}", first.log());
+    assert_eq!(place.transitions().await, 1, "a release is no change of hands; the taking after it is");
+    second.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
+
+    let third = standby(&place, "third").await;
+    let killed = Instant::now();
+    second.signal(Signal::KILL);
+    place.until_led_by("third").await;
+    println!("hand-over on SIGKILL: {:?}", killed.elapsed());
+    assert_eq!(second.exit_code().await, None);
+
+    let mut fourth = standby(&place, "fourth").await;
+    let paused = Instant::now();
+    third.signal(Signal::STOP);
+    place.until_led_by("fourth").await;
+    println!("hand-over from a paused leader: {:?}", paused.elapsed());
+    third.signal(Signal::CONT);
+    third.until_said("lost the lease: standing by").await;
+    third.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
+    third.until_answer("/readyz", 200).await;
+    assert_eq!(place.holder().await, "fourth", "who wakes up does not take back what it has lost");
+    fourth.signal(Signal::INT);
+    place.until_led_by("third").await;
+    assert_eq!(fourth.exit_code().await, Some(0));
+
+    for operator in [&first, &second, &third, &fourth] {
+        operator.assert_log_is_json();
+    }
+}
+
+#[tokio::test]
+async fn the_addresses_answer_what_they_have_and_404_otherwise() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let place = Place::of(cluster).await;
+    let operator = place.start("alone", &["--log-level", "debug"]).await;
+    operator.until_answer("/readyz", 200).await;
+    assert_eq!(operator.health("/readyz").await.unwrap(), (200, "ok\n".to_owned()));
+    assert_eq!(operator.health("/healthz").await.unwrap(), (200, "ok\n".to_owned()));
+    let missing = "not found: this address has /healthz and /readyz\n";
+    assert_eq!(operator.health("/metrics").await.unwrap(), (404, missing.to_owned()));
+    let (status, text) = operator.metrics("/metrics", None).await.unwrap();
+    assert_eq!(status, 200);
+    for line in ["# TYPE process_start_time_seconds gauge\n", "steersman_build_info{version=\"", "\n# EOF\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert_eq!(operator.metrics("/debug", None).await.unwrap().0, 404);
+    assert!(operator.said("this version has no controllers yet: it acts on no object"), "{}", operator.log());
+    operator.assert_log_is_json();
+}
+
+#[tokio::test]
+async fn off_loopback_metrics_are_for_those_whom_the_cluster_allows() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let place = Place::of(cluster).await;
+    let namespace = cluster.namespace("scrape").await.unwrap();
+    for name in ["scraper", "stranger"] {
+        let account: ServiceAccount = object(json!({ "metadata": { "name": name } }));
+        namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    }
+    let admin = cluster.admin().await.unwrap();
+    let name = namespace.name();
+    let rule = json!({ "nonResourceURLs": ["/metrics"], "verbs": ["get"] });
+    let role: ClusterRole = object(json!({ "metadata": { "name": name }, "rules": [rule] }));
+    Api::all(admin.clone()).create(&PostParams::default(), &role).await.unwrap();
+    let subject = json!({ "kind": "ServiceAccount", "name": "scraper", "namespace": name });
+    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
+    let binding: ClusterRoleBinding =
+        object(json!({ "metadata": { "name": name }, "roleRef": reference, "subjects": [subject] }));
+    Api::all(admin.clone()).create(&PostParams::default(), &binding).await.unwrap();
+    let scraper = operator::token(&admin, name, "scraper").await;
+    let stranger = operator::token(&admin, name, "stranger").await;
+
+    let operator = place.start("guarded", &["--metrics-address", "0.0.0.0:0"]).await;
+    operator.until_scraped_with(&scraper).await;
+    let (status, said) = operator.metrics("/metrics", None).await.unwrap();
+    assert_eq!((status, said.as_str()), (401, "send a token that the cluster accepts: Authorization: Bearer TOKEN\n"));
+    assert_eq!(operator.metrics("/metrics", Some("not-a-token")).await.unwrap().0, 401);
+    let (status, said) = operator.metrics("/metrics", Some(&stranger)).await.unwrap();
+    assert_eq!(status, 403);
+    let who = format!("system:serviceaccount:{name}:stranger may not get the nonResourceURL /metrics");
+    assert!(said.starts_with(&who), "{said}");
+    operator.assert_log_is_json();
+    for token in [&scraper, &stranger] {
+        assert!(!operator.log().contains(token.as_str()), "a token is nobody's business");
+    }
+}
+
+/// It waits and says what for; it neither ends nor claims to be ready.
+#[tokio::test]
+async fn without_an_api_server_it_is_alive_and_not_ready() {
+    let port = HeldPort::any().unwrap();
+    let mut operator = Operator::nowhere(&format!("https://127.0.0.1:{}", port.number()));
+    operator.until_answer("/healthz", 200).await;
+    let (status, said) = operator.health("/readyz").await.unwrap();
+    assert_eq!((status, said.as_str()), (503, "waiting for the API server to answer\n"));
+    operator.until_said("waiting for the API server").await;
+    let asked = Instant::now();
+    operator.signal(Signal::TERM);
+    assert_eq!(operator.exit_code().await, Some(0));
+    println!("stopped after {:?}", asked.elapsed());
+    operator.assert_log_is_json();
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_one_sentence() {
+    let port = HeldPort::any().unwrap();
+    let taken = format!("127.0.0.1:{}", port.number());
+    let mut operator = Operator::nowhere_with("https://127.0.0.1:1", &["--health-address", &taken]);
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), operator.exit_code()).await.unwrap(), Some(1));
+    let sentence = format!("steersman: cannot listen on {taken} for health: ");
+    assert!(operator.complaint().starts_with(&sentence), "{}", operator.complaint());
+    assert!(operator.complaint().ends_with("choose another address with --health-address\n"));
+}

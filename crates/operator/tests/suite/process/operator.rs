@@ -1,0 +1,217 @@
+//! One `steersman run`, its log and its addresses; and the place where operators compete for the one Lease.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::client::Body;
+use kube::{Client, Config};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use steersman::rbac::{NAME, NAMESPACE};
+use steersman::run::LEASE;
+use steersman_testkit::{Cluster, apply, process, wait};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The shipped role names one Lease in one namespace, so that tests with leaders take turns.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// The operator's own namespace with the shipped roles and no Lease.
+pub struct Place {
+    kubeconfig: std::path::PathBuf,
+    leases: Api<Lease>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    pub async fn of(cluster: &Cluster) -> Self {
+        let turn = TURN.lock().await;
+        let admin = cluster.admin().await.unwrap();
+        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+        apply::manifests(&admin, None, &fs::read_to_string(shipped).unwrap()).await.unwrap();
+        let leases: Api<Lease> = Api::namespaced(admin, NAMESPACE);
+        // Left behind by an earlier test, whose operators were killed.
+        let _ = leases.delete(LEASE, &DeleteParams::default()).await;
+        let account = cluster.service_account(NAMESPACE, NAME).await.unwrap();
+        let group = "coordination.k8s.io";
+        wait::until_allowed(&account, "create", group, "leases", Some(NAMESPACE)).await.unwrap();
+        let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, NAME).await.unwrap();
+        Self { kubeconfig, leases, _turn: turn }
+    }
+
+    pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
+        let operator = Operator::spawn(&self.kubeconfig, identity, more);
+        operator.until_said("listening").await;
+        operator
+    }
+
+    pub async fn until_led_by(&self, identity: &str) {
+        let holds = |lease: &Lease| holder(lease) == identity;
+        let what = format!("is held by {identity}");
+        wait::until(self.leases.clone(), LEASE, &what, wait::LIMIT, holds).await.unwrap();
+    }
+
+    pub async fn holder(&self) -> String {
+        holder(&self.leases.get(LEASE).await.unwrap()).to_owned()
+    }
+
+    pub async fn transitions(&self) -> i32 {
+        self.leases.get(LEASE).await.unwrap().spec.unwrap().lease_transitions.unwrap()
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+pub struct Operator {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Operator {
+    fn spawn(kubeconfig: &Path, identity: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| File::create(folder.path().join(name)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+        command.env_clear().env("POD_NAME", identity).arg("run").arg("--kubeconfig").arg(kubeconfig);
+        for (flag, address) in [("--health-address", "127.0.0.1:0"), ("--metrics-address", "127.0.0.1:0")] {
+            if !more.contains(&flag) {
+                command.args([flag, address]);
+            }
+        }
+        command.args(more).stdin(Stdio::null()).stdout(open("log")).stderr(open("complaint"));
+        Self { child: process::spawn_bound(command).unwrap(), folder }
+    }
+
+    /// One whose API server has this address, where nobody answers.
+    pub fn nowhere(server: &str) -> Self {
+        Self::nowhere_with(server, &[])
+    }
+
+    pub fn nowhere_with(server: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, clusters: [{{name: a, cluster: {{server: \"{server}\"}}}}], \
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{token: t}}}}]}}"
+        );
+        fs::write(&kubeconfig, text).unwrap();
+        let mut operator = Self::spawn(&kubeconfig, "nowhere", more);
+        // The kubeconfig is read at the start; it stays for as long as the operator does.
+        let moved = std::mem::replace(&mut operator.folder, folder);
+        for name in ["log", "complaint"] {
+            fs::hard_link(moved.path().join(name), operator.folder.path().join(name)).unwrap();
+        }
+        operator
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end; None if a signal was the end.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        wait::eventually("the operator ends", async || self.child.try_wait().unwrap()).await.unwrap().code()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// What it wrote to standard error.
+    pub fn complaint(&self) -> String {
+        fs::read_to_string(self.folder.path().join("complaint")).unwrap()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    pub fn said(&self, message: &str) -> bool {
+        self.lines().iter().any(|line| line["msg"] == message)
+    }
+
+    pub async fn until_said(&self, message: &str) {
+        let said = wait::eventually(message, async || self.said(message).then_some(())).await;
+        said.unwrap_or_else(|error| panic!("{error}\n{}{}", self.log(), self.complaint()));
+    }
+
+    pub fn assert_log_is_json(&self) {
+        for line in self.log().lines() {
+            let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let level = object["level"].as_str().unwrap();
+            assert!(["DEBUG", "INFO", "WARN", "ERROR"].contains(&level), "{line}");
+            assert!(object["ts"].as_str().unwrap().ends_with('Z') && object["msg"].is_string(), "{line}");
+        }
+        assert_eq!(self.complaint(), "");
+    }
+
+    pub async fn health(&self, path: &str) -> Option<(u16, String)> {
+        self.get("health", path, None).await
+    }
+
+    pub async fn metrics(&self, path: &str, token: Option<&str>) -> Option<(u16, String)> {
+        self.get("metrics", path, token).await
+    }
+
+    pub async fn until_answer(&self, path: &str, status: u16) {
+        let what = format!("{path} answers {status}");
+        wait::eventually(&what, async || self.health(path).await.filter(|answer| answer.0 == status)).await.unwrap();
+    }
+
+    pub async fn until_metric(&self, line: &str) {
+        let shown = async || self.metrics("/metrics", None).await.filter(|answer| answer.1.contains(line));
+        wait::eventually(line, shown).await.unwrap();
+    }
+
+    /// The authorizer's cache follows a new role binding within moments.
+    pub async fn until_scraped_with(&self, token: &str) {
+        let scraped = async || self.metrics("/metrics", Some(token)).await.filter(|answer| answer.0 == 200);
+        wait::eventually("a scrape with a good token", scraped).await.unwrap();
+    }
+
+    /// Status and text of an answer; None while nothing answers.
+    async fn get(&self, server: &str, path: &str, token: Option<&str>) -> Option<(u16, String)> {
+        let listening = |line: &&Value| line["msg"] == "listening" && line["server"] == server;
+        let lines = self.lines();
+        let line = lines.iter().find(listening)?;
+        let scheme = if line["tls"] == true { "https" } else { "http" };
+        let address = line["address"].as_str().unwrap().replace("0.0.0.0", "127.0.0.1");
+        let mut config = Config::new(format!("{scheme}://{address}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        // 503 is an answer here, not a reason to ask for minutes.
+        config.default_retry = false;
+        let mut request = http::Request::get(path);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::try_from(config).unwrap();
+        let answer = client.send(request.body(Body::empty()).unwrap()).await.ok()?;
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect_bytes().await.ok()?;
+        Some((status, String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // One that a failed test has left paused dies of this too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A token of the service account, as a scraper would have it in its pod.
+pub async fn token(admin: &Client, namespace: &str, name: &str) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), namespace);
+    let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
+    let issued = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
+    issued.status.unwrap().token
+}
