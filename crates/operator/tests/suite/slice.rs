@@ -16,6 +16,7 @@ use steersman_api::Family;
 use steersman_plan::llamastack::Settings;
 use steersman_testkit::cut::{Cut, Cutter, crash_everywhere};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+use tokio::sync::MutexGuard;
 
 use crate::schemas::{CRDS, install, only, resource, uninstall};
 
@@ -56,6 +57,21 @@ async fn create(client: &Client, namespace: &str) {
     objects(client, namespace).create(&PostParams::default(), &wish).await.unwrap();
 }
 
+/// What is there before a run of the crash harness.
+async fn prepare(client: &Client, namespace: &Namespace) -> Result<()> {
+    create(client, namespace.name()).await;
+    Ok(())
+}
+
+/// The cluster with the CRD installed, for the one test whose turn it is.
+async fn with_crd() -> Option<(&'static Cluster, Client, MutexGuard<'static, ()>)> {
+    let cluster = shared(Flavour::Bare).await?;
+    let turn = CRDS.lock().await;
+    let admin = cluster.admin().await.unwrap();
+    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    Some((cluster, admin, turn))
+}
+
 async fn all<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Result<Vec<Value>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
     let listed = api.list(&ListParams::default()).await?;
@@ -80,10 +96,7 @@ async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result
 
 #[tokio::test]
 async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
-    let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
     let namespace = cluster.namespace("slice").await.unwrap();
     create(&admin, namespace.name()).await;
 
@@ -129,10 +142,7 @@ async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
 
 #[tokio::test]
 async fn a_wrong_name_leaves_what_runs_and_says_so() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
-    let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
     let namespace = cluster.namespace("wrong-name").await.unwrap();
     create(&admin, namespace.name()).await;
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
@@ -151,18 +161,12 @@ async fn a_wrong_name_leaves_what_runs_and_says_so() {
 
 #[tokio::test]
 async fn the_slice_survives_a_crash_at_every_call() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
-    let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "crash",
         &Cut::ALL,
-        async |namespace: &Namespace| {
-            create(&admin, namespace.name()).await;
-            Ok(())
-        },
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     )
@@ -178,18 +182,12 @@ async fn the_slice_survives_a_crash_at_every_call() {
 /// report the next time.
 #[tokio::test]
 async fn a_status_before_the_children_is_caught() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
-    let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "planted",
         &[Cut::NotSent],
-        async |namespace: &Namespace| {
-            create(&admin, namespace.name()).await;
-            Ok(())
-        },
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
         async |client, namespace: &Namespace, ()| {
             let own = objects(&client, namespace.name());
             if own.get("starter").await?.data["status"]["phase"] == "Ready" {
