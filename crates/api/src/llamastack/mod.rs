@@ -2,6 +2,7 @@
 //! Comes in: objects as users write them, in any of the accepted forms; goes out: typed values that are written back in
 //! the form in which they came.
 
+pub mod convert;
 mod schema;
 pub mod status;
 pub mod v1alpha1;

@@ -1,0 +1,145 @@
+//! Which field of one version says what which field of the other says.
+//! Comes in: a place in the spec of one version; goes out: its counterpart, and how a value is said there.
+
+use serde_json::{Map, Value, json};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1alpha1,
+    V1alpha2,
+}
+
+impl Version {
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::V1alpha1, Self::V1alpha2].into_iter().find(|version| version.name() == name)
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1alpha1 => "v1alpha1",
+            Self::V1alpha2 => "v1alpha2",
+        }
+    }
+
+    pub const fn other(self) -> Self {
+        match self {
+            Self::V1alpha1 => Self::V1alpha2,
+            Self::V1alpha2 => Self::V1alpha1,
+        }
+    }
+}
+
+/// How a value changes on its way between the two fields of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Not at all, whatever it is: a value of a wrong kind is then refused by name in either version.
+    Same,
+    /// 0 means "the default" in v1alpha1, and v1alpha2 has no such number.
+    Port,
+    /// Of the two fields of `userConfig`, v1alpha2 has only the name, and that must not be empty; in v1alpha1, an empty
+    /// name means none.
+    Config,
+    /// A word in v1alpha1, a word or an object in v1alpha2.
+    Exposure,
+}
+
+/// Two fields that say the same. What is below them belongs to them.
+#[derive(Debug)]
+pub(super) struct Pair {
+    v1alpha1: &'static [&'static str],
+    v1alpha2: &'static [&'static str],
+    pub turn: Turn,
+}
+
+const fn same(v1alpha1: &'static [&'static str], v1alpha2: &'static [&'static str]) -> Pair {
+    Pair { v1alpha1, v1alpha2, turn: Turn::Same }
+}
+
+/// Paths below `spec`. What stands above a path is a section: it exists for the sake of what is in it.
+pub(super) static PAIRS: [Pair; 20] = [
+    same(&["replicas"], &["workload", "replicas"]),
+    same(&["server", "distribution"], &["distribution"]),
+    same(&["server", "workers"], &["workload", "workers"]),
+    Pair { v1alpha1: &["server", "containerSpec", "port"], v1alpha2: &["networking", "port"], turn: Turn::Port },
+    same(&["server", "containerSpec", "resources"], &["workload", "resources"]),
+    same(&["server", "containerSpec", "env"], &["workload", "overrides", "env"]),
+    same(&["server", "containerSpec", "command"], &["workload", "overrides", "command"]),
+    same(&["server", "containerSpec", "args"], &["workload", "overrides", "args"]),
+    same(&["server", "podOverrides", "serviceAccountName"], &["workload", "overrides", "serviceAccountName"]),
+    same(
+        &["server", "podOverrides", "terminationGracePeriodSeconds"],
+        &["workload", "overrides", "terminationGracePeriodSeconds"],
+    ),
+    same(&["server", "podOverrides", "volumes"], &["workload", "overrides", "volumes"]),
+    same(&["server", "podOverrides", "volumeMounts"], &["workload", "overrides", "volumeMounts"]),
+    same(&["server", "podDisruptionBudget"], &["workload", "podDisruptionBudget"]),
+    same(&["server", "topologySpreadConstraints"], &["workload", "topologySpreadConstraints"]),
+    same(&["server", "autoscaling"], &["workload", "autoscaling"]),
+    same(&["server", "storage"], &["workload", "storage"]),
+    Pair { v1alpha1: &["server", "userConfig"], v1alpha2: &["overrideConfig"], turn: Turn::Config },
+    same(&["server", "tlsConfig", "caBundle"], &["networking", "tls", "caBundle"]),
+    Pair { v1alpha1: &["network", "exposeRoute"], v1alpha2: &["networking", "expose"], turn: Turn::Exposure },
+    same(&["network", "allowedFrom"], &["networking", "allowedFrom"]),
+];
+
+/// Fields of v1alpha2 that exclude `overrideConfig`.
+pub(super) const GENERATED: [&str; 4] = ["providers", "resources", "storage", "disabled"];
+
+/// Fields of the status that only v1alpha2 has; all others have the same name in both.
+pub(super) const STATUS: [&str; 2] = ["resolvedDistribution", "configGeneration"];
+
+impl Pair {
+    pub fn path(&self, version: Version) -> &'static [&'static str] {
+        match version {
+            Version::V1alpha1 => self.v1alpha1,
+            Version::V1alpha2 => self.v1alpha2,
+        }
+    }
+
+    /// What `value` of `from` is in the other version; nothing where that version has no word for it.
+    pub fn said(&self, from: Version, value: &Value) -> Option<Value> {
+        match self.turn {
+            Turn::Same => Some(value.clone()),
+            Turn::Port => value.as_f64().is_none_or(|port| port > 0.0).then(|| value.clone()),
+            Turn::Config => {
+                let name = value.get("configMapName").filter(|name| *name != "")?;
+                Some(json!({ "configMapName": name }))
+            }
+            Turn::Exposure => match (from, value) {
+                (_, Value::Bool(_)) => Some(value.clone()),
+                (Version::V1alpha2, Value::Object(expose)) => exposed(expose).map(Value::Bool),
+                _ => None,
+            },
+        }
+    }
+
+    /// What is left of `value` of `version` after it was said in the other version and back.
+    pub fn returned(&self, version: Version, value: &Value) -> Option<Value> {
+        self.said(version, value).and_then(|said| self.said(version.other(), &said))
+    }
+}
+
+fn exposed(expose: &Map<String, Value>) -> Option<bool> {
+    expose.get("enabled").map_or(Some(true), Value::as_bool)
+}
+
+/// What a name stands for in a section of the spec.
+pub(super) enum Node {
+    Section(&'static str),
+    Field(&'static Pair),
+    /// A field that the other version does not have, or that no version has.
+    Alone,
+}
+
+pub(super) fn node(version: Version, section: &[&'static str], name: &str) -> Node {
+    let depth = section.len();
+    let found = PAIRS.iter().find(|pair| {
+        let path = pair.path(version);
+        path.get(depth).is_some_and(|step| *step == name) && path[..depth] == *section
+    });
+    match found {
+        Some(pair) if pair.path(version).len() == depth + 1 => Node::Field(pair),
+        Some(pair) => Node::Section(pair.path(version)[depth]),
+        None => Node::Alone,
+    }
+}

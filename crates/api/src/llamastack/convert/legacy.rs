@@ -1,0 +1,104 @@
+//! Annotations in which earlier builds of the Llama Stack operator kept fields, read so that nothing they hold is lost.
+//! Comes in: annotations; goes out: the fields that they hold, put where they belong. They are never written.
+
+use serde_json::{Value, json};
+
+use super::carry::{Fields, at, put};
+use super::fields::{GENERATED, Version};
+
+const EXTRAS: [(Version, &str); 2] =
+    [(Version::V1alpha1, "llamastack.io/v1alpha1-extras"), (Version::V1alpha2, "llamastack.io/v1alpha2-extras")];
+
+/// One field each, before there was one annotation for all; the names are those inside of that one.
+const SINGLE: [(&str, &str); 5] = [
+    ("llamastack.io/v1alpha1-container-name", "containerName"),
+    ("llamastack.io/v1alpha1-termination-grace-period", "terminationGracePeriod"),
+    ("llamastack.io/v1alpha1-user-config-namespace", "userConfigNamespace"),
+    ("llamastack.io/v1alpha1-ca-bundle-namespace", "caBundleNamespace"),
+    ("llamastack.io/v1alpha1-ca-bundle-keys", "caBundleKeys"),
+];
+
+/// Fields of one version by the names that these annotations give them, each with the annotation it was found in.
+#[derive(Debug, Default)]
+pub(super) struct Legacy(Vec<(&'static str, String, Value)>);
+
+impl Legacy {
+    /// The annotations that were found.
+    pub fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.0.iter().map(|(annotation, ..)| *annotation).collect();
+        names.dedup();
+        names
+    }
+}
+
+/// Takes what is kept of `version` out of `annotations`. What cannot be read stays.
+pub(super) fn take(annotations: &mut Fields, version: Version) -> Legacy {
+    let mut found = Vec::new();
+    for (_, name) in EXTRAS.into_iter().filter(|(of, _)| *of == version) {
+        let read = annotations.get(name).and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+        if let Some(Value::Object(fields)) = read {
+            annotations.remove(name);
+            found.extend(fields.into_iter().map(|(field, value)| (name, field, value)));
+        }
+    }
+    if version == Version::V1alpha1 {
+        for (name, field) in SINGLE {
+            let value = annotations.get(name).and_then(Value::as_str).and_then(|text| single(field, text));
+            if let Some(value) = value {
+                annotations.remove(name);
+                found.push((name, field.to_owned(), value));
+            }
+        }
+    }
+    Legacy(found)
+}
+
+fn single(field: &str, text: &str) -> Option<Value> {
+    match field {
+        "terminationGracePeriod" => text.parse::<i64>().ok().map(Value::from),
+        "caBundleKeys" => {
+            let listed = serde_json::from_str::<Vec<String>>(text).ok();
+            Some(json!(listed.unwrap_or_else(|| text.split(',').map(|key| key.trim().to_owned()).collect())))
+        }
+        _ => Some(text.into()),
+    }
+}
+
+/// Adds fields of v1alpha2 to what was kept of it. What stands there already is newer.
+pub(super) fn into_kept(legacy: Legacy, kept: &mut Fields, unknown: &mut Vec<(&'static str, String)>) {
+    for (annotation, name, value) in legacy.0 {
+        match &*name {
+            "externalProviders" => absent(kept, &["externalProviders"], value),
+            "exposeHostname" => absent(kept, &["networking", "expose"], json!({ "hostname": value })),
+            _ if GENERATED.contains(&&*name) => absent(kept, &[&*name], value),
+            _ => unknown.push((annotation, name)),
+        }
+    }
+}
+
+/// Adds fields of v1alpha1 to a spec of it. What stands there already is newer, and where the ConfigMap that a field is about
+/// is gone, so is the field.
+pub(super) fn into_spec(legacy: Legacy, spec: &mut Fields, unknown: &mut Vec<(&'static str, String)>) {
+    for (annotation, name, value) in legacy.0 {
+        let (path, about): (&[&str], usize) = match &*name {
+            "containerName" => (&["server", "containerSpec", "name"], 0),
+            "terminationGracePeriod" => (&["server", "podOverrides", "terminationGracePeriodSeconds"], 0),
+            "userConfigNamespace" => (&["server", "userConfig", "configMapNamespace"], 2),
+            "caBundleNamespace" => (&["server", "tlsConfig", "caBundle", "configMapNamespace"], 3),
+            "caBundleKeys" => (&["server", "tlsConfig", "caBundle", "configMapKeys"], 3),
+            _ => {
+                unknown.push((annotation, name));
+                continue;
+            }
+        };
+        if about == 0 || at(spec, &path[..about]).is_some_and(Value::is_object) {
+            absent(spec, path, value);
+        }
+    }
+}
+
+fn absent(fields: &mut Fields, path: &[&str], value: Value) {
+    if at(fields, path).is_none() {
+        put(fields, path, value);
+    }
+}

@@ -1,0 +1,125 @@
+//! `LlamaStackDistribution` between v1alpha1 and v1alpha2.
+//! Comes in: an object of one version as JSON, whole or in part; goes out: the same object in the other version. What that
+//! version cannot say stands in an annotation, and returns from there unless it contradicts what was changed since.
+
+mod carry;
+mod fields;
+mod kept;
+mod legacy;
+
+use std::mem;
+
+use serde_json::Value;
+
+use self::carry::{Fields, carry, paths, restore, settle, spelled};
+use self::fields::{Node, STATUS, Turn, Version, node};
+use self::kept::Kept;
+use crate::Family;
+use crate::convert::{ConvertError, Converted};
+
+/// Brings an object of the other version into `to`.
+pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
+    let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
+    let Some(version) = Version::named(to) else {
+        let family = Family::Llsd;
+        let versions = family.served_versions();
+        return Err(ConvertError::UnknownVersion { kind: family.kind(), version: to.to_owned(), versions });
+    };
+    let from = version.other();
+    object.insert("apiVersion".to_owned(), format!("{}/{to}", Family::Llsd.group()).into());
+
+    let mut lost = Vec::new();
+    let (mut back, legacy) = kept::take(object.get_mut("metadata"), version, &mut lost);
+    let mut rest = Kept::default();
+    let (mut dropped, mut homeless) = (Vec::new(), Vec::new());
+    let mut unknown = Vec::new();
+
+    let legacy = match version {
+        Version::V1alpha1 => legacy,
+        Version::V1alpha2 => {
+            legacy::into_kept(legacy, &mut back.spec, &mut unknown);
+            legacy::Legacy::default()
+        }
+    };
+    // Without a spec there is nothing that a kept field could be a part of: it would be the only one.
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        let given = mem::take(spec);
+        rest.spec = carry(from, given, spec);
+        restore(version, back.spec, spec, &mut dropped);
+        legacy::into_spec(legacy, spec, &mut unknown);
+        settle(from, &mut rest.spec, spec);
+    } else {
+        homeless.extend(paths(version, back.spec));
+    }
+    if let Some(Value::Object(status)) = object.get_mut("status") {
+        rest.status = STATUS.iter().filter_map(|name| status.remove_entry(*name)).collect();
+        restore_status(back.status, status, &mut dropped);
+    } else {
+        homeless.extend(back.status.keys().map(|name| format!("status.{name}")));
+    }
+
+    let place = |path: &str| kept::place(&kept::annotation_of(version, path));
+    lost.extend(dropped.iter().map(|path| {
+        let why = format!("the fields of {} say otherwise now", from.name());
+        format!("{}: its {path} was dropped, because {why}", place(path))
+    }));
+    lost.extend(
+        homeless
+            .iter()
+            .map(|path| format!("{}: its {path} was dropped, because the object has no such part", place(path))),
+    );
+    lost.extend(unknown.iter().map(|(annotation, name)| {
+        format!("{}: its {name} was dropped, because no field has this name", kept::place(annotation))
+    }));
+    if !rest.is_empty()
+        && let Err((rest, why)) = kept::put(object.get_mut("metadata"), from, rest, &mut lost)
+    {
+        let status = rest.status.keys().map(|name| format!("status.{name}"));
+        lost.extend(
+            paths(from, rest.spec).chain(status).map(|path| format!("{path}: {to} cannot say this, and {why}")),
+        );
+    }
+    Ok(Converted { object: Value::Object(object), lost })
+}
+
+fn restore_status(kept: Fields, status: &mut Fields, dropped: &mut Vec<String>) {
+    for (name, value) in kept {
+        if STATUS.contains(&&*name) && !status.contains_key(&name) {
+            status.insert(name, value);
+        } else {
+            dropped.push(format!("status.{name}"));
+        }
+    }
+}
+
+/// The fields in the spec of a v1alpha2 object that v1alpha1 has no word for, in the order of their names. A client of
+/// v1alpha1 sees them only as an annotation.
+pub fn beyond_v1alpha1(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(Value::Object(spec)) = object.get("spec") {
+        beyond(spec, &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn beyond(fields: &Fields, section: &mut Vec<&'static str>, found: &mut Vec<String>) {
+    for (name, value) in fields {
+        let path = || spelled(section, Some(name));
+        match (node(Version::V1alpha2, section, name), value) {
+            (Node::Section(step), Value::Object(inner)) => {
+                section.push(step);
+                beyond(inner, section, found);
+                section.pop();
+            }
+            (Node::Section(_) | Node::Alone, _) => found.push(path()),
+            (Node::Field(pair), _) if pair.turn == Turn::Same => {}
+            (Node::Field(pair), value) if pair.said(Version::V1alpha2, value).is_none() => found.push(path()),
+            (Node::Field(pair), Value::Object(inner)) => {
+                let understood = if pair.turn == Turn::Exposure { "enabled" } else { "configMapName" };
+                let more = inner.keys().filter(|name| *name != understood);
+                found.extend(more.map(|name| format!("{}.{name}", path())));
+            }
+            (Node::Field(_), _) => {}
+        }
+    }
+}
