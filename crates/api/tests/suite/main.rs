@@ -11,9 +11,13 @@ mod crds_published;
 #[cfg(test)]
 mod dynamo;
 #[cfg(test)]
+mod dynamo_convert;
+#[cfg(test)]
 mod families;
 #[cfg(test)]
 mod llamastack;
+#[cfg(test)]
+mod llamastack_convert;
 #[cfg(test)]
 mod manifests;
 #[cfg(test)]

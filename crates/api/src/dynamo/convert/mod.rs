@@ -1,0 +1,170 @@
+//! DynamoGraphDeploymentRequest between v1alpha1 and v1beta1, on JSON.
+//! Comes in: an object of one version, whole or in part; goes out: the same in the other version, with annotations for
+//! what that has no field for.
+//!
+//! In each direction the same steps: take from each section everything that the other version can say, lay it over
+//! what the annotations have kept for the other version, and keep the rest in annotations in turn. Fields win over
+//! annotations of single fields, these over the annotations for all the rest.
+
+use serde_json::Value;
+
+use crate::Family;
+use crate::convert::{ConvertError, Converted};
+
+mod carry;
+mod job;
+mod spec;
+mod status;
+mod tree;
+
+pub use carry::{
+    CONFIG_MAP_REF, DEPLOYMENT_OVERRIDES, DEPLOYMENT_STATUS, ENABLE_GPU_DISCOVERY, OUTPUT_PVC, PROFILING_CONFIG,
+    PROFILING_JOB_NAME, PROFILING_RESULTS, SPEC, STATUS, STATUS_BACKEND,
+};
+use carry::{Carried, Carrier};
+use tree::{Object, Source, leaves, text};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Alpha,
+    Beta,
+}
+
+impl Version {
+    fn named(name: &str) -> Result<Self, ConvertError> {
+        match name {
+            "v1alpha1" => Ok(Self::Alpha),
+            "v1beta1" => Ok(Self::Beta),
+            _ => Err(ConvertError::UnknownVersion {
+                kind: Family::Dgdr.kind(),
+                version: name.to_owned(),
+                versions: Family::Dgdr.served_versions(),
+            }),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Alpha => "v1alpha1",
+            Self::Beta => "v1beta1",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Alpha => Self::Beta,
+            Self::Beta => Self::Alpha,
+        }
+    }
+}
+
+/// Brings an object of the other version into `to`.
+pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
+    let to = Version::named(to)?;
+    let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
+    let whole = whole(&object);
+    let mut carrier = Carrier::open(&mut object)?;
+    let carried = carrier.as_mut().map(|carrier| carrier.read(to)).unwrap_or_default();
+    let (spec, status) = (section(&object, "spec")?, section(&object, "status")?);
+    let joined = match to {
+        Version::Beta => to_beta(spec, status, carried, whole)?,
+        Version::Alpha => to_alpha(spec, status, carried, whole, carrier.is_some()),
+    };
+    put_back(&mut object, "spec", joined.spec);
+    put_back(&mut object, "status", joined.status);
+    object.insert("apiVersion".to_owned(), format!("{}/{}", Family::Dgdr.group(), to.name()).into());
+    let lost = match carrier {
+        Some(mut carrier) => {
+            carrier.write(to.other(), joined.spec_rest.rest, joined.workers_image, joined.status_rest.rest);
+            carrier.close(&mut object)
+        }
+        None => unkept(&joined.spec_rest, &joined.status_rest, to)?,
+    };
+    Ok(Converted { object: Value::Object(object), lost })
+}
+
+/// Both sections in the other version, and what is left of them.
+struct Joined {
+    spec: Object,
+    spec_rest: Source,
+    workers_image: bool,
+    status: Object,
+    status_rest: Source,
+}
+
+fn to_beta(spec: Object, status: Object, carried: Carried, whole: bool) -> Result<Joined, ConvertError> {
+    if let Some(problem) = spec::config_problem(&spec) {
+        return Err(ConvertError::Unreadable { path: "spec.profilingConfig.config".to_owned(), problem });
+    }
+    let mut split = spec::from_alpha(spec, whole);
+    let spec = spec::join_beta(&mut split, carried.spec, whole);
+    let state = status.get("state").cloned();
+    let mut status_split = status::from_alpha(status);
+    let status = status::join_beta(&mut status_split, carried.status, state.as_ref());
+    Ok(Joined {
+        spec,
+        spec_rest: split.rest,
+        workers_image: split.workers_image,
+        status,
+        status_rest: status_split.rest,
+    })
+}
+
+fn to_alpha(spec: Object, status: Object, carried: Carried, whole: bool, keeps: bool) -> Joined {
+    let mut split = spec::from_beta(spec, whole);
+    let spec = spec::join_alpha(&mut split, carried.spec, whole);
+    let witness = ["phase", "dgdName"].map(|name| status.get_key_value(name).map(|(k, v)| (k.clone(), v.clone())));
+    let mut status_split = status::from_beta(status);
+    let status = status::join_alpha(&mut status_split, carried.status);
+    if keeps && status::needs_witness(&status_split.rest.rest) {
+        status_split.rest.rest.extend(witness.into_iter().flatten());
+    }
+    Joined { spec, spec_rest: split.rest, workers_image: false, status, status_rest: status_split.rest }
+}
+
+/// Whether this is all of an object. Server-side apply owns parts of it, and the name is never one.
+fn whole(object: &Object) -> bool {
+    let metadata = object.get("metadata");
+    let named = ["name", "generateName"].iter().any(|name| text(metadata.and_then(|all| all.get(*name))).is_some());
+    named && object.get("spec").and_then(|spec| spec.get("model")).is_some()
+}
+
+/// A copy, because `put_back` looks at what was there.
+fn section(object: &Object, name: &str) -> Result<Object, ConvertError> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(Object::new()),
+        Some(Value::Object(section)) => Ok(section.clone()),
+        Some(_) => {
+            Err(ConvertError::Unreadable { path: name.to_owned(), problem: "must be an object of fields".to_owned() })
+        }
+    }
+}
+
+/// A section that has nothing to say in the new version is left out, unless it said nothing before.
+fn put_back(object: &mut Object, name: &str, section: Object) {
+    let said_nothing = match object.get(name) {
+        Some(Value::Object(before)) => before.is_empty(),
+        Some(_) => true,
+        None => false,
+    };
+    if !section.is_empty() {
+        object.insert(name.to_owned(), Value::Object(section));
+    } else if !said_nothing {
+        object.remove(name);
+    }
+}
+
+/// What becomes of the rest where no annotation can keep it. A field that the other version does not have is left out,
+/// as it must be for server-side apply to work; a value that makes no sense is not dropped but refused.
+fn unkept(spec: &Source, status: &Source, to: Version) -> Result<Vec<String>, ConvertError> {
+    for (section, rest) in [("spec", spec), ("status", status)] {
+        if let Some((path, want)) = rest.wrong.first() {
+            let problem = format!("must be {want}");
+            return Err(ConvertError::Unreadable { path: format!("{section}.{path}"), problem });
+        }
+    }
+    let paths = leaves("spec", &spec.rest).into_iter().chain(leaves("status", &status.rest));
+    let version = to.name();
+    let why = format!("{version} has no field for it, and an object without metadata no annotation to keep it in");
+    Ok(paths.map(|path| format!("{path}: {why}")).collect())
+}

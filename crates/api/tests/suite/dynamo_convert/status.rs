@@ -1,0 +1,173 @@
+//! The status, field by field.
+
+use serde_json::{Value, json};
+
+use super::{ALPHA, BETA, annotations, converted, kept_status, object, there_and_back};
+
+fn alpha(status: Value) -> Value {
+    object(ALPHA, Value::Null, status)
+}
+
+fn beta(status: Value) -> Value {
+    object(BETA, Value::Null, status)
+}
+
+#[test]
+fn each_state_has_its_phase() {
+    let cases = [
+        ("", false, "Pending"),
+        ("Pending", false, "Pending"),
+        ("Profiling", false, "Profiling"),
+        ("Ready", true, "Deployed"),
+        ("Ready", false, "Ready"),
+        ("Deploying", true, "Deploying"),
+        ("DeploymentDeleted", false, "Ready"),
+        ("Failed", false, "Failed"),
+        ("Initializing", false, "Pending"),
+        ("Unheard", false, "Pending"),
+    ];
+    for (state, created, phase) in cases {
+        let status = alpha(json!({ "state": state, "deployment": { "name": "g", "created": created } }));
+        let there = converted(&status);
+        assert_eq!(there["status"], json!({ "phase": phase, "dgdName": "g" }), "{state}");
+        let mut wanted = status;
+        if state.is_empty() {
+            wanted["status"]["state"] = json!("Pending");
+        }
+        assert_eq!(converted(&there), wanted, "{state}");
+    }
+}
+
+#[test]
+fn each_phase_has_its_state() {
+    let cases = [
+        ("Pending", "Pending"),
+        ("Profiling", "Profiling"),
+        ("Ready", "Ready"),
+        ("Deploying", "Deploying"),
+        ("Deployed", "Ready"),
+        ("Failed", "Failed"),
+        ("", "Pending"),
+        ("Unheard", "Pending"),
+    ];
+    for (phase, state) in cases {
+        let status = beta(json!({ "phase": phase, "dgdName": "g" }));
+        let there = converted(&status);
+        assert_eq!(there["status"], json!({ "state": state, "deployment": { "name": "g" } }), "{phase}");
+        assert_eq!(converted(&there), status, "{phase}");
+    }
+}
+
+#[test]
+fn what_both_versions_can_say_moves_to_its_place() {
+    let conditions = json!([{ "type": "Succeeded", "status": "True", "reason": "Deployed" }]);
+    let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment" });
+    let cases = [
+        ("observedGeneration", json!({ "observedGeneration": 3 }), json!({ "observedGeneration": 3 })),
+        ("conditions", json!({ "conditions": conditions }), json!({ "conditions": conditions })),
+        (
+            "the graph",
+            json!({ "generatedDeployment": graph }),
+            json!({ "profilingResults": { "selectedConfig": graph } }),
+        ),
+        ("its name", json!({ "deployment": { "name": "g" } }), json!({ "dgdName": "g" })),
+        ("a status without a state", json!({}), json!({})),
+    ];
+    for (name, in_alpha, in_beta) in cases {
+        assert_eq!(converted(&alpha(in_alpha.clone())), beta(in_beta.clone()), "{name}");
+        assert_eq!(converted(&beta(in_beta)), alpha(in_alpha), "{name}");
+    }
+}
+
+#[test]
+fn what_only_v1alpha1_can_say_is_kept_in_annotations() {
+    let deployment = json!({ "created": true, "name": "g", "namespace": "default", "state": "successful" });
+    let text = deployment.to_string();
+    let cases = [
+        ("backend", json!({ "backend": "vllm" }), json!({ "nvidia.com/dgdr-status-backend": "vllm" })),
+        (
+            "profilingResults",
+            json!({ "profilingResults": "configmap/x" }),
+            json!({ "nvidia.com/dgdr-profiling-results": "configmap/x" }),
+        ),
+        (
+            "deployment, with the state that it belongs to",
+            json!({ "state": "Ready", "deployment": deployment }),
+            json!({ "nvidia.com/dgdr-deployment-status": text, "nvidia.com/dgdr-status": r#"{"state":"Ready"}"# }),
+        ),
+        ("an empty deployment", json!({ "deployment": {} }), json!({ "nvidia.com/dgdr-deployment-status": "{}" })),
+        (
+            "a state without a phase",
+            json!({ "state": "Initializing" }),
+            json!({ "nvidia.com/dgdr-status": r#"{"state":"Initializing"}"# }),
+        ),
+        (
+            "an unknown field",
+            json!({ "fieldOfTheFuture": 1 }),
+            json!({ "nvidia.com/dgdr-status": r#"{"fieldOfTheFuture":1}"# }),
+        ),
+    ];
+    for (name, status, kept) in cases {
+        let object = alpha(status);
+        let there = converted(&object);
+        assert_eq!(annotations(&there), kept, "{name}");
+        assert_eq!(converted(&there), object, "{name}");
+    }
+}
+
+#[test]
+fn what_only_v1beta1_can_say_is_kept_in_annotations() {
+    let pareto = json!([{ "config": { "tp": 2 } }]);
+    let info = json!({ "replicas": 4 });
+    let cases = [
+        (
+            "Deployed, with the name of the graph",
+            json!({ "phase": "Deployed", "dgdName": "g" }),
+            json!({ "phase": "Deployed", "dgdName": "g" }),
+        ),
+        (
+            "pareto",
+            json!({ "profilingResults": { "pareto": pareto } }),
+            json!({ "profilingResults": { "pareto": pareto } }),
+        ),
+        (
+            "deploymentInfo, with the name of the graph",
+            json!({ "phase": "Deploying", "dgdName": "g", "deploymentInfo": info }),
+            json!({ "phase": "Deploying", "dgdName": "g", "deploymentInfo": info }),
+        ),
+        (
+            "profilingPhase, with the phase",
+            json!({ "phase": "Profiling", "profilingPhase": "SweepingDecode" }),
+            json!({ "phase": "Profiling", "profilingPhase": "SweepingDecode" }),
+        ),
+        ("empty results", json!({ "profilingResults": {} }), json!({ "profilingResults": {} })),
+        ("an unknown field", json!({ "fieldOfTheFuture": 1 }), json!({ "fieldOfTheFuture": 1 })),
+    ];
+    for (name, status, kept) in cases {
+        let object = beta(status);
+        let there = converted(&object);
+        assert_eq!(kept_status(&there), kept, "{name}");
+        assert_eq!(converted(&there), object, "{name}");
+    }
+}
+
+#[test]
+fn the_profiling_job_has_an_annotation_of_its_own() {
+    for phase in ["Profiling", "Ready", "Deployed", "Failed"] {
+        let object = beta(json!({ "phase": phase, "profilingJobName": "profile-qwen" }));
+        let there = converted(&object);
+        assert_eq!(annotations(&there)["nvidia.com/dgdr-profiling-job-name"], "profile-qwen");
+        assert_eq!(converted(&there), object, "{phase}");
+    }
+}
+
+#[test]
+fn a_phase_that_v1alpha1_tells_needs_no_annotation() {
+    for status in
+        [json!({ "phase": "Ready", "dgdName": "g" }), json!({ "phase": "Pending" }), json!({ "dgdName": "g" })]
+    {
+        let object = beta(status);
+        assert_eq!(annotations(&converted(&object)), json!({}));
+        assert_eq!(there_and_back(&object), object);
+    }
+}
