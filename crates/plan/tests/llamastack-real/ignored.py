@@ -1,0 +1,51 @@
+"""What the package silently leaves out of a configuration. Comes in: what was given and what was read from it; goes out:
+the paths of everything that has no effect."""
+
+from pydantic import BaseModel
+
+# Keys without effect that are there on purpose, each only beside the key that the server reads, with the same value.
+ALLOWED_KEYS = {
+    # FR-031 asks for `url`, this provider reads `base_url`: both are written.
+    "url": "base_url",
+    # The same for the key of the endpoint.
+    "api_key": "api_token",
+}
+# FR-043 asks for the user's tool groups; from 0.7 on the server registers them by itself and drops the list.
+ALLOWED_LISTS = {"registered_resources.tool_groups"}
+
+
+def keys(given, read, path):
+    """Compares mappings as they were written with the objects that the package made of them, at every depth."""
+    if isinstance(given, dict) and isinstance(read, BaseModel):
+        fields = type(read).model_fields
+        names = {alias: name for name, field in fields.items() for alias in (name, field.alias) if alias}
+        if type(read).model_config.get("extra") == "allow":
+            return
+        for key, value in given.items():
+            where = f"{path}.{key}" if path else str(key)
+            if key in names:
+                yield from keys(value, getattr(read, names[key]), where)
+            elif key not in ALLOWED_KEYS or given.get(ALLOWED_KEYS[key]) != value:
+                yield where
+    elif isinstance(given, dict) and isinstance(read, dict):
+        for key, value in given.items():
+            yield from keys(value, read.get(key), f"{path}.{key}")
+    elif isinstance(given, list) and isinstance(read, list):
+        if len(given) != len(read):
+            if path not in ALLOWED_LISTS:
+                yield f"{path} ({len(given)} entries given, {len(read)} kept)"
+            return
+        for index, (value, kept) in enumerate(zip(given, read)):
+            yield from keys(value, kept, f"{path}[{index}]")
+
+
+def diff(left, right, path):
+    """Every place where two plain values differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys()):
+            yield from diff(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (mine, wanted) in enumerate(zip(left, right)):
+            yield from diff(mine, wanted, f"{path}[{index}]")
+    elif left != right:
+        yield path, left, right

@@ -1,0 +1,69 @@
+//! The command that holds configurations against the real Llama Stack. In goes the registry of distributions and the
+//! installed packages; out comes a command that prints one line per check.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use steersman_plan::llamastack::config::base::{DISTRIBUTIONS, NEEDS};
+
+use crate::python::{Packages, Python, server_versions};
+
+/// Checks every embedded base, every generated configuration among the fixtures, and that planted mistakes are caught.
+pub fn command(python: &Python, packages: &Packages, work: &Path) -> Result<Command> {
+    let scripts = crate::root().join("crates/plan/tests/llamastack-real");
+    let home = work.join("home");
+    fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    let manifest = work.join("manifest.json");
+    let given = manifest_of(packages, work, &scripts)?;
+    fs::write(&manifest, given).with_context(|| format!("cannot write {}", manifest.display()))?;
+
+    let shared = packages.shared();
+    // With nothing of the user's environment: a variable such as OPENAI_API_KEY would switch providers on.
+    let mut command = Command::new("env");
+    command.arg("-i");
+    for (name, value) in [
+        ("PATH", std::env::var_os("PATH").unwrap_or_default()),
+        ("HOME", home.into()),
+        ("PYTHONPATH", shared.clone().into()),
+        ("PYTHONDONTWRITEBYTECODE", "1".into()),
+        // Neither models nor tokenizers are downloaded.
+        ("HF_HUB_OFFLINE", "1".into()),
+        ("TIKTOKEN_CACHE_DIR", shared.join("litellm/litellm_core_utils/tokenizers").into()),
+    ] {
+        let mut setting = std::ffi::OsString::from(name);
+        setting.push("=");
+        setting.push(value);
+        command.arg(setting);
+    }
+    command.arg(python.program()).arg(scripts.join("suite.py")).arg(manifest);
+    Ok(command)
+}
+
+fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<String> {
+    let mut bases = Vec::new();
+    for known in DISTRIBUTIONS {
+        let config = work.join(format!("{}.yaml", known.name));
+        fs::write(&config, known.text).with_context(|| format!("cannot write {}", config.display()))?;
+        bases.push(json!({ "name": known.name, "config": config, "verified_with": known.verified_with }));
+    }
+    let servers: serde_json::Map<_, _> =
+        server_versions().into_iter().map(|version| (version.to_owned(), json!(packages.server(version)))).collect();
+    let needs: Vec<_> =
+        NEEDS.iter().map(|line| json!({ "api": line.api, "kind": line.kind, "needs": line.needs })).collect();
+    let fixtures = crate::root().join("crates/plan/tests/fixtures/llamastack/config");
+    Ok(json!({
+        "packages": servers,
+        "bases": bases,
+        "needs": needs,
+        "work": work.join("servers"),
+        "trees": {
+            "generated configurations": fixtures,
+            "cases of the suite itself": scripts.join("cases"),
+            "planted mistakes": scripts.join("planted"),
+        },
+    })
+    .to_string())
+}
