@@ -1,0 +1,86 @@
+//! What must hold of a spec whatever its base: the rules of the schema again, for objects that were stored before them.
+//! Comes in: a spec; goes out: what contradicts itself, and what has no effect.
+
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
+
+use super::problem::reason;
+use super::{Problem, listen, providers};
+
+pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<Problem> {
+    let mut errors = Vec::new();
+    let mut refuse = |path: &str, message: String, remedy: &str| {
+        errors.push(Problem::new(path, reason::INVALID, message, remedy));
+    };
+    let given = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
+    match (given(&spec.distribution.name), given(&spec.distribution.image)) {
+        (true, true) => refuse(
+            "spec.distribution",
+            "only one of name or image can be specified".to_owned(),
+            "Remove the name or the image.",
+        ),
+        (false, false) => refuse(
+            "spec.distribution",
+            "one of name or image must be specified".to_owned(),
+            "Set name to a distribution that the operator knows, or image to any other.",
+        ),
+        _ => {}
+    }
+    let sections = [
+        ("providers", spec.providers.is_some()),
+        ("resources", spec.resources.is_some()),
+        ("storage", spec.storage.is_some()),
+        ("disabled", spec.disabled.is_some()),
+    ];
+    for (section, _) in sections.iter().filter(|(_, there)| *there && spec.override_config.is_some()) {
+        refuse(
+            &format!("spec.{section}"),
+            format!("{section} and overrideConfig are mutually exclusive"),
+            "Remove one of them; what overrideConfig names is used as it is.",
+        );
+    }
+    let port = listen::port(spec);
+    if !(1..=65_535).contains(&port) {
+        refuse(
+            "spec.networking.port",
+            format!("{port} is not a port"),
+            "Use a number from 1024 to 65535, or leave it out for 8321.",
+        );
+    }
+    let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
+    if tls.is_some_and(|tls| tls.enabled == Some(true) && !given(&tls.secret_name)) {
+        refuse(
+            "spec.networking.tls.secretName",
+            "secretName is required when TLS is enabled".to_owned(),
+            "Name a Secret of type kubernetes.io/tls in the namespace of this object.",
+        );
+    }
+    errors
+}
+
+pub fn remarks(spec: &LlamaStackDistributionSpec) -> Vec<Problem> {
+    let mut remarks = Vec::new();
+    let networking = spec.networking.as_ref();
+    let tls = networking.and_then(|networking| networking.tls.as_ref());
+    if tls.is_some_and(|tls| tls.enabled != Some(true) && tls.secret_name.is_some()) {
+        remarks.push(Problem::new(
+            "spec.networking.tls.secretName",
+            reason::IGNORED,
+            "secretName is only valid when TLS is enabled; the server speaks plain HTTP",
+            "Set spec.networking.tls.enabled to true, or remove secretName.",
+        ));
+    }
+    let Some(ExposeForm::Detail(expose)) = networking.and_then(|networking| networking.expose.as_ref()) else {
+        return remarks;
+    };
+    let path = "spec.networking.expose";
+    remarks.extend(expose.unknown.keys().map(|field| providers::unknown(path, field, "enabled and hostname")));
+    if expose.enabled == Some(false) && expose.hostname.is_some() {
+        remarks.push(Problem::new(
+            format!("{path}.hostname"),
+            reason::IGNORED,
+            "the server is not exposed, so its hostname is not used",
+            "Set spec.networking.expose.enabled to true, or remove hostname.",
+        ));
+    }
+    remarks
+}

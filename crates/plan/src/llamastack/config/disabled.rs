@@ -1,0 +1,82 @@
+//! APIs that the server shall not serve.
+//! Comes in: their names in either spelling; goes out: the file without them and without their providers.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::draft::{self, Draft};
+use super::problem::reason;
+use super::{Problem, apis};
+
+/// Names as in the file. An API that the spec gives providers for cannot be meant.
+pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (place, written) in draft.spec.disabled.iter().flatten().enumerate() {
+        let key = match apis::key(written) {
+            // One API under two names: it was renamed in 0.7.
+            "agents" if !draft.serves("agents") && draft.serves("responses") => "responses",
+            "responses" if !draft.serves("responses") && draft.serves("agents") => "agents",
+            key => key,
+        };
+        if draft.base.is_some() && !draft.serves(key) {
+            draft.remarks.push(Problem::new(
+                format!("spec.disabled[{place}]"),
+                reason::IGNORED,
+                format!("the distribution has no API {written:?}, so there is nothing to disable"),
+                format!("Remove it, or name one of {}.", served(draft)),
+            ));
+        }
+        for at in providing(draft, key) {
+            draft.errors.push(Problem::new(
+                at.clone(),
+                reason::INVALID,
+                format!("{at} conflicts with spec.disabled: {written} API is disabled but has providers configured."),
+                format!("Remove the provider configuration or remove '{written}' from the disabled list."),
+            ));
+        }
+        names.insert(key.to_owned());
+    }
+    names
+}
+
+/// The sections of the spec that give providers for an API.
+fn providing(draft: &Draft<'_>, key: &str) -> Vec<String> {
+    let inline = draft.spec.providers.as_ref().map(apis::of).into_iter().flatten();
+    let inline = inline.filter(|(api, form)| api.key == key && form.is_some_and(|form| !form.all().is_empty()));
+    let external = draft.spec.external_providers.as_ref().map(apis::of_external).into_iter().flatten();
+    let external = external.filter(|(api, list)| api.key == key && !list.is_empty());
+    inline
+        .map(|(api, _)| format!("spec.providers.{}", api.field))
+        .chain(external.map(|(api, _)| format!("spec.externalProviders.{}", api.field)))
+        .collect()
+}
+
+fn served(draft: &Draft<'_>) -> String {
+    let names = draft::list(draft.config.get("apis")).iter().filter_map(Value::as_str);
+    super::problem::list(names.map(apis::field))
+}
+
+pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {
+    if disabled.is_empty() {
+        return;
+    }
+    let listed = draft.config.contains_key("apis");
+    let mut names = draft::take_list(&mut draft.config, "apis");
+    let before = names.len();
+    names.retain(|name| !name.as_str().is_some_and(|name| disabled.contains(name)));
+    if before > 0 && names.is_empty() {
+        draft.errors.push(Problem::new(
+            "spec.disabled",
+            reason::INVALID,
+            "every API of the distribution is disabled; a server whose list of APIs is empty serves all of them",
+            "Leave at least one API, or set spec.workload.replicas to 0 to stop the server.",
+        ));
+    }
+    if listed {
+        draft.config.insert("apis".to_owned(), Value::Array(names));
+    }
+    let mut providers = draft::take(&mut draft.config, "providers");
+    providers.retain(|api, _| !disabled.contains(api));
+    draft.config.insert("providers".to_owned(), Value::Object(providers));
+}

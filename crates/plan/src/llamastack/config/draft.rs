@@ -1,0 +1,109 @@
+//! The configuration while it is being made.
+//! Comes in: a spec and a base; goes out: the file so far, and everything that was noticed on the way.
+
+use serde_json::{Map, Value};
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+
+use super::ids::{self, Known};
+use super::secrets::Secrets;
+use super::version::Server;
+use super::{Base, Problem, apis};
+
+pub(super) struct Draft<'a> {
+    pub spec: &'a LlamaStackDistributionSpec,
+    /// None where it is not known: then nothing is refused that depends on it.
+    pub base: Option<&'a Base>,
+    pub server: Server,
+    pub config: Map<String, Value>,
+    pub errors: Vec<Problem>,
+    pub remarks: Vec<Problem>,
+    pub secrets: Secrets,
+    /// Models, tools and shields that the spec adds.
+    pub resources: i64,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(spec: &'a LlamaStackDistributionSpec, base: Option<&'a Base>) -> Self {
+        Self {
+            spec,
+            base,
+            server: Server::of(base.map_or("", |base| &base.server_version)),
+            config: base.and_then(|base| base.config.as_object()).cloned().unwrap_or_default(),
+            errors: Vec::new(),
+            remarks: Vec::new(),
+            secrets: Secrets::default(),
+            resources: 0,
+        }
+    }
+
+    /// The entries of an API, as they stand in the file.
+    pub fn entries(&self, api: &str) -> &[Value] {
+        list(self.config.get("providers").and_then(|providers| providers.get(api)))
+    }
+
+    /// The ids of an API, as the server will see them.
+    pub fn ids(&self, api: &str) -> Vec<Known> {
+        self.entries(api).iter().filter_map(id_of).collect()
+    }
+
+    /// Ids of the external providers of an API.
+    pub fn external_ids(&self, api: &str) -> Vec<&'a str> {
+        let Some(external) = &self.spec.external_providers else { return Vec::new() };
+        let lists = apis::of_external(external).into_iter().filter(|(known, _)| known.key == api);
+        lists.flat_map(|(_, list)| list.iter().map(|one| one.provider_id.as_str())).collect()
+    }
+
+    /// Whether the base has this API, by its list or by its providers.
+    pub fn serves(&self, api: &str) -> bool {
+        self.lists(api) || !self.entries(api).is_empty()
+    }
+
+    fn lists(&self, api: &str) -> bool {
+        list(self.config.get("apis")).iter().any(|name| name.as_str() == Some(api))
+    }
+
+    /// An empty list of APIs means all of them, so nothing is added to it.
+    pub fn serve(&mut self, api: &str) {
+        if self.lists(api) {
+            return;
+        }
+        if let Some(Value::Array(names)) = self.config.get_mut("apis").filter(|names| !list(Some(names)).is_empty()) {
+            names.push(Value::from(api));
+        }
+    }
+}
+
+/// Out of the file, to be put back: what is no map counts as empty.
+pub(super) fn take(map: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
+    match map.remove(key) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
+    }
+}
+
+/// The same for a list.
+pub(super) fn take_list(map: &mut Map<String, Value>, key: &str) -> Vec<Value> {
+    match map.remove(key) {
+        Some(Value::Array(inner)) => inner,
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+/// None: the entry has no id, which to the server means that it is switched off.
+pub(super) fn id_of(entry: &Value) -> Option<Known> {
+    text(entry, "provider_id").map(ids::known)
+}
+
+/// How many entries the lists of a section have together.
+pub(super) fn list_lengths(section: Option<&Value>) -> i64 {
+    let lists = section.and_then(Value::as_object).into_iter().flat_map(Map::values);
+    lists.map(|entries| list(Some(entries)).len() as i64).sum()
+}

@@ -1,0 +1,177 @@
+//! What the server's own providers read: a wrong key is no error to the server, it is silently not there.
+//! Comes in: an API and a provider's name or type; goes out: its type, and the keys under which it looks for address,
+//! secret and files. Facts of the packages 0.4 to 0.7; what is not listed gets the keys of the specification.
+
+use super::apis::{Api, INFERENCE, SAFETY, TELEMETRY, TOOL_RUNTIME, VECTOR_IO};
+use super::version::Server;
+
+pub(super) struct Kind {
+    pub api: Api,
+    pub name: &'static str,
+    pub place: Place,
+    pub endpoint: Option<&'static str>,
+    pub secret: Option<&'static str>,
+    /// Namespace of the `persistence` block without which it does not start.
+    pub namespace: Option<&'static str>,
+    /// Name of the file that its required `db_path` points to.
+    pub file: Option<&'static str>,
+    /// Keys that it does not start without and that nobody but the user knows.
+    pub needs: &'static [&'static str],
+    /// It refuses or passes on keys that it does not know, so it gets no others.
+    pub exact: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Remote,
+    Inline,
+}
+
+impl Place {
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Remote => "remote",
+            Self::Inline => "inline",
+        }
+    }
+}
+
+impl Kind {
+    pub fn type_(&self) -> String {
+        format!("{}::{}", self.place.prefix(), self.name)
+    }
+
+    /// Three providers of the first servers read `url`.
+    pub fn endpoint(&self, server: &Server) -> Option<&'static str> {
+        match self.name {
+            "vllm" | "ollama" | "tgi" if server.before(0, 4) => Some("url"),
+            _ => self.endpoint,
+        }
+    }
+
+    const fn exact(mut self) -> Self {
+        self.exact = true;
+        self
+    }
+
+    const fn stores(mut self, namespace: &'static str) -> Self {
+        self.namespace = Some(namespace);
+        self
+    }
+
+    const fn needs(mut self, keys: &'static [&'static str]) -> Self {
+        self.needs = keys;
+        self
+    }
+
+    const fn file(mut self, file: &'static str) -> Self {
+        self.file = Some(file);
+        self
+    }
+}
+
+const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> Kind {
+    Kind { api, name, place: Place::Remote, endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
+}
+
+const fn inline(api: Api, name: &'static str) -> Kind {
+    Kind {
+        api,
+        name,
+        place: Place::Inline,
+        endpoint: None,
+        secret: None,
+        namespace: None,
+        file: None,
+        needs: &[],
+        exact: false,
+    }
+}
+
+const BASE_URL: Option<&str> = Some("base_url");
+const URL: Option<&str> = Some("url");
+const API_KEY: Option<&str> = Some("api_key");
+const API_TOKEN: Option<&str> = Some("api_token");
+
+/// Remote ones before inline ones of the same name: a bare name means the remote one where there is one.
+const KINDS: [Kind; 51] = [
+    remote(INFERENCE, "vllm", BASE_URL, API_TOKEN),
+    remote(INFERENCE, "ollama", BASE_URL, None),
+    remote(INFERENCE, "tgi", BASE_URL, None),
+    remote(INFERENCE, "openai", BASE_URL, API_KEY),
+    remote(INFERENCE, "fireworks", BASE_URL, API_KEY),
+    remote(INFERENCE, "together", BASE_URL, API_KEY),
+    remote(INFERENCE, "groq", BASE_URL, API_KEY),
+    remote(INFERENCE, "cerebras", BASE_URL, API_KEY),
+    remote(INFERENCE, "sambanova", BASE_URL, API_KEY),
+    remote(INFERENCE, "nvidia", BASE_URL, API_KEY),
+    remote(INFERENCE, "llama-cpp-server", BASE_URL, API_KEY),
+    remote(INFERENCE, "llama-openai-compat", BASE_URL, API_KEY),
+    remote(INFERENCE, "passthrough", BASE_URL, API_KEY),
+    remote(INFERENCE, "azure", BASE_URL, API_KEY),
+    remote(INFERENCE, "watsonx", BASE_URL, API_KEY),
+    remote(INFERENCE, "anthropic", None, API_KEY),
+    remote(INFERENCE, "gemini", None, API_KEY),
+    remote(INFERENCE, "databricks", BASE_URL, API_TOKEN),
+    remote(INFERENCE, "runpod", BASE_URL, API_TOKEN),
+    remote(INFERENCE, "bedrock", None, API_KEY),
+    remote(INFERENCE, "vertexai", None, Some("access_token")).needs(&["project"]),
+    inline(INFERENCE, "sentence-transformers"),
+    inline(INFERENCE, "transformers"),
+    inline(INFERENCE, "meta-reference"),
+    remote(VECTOR_IO, "chromadb", URL, None).stores("vector_io::chroma_remote").needs(&["url"]),
+    remote(VECTOR_IO, "qdrant", URL, API_KEY).stores("vector_io::qdrant_remote"),
+    remote(VECTOR_IO, "milvus", Some("uri"), Some("token")).stores("vector_io::milvus").needs(&["uri"]).exact(),
+    remote(VECTOR_IO, "weaviate", Some("weaviate_cluster_url"), Some("weaviate_api_key")).stores("vector_io::weaviate"),
+    remote(VECTOR_IO, "elasticsearch", Some("elasticsearch_url"), Some("elasticsearch_api_key"))
+        .stores("vector_io::elasticsearch"),
+    remote(VECTOR_IO, "infinispan", URL, Some("password")).stores("vector_io::infinispan"),
+    remote(VECTOR_IO, "pgvector", None, Some("password")).stores("vector_io::pgvector"),
+    inline(VECTOR_IO, "faiss").stores("vector_io::faiss"),
+    inline(VECTOR_IO, "sqlite-vec").stores("vector_io::sqlite_vec").file("sqlite_vec.db"),
+    inline(VECTOR_IO, "milvus").stores("vector_io::milvus").file("milvus.db"),
+    inline(VECTOR_IO, "chromadb").stores("vector_io::chroma").file("chroma"),
+    inline(VECTOR_IO, "qdrant").stores("vector_io::qdrant").needs(&["path"]),
+    remote(TOOL_RUNTIME, "brave-search", None, API_KEY),
+    remote(TOOL_RUNTIME, "tavily-search", None, API_KEY),
+    remote(TOOL_RUNTIME, "bing-search", None, API_KEY),
+    remote(TOOL_RUNTIME, "wolfram-alpha", None, API_KEY),
+    remote(TOOL_RUNTIME, "model-context-protocol", None, None),
+    inline(TOOL_RUNTIME, "rag-runtime"),
+    inline(TOOL_RUNTIME, "file-search"),
+    remote(SAFETY, "sambanova", URL, API_KEY),
+    remote(SAFETY, "passthrough", BASE_URL, API_KEY).needs(&["base_url"]).exact(),
+    remote(SAFETY, "nvidia", Some("guardrails_service_url"), None),
+    remote(SAFETY, "bedrock", None, None),
+    inline(SAFETY, "llama-guard"),
+    inline(SAFETY, "prompt-guard"),
+    inline(SAFETY, "code-scanner"),
+    inline(TELEMETRY, "meta-reference"),
+];
+
+/// By bare name or by type (`inline::faiss`).
+pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
+    let typed = |kind: &&Kind| kind.type_() == provider;
+    let bare = |kind: &&Kind| kind.name == provider;
+    let mut of_api = KINDS.iter().filter(|kind| kind.api == api);
+    let wanted: &dyn Fn(&&Kind) -> bool = if provider.contains("::") { &typed } else { &bare };
+    of_api.find(|kind| wanted(kind))
+}
+
+/// APIs without which a provider does not start, in servers 0.4 to 0.7. Asked only when one of them is taken away.
+pub(super) fn required(api: &str, type_: &str) -> &'static [&'static str] {
+    match (api, type_) {
+        // One API under two names: it was renamed in 0.7.
+        ("agents" | "responses", _) => &["inference", "vector_io", "tool_runtime", "files"],
+        ("batches", "inline::reference") => &["inference", "files"],
+        ("eval", _) => &["datasetio", "scoring", "inference", "agents", "responses"],
+        ("file_processors", _) => &["files"],
+        ("post_training", inline) if inline.starts_with("inline::") => &["datasetio"],
+        ("safety", "inline::llama-guard") => &["inference"],
+        ("scoring", "inline::llm-as-judge") => &["datasetio", "inference"],
+        ("scoring", _) => &["datasetio"],
+        ("tool_runtime", "inline::file-search" | "inline::rag-runtime") => &["vector_io", "inference", "files"],
+        ("vector_io", _) => &["inference"],
+        _ => &[],
+    }
+}

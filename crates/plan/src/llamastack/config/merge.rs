@@ -1,0 +1,57 @@
+//! The spec's providers over those of the base.
+//! Comes in: entries of the spec; goes out: the file with them in it, the spec's first.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::draft::{self, Draft, id_of};
+use super::problem::reason;
+use super::providers::Entry;
+use super::{Merge, Problem, apis};
+
+/// The annotation that chooses.
+pub const ANNOTATION: &str = "steersman.dev/provider-merge";
+
+impl Merge {
+    /// Absent: overlay.
+    pub fn of(annotations: Option<&BTreeMap<String, String>>) -> Result<Self, Problem> {
+        match annotations.and_then(|annotations| annotations.get(ANNOTATION)).map(String::as_str) {
+            None | Some("overlay") => Ok(Self::Overlay),
+            Some("replace") => Ok(Self::Replace),
+            Some(other) => Err(Problem::new(
+                format!("metadata.annotations[{ANNOTATION}]"),
+                reason::INVALID,
+                format!("unknown way to merge providers: {other:?}"),
+                "Set it to overlay (by provider id) or replace (by API), or remove it for overlay.",
+            )),
+        }
+    }
+}
+
+/// A base entry with the same effective id gives way; in `replace`, all base entries of the API do.
+pub(super) fn providers(draft: &mut Draft<'_>, entries: &[Entry], merge: Merge) {
+    let mut providers = draft::take(&mut draft.config, "providers");
+    let Some(given) = &draft.spec.providers else {
+        draft.config.insert("providers".to_owned(), Value::Object(providers));
+        return;
+    };
+    for (api, _) in apis::of(given) {
+        let ours: Vec<&Entry> = entries.iter().filter(|entry| entry.api == api).collect();
+        if ours.is_empty() {
+            continue;
+        }
+        let stays = |entry: &Value| match merge {
+            Merge::Replace => false,
+            Merge::Overlay => !id_of(entry).is_some_and(|known| ours.iter().any(|entry| entry.id == known.id)),
+        };
+        let base = draft::take_list(&mut providers, api.key);
+        let merged: Vec<Value> =
+            ours.iter().map(|entry| entry.value.clone()).chain(base.into_iter().filter(stays)).collect();
+        providers.insert(api.key.to_owned(), Value::Array(merged));
+    }
+    draft.config.insert("providers".to_owned(), Value::Object(providers));
+    for entry in entries {
+        draft.serve(entry.api.key);
+    }
+}

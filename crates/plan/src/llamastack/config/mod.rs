@@ -1,0 +1,198 @@
+//! The server's `config.yaml`, made from what the user asks for and what the distribution brings.
+//! Comes in: a spec of v1alpha2 and the base configuration of its distribution; goes out: the file, its hash, and what the
+//! pod needs besides, or everything that stands against it.
+
+mod apis;
+pub mod base;
+mod consistent;
+mod disabled;
+mod draft;
+mod external;
+mod ids;
+mod input;
+mod kinds;
+mod layout;
+mod listen;
+mod merge;
+mod needs;
+mod pod;
+pub mod problem;
+mod providers;
+mod prune;
+mod render;
+mod resources;
+mod secrets;
+mod settings;
+mod source;
+mod storage;
+mod version;
+
+use k8s_openapi::api::core::v1::EnvVar;
+use serde_json::Value;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+
+use draft::Draft;
+use problem::reason;
+
+pub use base::Base;
+pub use consistent::{errors as contradictions, remarks as without_effect};
+pub use external::{
+    External, Installed, all as external_providers, merge as merge_external, merge_files as merge_external_files,
+};
+pub use input::{Input, Merge};
+pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};
+pub use merge::ANNOTATION;
+pub use pod::{CONFIG_DIR, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
+pub use problem::Problem;
+pub use providers::kind_of;
+pub use render::{hash_of_base, read as read_yaml, yaml as write_yaml};
+pub use secrets::SecretUse;
+pub use source::{Source, source};
+pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
+pub use version::{SUPPORTED, detect as detect_version};
+
+/// The file and what the pod needs besides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    pub config_yaml: String,
+    /// Of the text, in hexadecimal digits.
+    pub hash: String,
+    pub config_version: i64,
+    /// All entries of the file.
+    pub provider_count: i64,
+    /// What the spec adds.
+    pub resource_count: i64,
+    /// Variables with values of Secrets: unique, in a fixed order.
+    pub env: Vec<EnvVar>,
+    /// Every key of every Secret that is needed, by each place that asks for it.
+    pub secrets: Vec<SecretUse>,
+    /// What was left out or has no effect.
+    pub remarks: Vec<Problem>,
+    pub listen: Listen,
+    pub pod: Pod,
+}
+
+/// All errors at once, not the first: each of them would cost its author a round.
+pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<Problem>> {
+    let (mut draft, prepare) = build(input);
+    let version = match input.base {
+        Some(base) => detect_version(&base.config),
+        None => Err(no_base(input)),
+    };
+    let version = version.unwrap_or_else(|problem| {
+        draft.errors.insert(0, problem);
+        0
+    });
+    if !draft.errors.is_empty() {
+        return Err(draft.errors);
+    }
+    let provider_count = draft::list_lengths(draft.config.get("providers"));
+    let config = Value::Object(draft.config);
+    let config_yaml = render::yaml(&config).map_err(|problem| vec![problem])?;
+    if config_yaml.len() > SIZE_LIMIT {
+        return Err(vec![too_large(config_yaml.len())]);
+    }
+    Ok(Generated {
+        hash: render::hash(&config_yaml),
+        config_yaml,
+        config_version: version,
+        provider_count,
+        resource_count: draft.resources,
+        env: draft.secrets.env(),
+        pod: pod::parts(input.spec, prepare, &draft.secrets.uses, input.operator_image),
+        secrets: draft.secrets.uses,
+        remarks: draft.remarks,
+        listen: Listen::of(input.spec),
+    })
+}
+
+/// A ConfigMap takes 1 MiB, with its name and labels.
+const SIZE_LIMIT: usize = 1_000_000;
+
+fn too_large(size: usize) -> Problem {
+    Problem::new(
+        "spec",
+        reason::FAILED,
+        format!("config.yaml has {size} bytes, more than the {SIZE_LIMIT} that fit into a ConfigMap"),
+        "Register models while the server runs instead of in spec.resources.models, or shorten settings.",
+    )
+}
+
+/// What can be said of a spec whose base is not at hand is said; the rest is left to `generate`.
+pub struct Checked {
+    pub errors: Vec<Problem>,
+    pub remarks: Vec<Problem>,
+    pub secrets: Vec<SecretUse>,
+}
+
+/// The same way as `generate`, without a file at the end.
+pub fn check(input: &Input<'_>) -> Checked {
+    let (draft, _) = build(input);
+    let version = input.base.and_then(|base| detect_version(&base.config).err());
+    let errors = version.into_iter().chain(draft.errors).collect();
+    Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses }
+}
+
+/// For an object whose file is not generated: what can be wrong all the same.
+pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
+    let mut draft = Draft::new(spec, None);
+    draft.errors = consistent::errors(spec);
+    draft.remarks = consistent::remarks(spec);
+    external::check(&mut draft);
+    Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
+}
+
+/// Disabled APIs go before resources are bound, so that no model gets a provider that is not there.
+fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
+    let mut draft = Draft::new(input.spec, input.base);
+    draft.errors = consistent::errors(input.spec);
+    draft.remarks = consistent::remarks(input.spec);
+    let entries = providers::expand(&mut draft);
+    let disabled = disabled::names(&mut draft);
+    merge::providers(&mut draft, &entries, input.merge);
+    disabled::remove(&mut draft, &disabled);
+    external::check(&mut draft);
+    prune::dependants(&mut draft, &entries);
+    prune::references(&mut draft);
+    resources::add(&mut draft, &entries);
+    prune::default_shield(&mut draft);
+    let prepare = storage::replace(&mut draft);
+    listen::set(&mut draft);
+    if input.base.is_some() {
+        needs::tell(&mut draft, prepare);
+    }
+    if prepare.any() {
+        own_command(&mut draft);
+    }
+    (draft, prepare)
+}
+
+/// The prepared values reach the server through the start script only.
+fn own_command(draft: &mut Draft<'_>) {
+    let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
+    if overrides.is_some_and(|overrides| overrides.command.as_ref().is_some_and(|command| !command.is_empty())) {
+        draft.remarks.push(Problem::new(
+            "spec.workload.overrides.command",
+            reason::NEEDED,
+            "it replaces the start script, which puts the parts of the storage's address into the environment",
+            "Begin the command with `. /run/steersman/storage.env`, or remove it.",
+        ));
+    }
+}
+
+fn no_base(input: &Input<'_>) -> Problem {
+    match &input.spec.distribution.name {
+        Some(name) => Problem::new(
+            "spec.distribution.name",
+            reason::FAILED,
+            format!("failed to load embedded config for distribution {name:?}"),
+            "Use a distribution of this release, or give the whole configuration by overrideConfig.",
+        ),
+        None => Problem::new(
+            "spec.distribution.image",
+            reason::NO_BASE,
+            "Direct image references require either overrideConfig.configMapName or OCI config labels on the image.",
+            "See docs/configuration.md for details.",
+        ),
+    }
+}

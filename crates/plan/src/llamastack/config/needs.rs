@@ -1,0 +1,49 @@
+//! Variables without which the server does not start.
+//! Comes in: the finished file; goes out: a remark for each variable that neither a Secret nor the spec sets.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::draft::{Draft, id_of};
+use super::problem::reason;
+use super::storage::{self, Prepare};
+use super::{Problem, ids};
+
+pub(super) fn tell(draft: &mut Draft<'_>, prepare: Prepare) {
+    let mut needed = BTreeSet::new();
+    draft.config.values().for_each(|value| collect(value, &mut needed));
+    let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
+    let set: Vec<&str> =
+        overrides.iter().flat_map(|given| given.env.iter().flatten()).map(|env| env.name.as_str()).collect();
+    let from_secrets: Vec<&str> = draft.secrets.uses.iter().map(|used| used.variable.as_str()).collect();
+    let prepared: Vec<&str> = storage::prepared(prepare).collect();
+    let missing = needed.into_iter().filter(|name| {
+        let name = name.as_str();
+        !set.contains(&name) && !from_secrets.contains(&name) && !prepared.contains(&name)
+    });
+    let remarks: Vec<Problem> = missing
+        .map(|name| {
+            Problem::new(
+                "spec.workload.overrides.env",
+                reason::NEEDED,
+                format!("the server does not start without the variable {name}, which nothing here sets"),
+                format!("Add {name} to spec.workload.overrides.env, unless the image sets it."),
+            )
+        })
+        .collect();
+    draft.remarks.extend(remarks);
+}
+
+/// An entry whose provider is there only with some variable is skipped with all that is in it.
+fn collect(value: &Value, needed: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => needed.extend(ids::needed(text).map(ToOwned::to_owned)),
+        Value::Array(items) => {
+            let sure = |item: &&Value| id_of(item).is_none_or(|known| known.only_with.is_none());
+            items.iter().filter(sure).for_each(|item| collect(item, needed));
+        }
+        Value::Object(map) => map.values().for_each(|value| collect(value, needed)),
+        _ => {}
+    }
+}

@@ -1,0 +1,269 @@
+//! Providers of the spec as entries of the file.
+//! Comes in: providers in every form; goes out: entries with id, type and config, in the order of the spec.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use steersman_api::llamastack::v1alpha2::{Provider, ProviderForm, SecretKey};
+
+use super::apis::{self, Api, TELEMETRY};
+use super::draft::{Draft, text};
+use super::kinds::{self, Kind};
+use super::problem::reason;
+use super::{Problem, ids, secrets, settings, storage};
+
+pub(super) struct Entry {
+    pub api: Api,
+    pub id: String,
+    pub value: Value,
+}
+
+pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
+    let Some(providers) = &draft.spec.providers else { return Vec::new() };
+    let mut owners = BTreeMap::new();
+    let mut entries = Vec::new();
+    for (api, form) in apis::of(providers) {
+        let Some(form) = form else { continue };
+        if api == TELEMETRY && !form.all().is_empty() && skipped(draft) {
+            continue;
+        }
+        for (place, provider) in form.all().iter().enumerate() {
+            let path = path(api, form, place);
+            if check_id(draft, form, provider, &path) {
+                unique(draft, &mut owners, api, provider, &path);
+            }
+            let value = entry(draft, api, provider, &path);
+            entries.push(Entry { api, id: ids::of(provider).to_owned(), value });
+        }
+    }
+    entries
+}
+
+/// As the user wrote it: without a number where there is no list.
+fn path(api: Api, form: &ProviderForm, place: usize) -> String {
+    match form {
+        ProviderForm::One(_) => format!("spec.providers.{}", api.field),
+        ProviderForm::Many(_) => format!("spec.providers.{}[{place}]", api.field),
+    }
+}
+
+/// An entry of an API that the server does not know stops it.
+fn skipped(draft: &mut Draft<'_>) -> bool {
+    if draft.base.is_none() || draft.serves(TELEMETRY.key) || draft.server.before(0, 3) {
+        return false;
+    }
+    draft.remarks.push(Problem::new(
+        "spec.providers.telemetry",
+        reason::IGNORED,
+        "the server of this distribution has no API telemetry, so its providers are left out",
+        "Remove spec.providers.telemetry; servers since 0.3 send traces by the OTEL_* variables, which can be set in \
+         spec.workload.overrides.env.",
+    ));
+    true
+}
+
+/// False: nothing can be said of its id.
+fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &str) -> bool {
+    let refuse = |message: &str, remedy: String| Problem::new(format!("{path}.id"), reason::INVALID, message, remedy);
+    let problem = match provider.id.as_deref() {
+        Some("") => refuse("id must not be empty if specified", "Give it a name of its own.".to_owned()),
+        None if form.all().len() > 1 => refuse(
+            "each provider must have an explicit id when multiple providers are specified",
+            format!("Add an id, such as {}-1.", ids::of(provider)),
+        ),
+        _ if ids::of(provider).is_empty() => Problem::new(
+            format!("{path}.provider"),
+            reason::INVALID,
+            "provider must not be empty",
+            "Name a kind of provider, such as vllm.",
+        ),
+        _ => return true,
+    };
+    draft.errors.push(problem);
+    false
+}
+
+/// Explicit and derived ids together, over all APIs.
+fn unique<'a>(
+    draft: &mut Draft<'_>,
+    owners: &mut BTreeMap<&'a str, Api>,
+    api: Api,
+    provider: &'a Provider,
+    path: &str,
+) {
+    let id = ids::of(provider);
+    let Some(owner) = owners.insert(id, api) else { return };
+    owners.insert(id, owner);
+    let field = if provider.id.is_some() { "id" } else { "provider" };
+    draft.errors.push(Problem::new(
+        format!("{path}.{field}"),
+        reason::INVALID,
+        format!(
+            "provider ID {id:?} conflicts with provider in {:?}; all provider IDs must be unique across all API types",
+            owner.field
+        ),
+        "Give one of them another id.",
+    ));
+}
+
+fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &str) -> Value {
+    for field in provider.unknown.keys() {
+        draft.remarks.push(unknown(path, field, "id, provider, endpoint, apiKey, secretRefs and settings"));
+    }
+    let kind = kinds::find(api, &provider.provider);
+    let config = config(draft, api, provider, kind, path);
+    json!({ "provider_id": ids::of(provider), "provider_type": type_(draft, api, provider, kind), "config": config })
+}
+
+pub(super) fn unknown(path: &str, field: &str, known: &str) -> Problem {
+    Problem::new(
+        format!("{path}.{field}"),
+        reason::IGNORED,
+        format!("unknown field {field:?}, which is ignored"),
+        format!("The fields here are {known}."),
+    )
+}
+
+/// A name with `::` is a type already. Others are remote, unless only an inline one is known, here or to the base.
+fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> String {
+    let name = &provider.provider;
+    if name.contains("::") {
+        return name.clone();
+    }
+    if let Some(kind) = kind {
+        return kind.type_();
+    }
+    let in_base = |type_: &str| draft.entries(api.key).iter().any(|entry| text(entry, "provider_type") == Some(type_));
+    let (inline, remote) = (format!("inline::{name}"), format!("remote::{name}"));
+    if in_base(&inline) && !in_base(&remote) { inline } else { remote }
+}
+
+/// Settings first, so that fields with a meaning of their own win over them.
+fn config(draft: &mut Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>, path: &str) -> Map<String, Value> {
+    let mut config = defaults(draft, api, provider, kind);
+    let given = settings::read(draft, provider, path);
+    settings::readable(draft, provider, path);
+    config.extend(given.clone());
+    let mut set = |draft: &mut Draft<'_>, key: &str, value: &str, by: &str| {
+        if given.contains_key(key) {
+            draft.remarks.push(Problem::new(
+                format!("{path}.settings.{key}"),
+                reason::IGNORED,
+                format!("{key} is set by {by} as well, which wins"),
+                format!("Remove settings.{key} or {by}."),
+            ));
+        }
+        config.insert(key.to_owned(), Value::from(value));
+    };
+    if let Some(endpoint) = &provider.endpoint {
+        let read = kind.map(|kind| kind.endpoint(&draft.server));
+        for key in keys(draft, kind, read, "url", path, "endpoint") {
+            set(draft, key, endpoint, "endpoint");
+        }
+    }
+    if let Some(reference) = &provider.api_key {
+        let at = secrets::path(&format!("{path}.apiKey"), reference);
+        let variable = ids::variable(ids::of(provider), "api_key");
+        if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
+            let read = kind.map(|kind| kind.secret);
+            for key in keys(draft, kind, read, "api_key", path, "apiKey") {
+                set(draft, key, &placeholder, "apiKey");
+            }
+        }
+    }
+    for (key, reference) in provider.secret_refs.iter().flatten() {
+        let at = secrets::path(&format!("{path}.secretRefs.{key}"), reference);
+        let variable = ids::variable(ids::of(provider), key);
+        if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
+            set(draft, key, &placeholder, "secretRefs");
+        }
+    }
+    if let Some(kind) = kind {
+        complete(draft, kind, &config, path);
+    }
+    config
+}
+
+/// A provider without what it needs stops the server.
+fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &str) {
+    for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
+        let (field, remedy) = match kind.endpoint(&draft.server) {
+            Some(endpoint) if endpoint == *key => ("endpoint".to_owned(), "Add endpoint.".to_owned()),
+            _ => {
+                (format!("settings.{key}"), format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."))
+            }
+        };
+        let message = format!("{} does not start without {key}", kind.type_());
+        draft.errors.push(Problem::new(format!("{path}.{field}"), reason::INVALID, message, remedy));
+    }
+}
+
+/// The key that the provider reads and the one of the specification; servers ignore what they do not read.
+fn keys(
+    draft: &mut Draft<'_>,
+    kind: Option<&Kind>,
+    read: Option<Option<&'static str>>,
+    literal: &'static str,
+    path: &str,
+    field: &str,
+) -> Vec<&'static str> {
+    match (kind, read) {
+        (Some(kind), Some(None)) => {
+            draft.remarks.push(Problem::new(
+                format!("{path}.{field}"),
+                reason::IGNORED,
+                format!("{} does not read {literal}, so {field} has no effect", kind.type_()),
+                format!("Remove {field}, or use the provider's own keys in settings or secretRefs."),
+            ));
+            if kind.exact { Vec::new() } else { vec![literal] }
+        }
+        (Some(kind), Some(Some(key))) if key == literal || kind.exact => vec![key],
+        (_, Some(Some(key))) => vec![key, literal],
+        _ => vec![literal],
+    }
+}
+
+/// What it does not start without and the user need not know.
+fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
+    let mut defaults = Map::new();
+    let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
+    if let Some(namespace) = kind.namespace {
+        let id = ids::of(provider);
+        // Two stores of one kind must not write into each other's.
+        let namespace = if id == kind.name { namespace.to_owned() } else { format!("{namespace}::{id}") };
+        let backend = storage::backend(&draft.config, storage::KV);
+        defaults.insert("persistence".to_owned(), json!({ "namespace": namespace, "backend": backend }));
+    }
+    // Has to be there, but may be nothing.
+    if kind.type_() == "remote::milvus" {
+        defaults.insert("token".to_owned(), Value::Null);
+    }
+    if let Some(file) = kind.file {
+        let id = ids::of(provider);
+        let file = if id == kind.name { file.to_owned() } else { format!("{id}-{file}") };
+        defaults.insert("db_path".to_owned(), Value::from(storage::file(draft, &file)));
+    }
+    defaults
+}
+
+pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, path: String) -> Option<String> {
+    match draft.secrets.add(variable, key, path) {
+        Ok(placeholder) => Some(placeholder),
+        Err(problem) => {
+            draft.errors.push(problem);
+            None
+        }
+    }
+}
+
+/// A kind of JSON value, for messages; never the value, which may be a secret.
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,253 @@
+//! What points to a provider that is no longer there would stop the server, so it goes too, and is named.
+//! Comes in: the file after providers were merged and APIs disabled; goes out: the file without dangling ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::apis::{self, SAFETY};
+use super::draft::{self, Draft, id_of, text};
+use super::layout::Layout;
+use super::problem::reason;
+use super::providers::Entry;
+use super::{Problem, ids, kinds};
+
+/// Lists of resources, the key of their ids, and the API whose providers they name.
+const RESOURCES: [(&str, &str, &str); 8] = [
+    ("models", "model_id", "inference"),
+    ("shields", "shield_id", "safety"),
+    ("tool_groups", "toolgroup_id", "tool_runtime"),
+    ("vector_stores", "vector_store_id", "vector_io"),
+    ("vector_dbs", "vector_db_id", "vector_io"),
+    ("datasets", "dataset_id", "datasetio"),
+    ("scoring_fns", "scoring_fn_id", "scoring"),
+    ("benchmarks", "benchmark_id", "eval"),
+];
+
+/// Providers that need an API which was taken away. The base's go; the spec's own are a contradiction in the spec.
+pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[Entry]) {
+    if !draft.server.since(0, 4) || !draft.server.before(0, 8) {
+        return;
+    }
+    let Some(base) = draft.base.and_then(|base| base.config.get("providers")).and_then(Value::as_object) else {
+        return;
+    };
+    let has = |draft: &Draft<'_>, api: &str| !draft.entries(api).is_empty() || !draft.external_ids(api).is_empty();
+    let served = base.iter().filter(|(_, list)| !draft::list(Some(list)).is_empty()).map(|(api, _)| api);
+    let mut lost: BTreeSet<String> = served.filter(|api| !has(draft, api)).cloned().collect();
+    // Each round takes away at least one API, so it ends.
+    while !lost.is_empty() {
+        let (mut next, mut gone) = (BTreeSet::new(), Vec::new());
+        let mut providers = draft::take(&mut draft.config, "providers");
+        for (api, list) in &mut providers {
+            let Value::Array(list) = list else { continue };
+            let before = list.len();
+            list.retain(|entry| match missing(api, entry, &lost) {
+                Some(missing) if own(entries, api, entry) => {
+                    draft.errors.push(contradiction(api, entry, missing));
+                    true
+                }
+                Some(missing) => {
+                    gone.push((api.clone(), missing, id_of(entry).map(|known| known.id).unwrap_or_default()));
+                    false
+                }
+                None => true,
+            });
+            if before > 0 && list.is_empty() {
+                next.insert(api.clone());
+            }
+        }
+        providers.retain(|api, _| !next.contains(api));
+        draft.config.insert("providers".to_owned(), Value::Object(providers));
+        unlist(draft, &next);
+        left_out(draft, gone);
+        lost = next;
+    }
+}
+
+/// The first API that an entry needs and that is not there.
+fn missing(api: &str, entry: &Value, lost: &BTreeSet<String>) -> Option<&'static str> {
+    let needs = kinds::required(api, text(entry, "provider_type").unwrap_or_default());
+    needs.iter().copied().find(|needed| lost.contains(*needed))
+}
+
+fn own(entries: &[Entry], api: &str, entry: &Value) -> bool {
+    let id = text(entry, "provider_id");
+    entries.iter().any(|own| own.api.key == api && Some(own.id.as_str()) == id)
+}
+
+fn contradiction(api: &str, entry: &Value, missing: &str) -> Problem {
+    let id = text(entry, "provider_id").unwrap_or_default();
+    Problem::new(
+        format!("spec.providers.{}", apis::field(api)),
+        reason::INVALID,
+        format!("provider {id:?} needs the API {missing}, which this configuration does not serve"),
+        format!("Remove '{}' from spec.disabled, or remove the provider.", apis::field(missing)),
+    )
+}
+
+/// One sentence for all of an API that miss the same.
+fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
+    let mut groups: BTreeMap<(String, &'static str), Vec<String>> = BTreeMap::new();
+    for (api, missing, id) in gone {
+        groups.entry((api, missing)).or_default().push(id);
+    }
+    for ((api, missing), ids) in groups {
+        let (verb, ids) = (if ids.len() > 1 { "need" } else { "needs" }, ids.join(", "));
+        draft.remarks.push(Problem::new(
+            cause(draft, missing),
+            reason::PRUNED,
+            format!("the API {api} is left without {ids}, which {verb} the API {missing} to start"),
+            format!("Keep {} to have it; nothing is to be done otherwise.", apis::field(missing)),
+        ));
+    }
+}
+
+fn unlist(draft: &mut Draft<'_>, lost: &BTreeSet<String>) {
+    if let Some(Value::Array(names)) = draft.config.get_mut("apis") {
+        names.retain(|name| !name.as_str().is_some_and(|name| lost.contains(name)));
+    }
+}
+
+/// The part of the spec that took the providers of an API away.
+fn cause(draft: &Draft<'_>, api: &str) -> String {
+    let disabled = draft.spec.disabled.iter().flatten().any(|name| apis::key(name) == api);
+    let mut given = draft.spec.providers.iter().flat_map(apis::of).filter(|(_, form)| form.is_some());
+    match given.find(|(known, _)| known.key == api && !disabled) {
+        Some((known, _)) => format!("spec.providers.{}", known.field),
+        None if draft.spec.disabled.is_some() => "spec.disabled".to_owned(),
+        None => "spec.distribution".to_owned(),
+    }
+}
+
+/// Resources and defaults of the base that name a provider which is gone.
+pub(super) fn references(draft: &mut Draft<'_>) {
+    let layout = Layout::of(draft);
+    for (name, id_key, api) in RESOURCES {
+        let known = known(draft, api);
+        let mut gone = Vec::new();
+        layout.change(&mut draft.config, name, |list| {
+            list.retain(|resource| {
+                let stays = match text(resource, "provider_id") {
+                    Some(provider) => known.contains(&ids::known(provider).id),
+                    None => !known.is_empty(),
+                };
+                if !stays {
+                    gone.push((text(resource, id_key).unwrap_or("?").to_owned(), provider_of(resource)));
+                }
+                stays
+            });
+        });
+        for (id, provider) in gone {
+            let what = name.trim_end_matches('s').replace('_', " ");
+            pruned(draft, api, &format!("{what} {id:?} of the distribution"), &provider);
+        }
+    }
+    vector_stores(draft);
+}
+
+fn provider_of(resource: &Value) -> String {
+    text(resource, "provider_id").map(|written| ids::known(written).id).unwrap_or_default()
+}
+
+fn known(draft: &Draft<'_>, api: &str) -> BTreeSet<String> {
+    let inline = draft.ids(api).into_iter().map(|known| known.id);
+    inline.chain(draft.external_ids(api).into_iter().map(ToOwned::to_owned)).collect()
+}
+
+fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
+    let why = if provider.is_empty() {
+        format!("no provider of the API {api} is left")
+    } else {
+        format!("its provider {provider:?} is no longer there")
+    };
+    draft.remarks.push(Problem::new(
+        cause(draft, api),
+        reason::PRUNED,
+        format!("{what} is left out: {why}"),
+        "Keep that provider to have it; nothing is to be done otherwise.",
+    ));
+}
+
+/// Defaults for vector stores: the provider, and models in any of its parts.
+fn vector_stores(draft: &mut Draft<'_>) {
+    if !draft.config.get("vector_stores").is_some_and(Value::is_object) {
+        return;
+    }
+    let mut section = draft::take(&mut draft.config, "vector_stores");
+    let stores = known(draft, "vector_io");
+    let default = section.get("default_provider_id").and_then(Value::as_str).map(|written| ids::known(written).id);
+    if let Some(id) = default.filter(|id| !stores.contains(id)) {
+        section.remove("default_provider_id");
+        pruned(draft, "vector_io", "vector_stores.default_provider_id", &id);
+    }
+    let models = known(draft, "inference");
+    let mut gone = Vec::new();
+    dangling(&mut section, &models, "vector_stores", &mut gone);
+    for (what, provider) in gone {
+        pruned(draft, "inference", &what, &provider);
+    }
+    if !section.is_empty() {
+        draft.config.insert("vector_stores".to_owned(), Value::Object(section));
+    }
+}
+
+fn dangling(section: &mut Map<String, Value>, models: &BTreeSet<String>, at: &str, gone: &mut Vec<(String, String)>) {
+    section.retain(|key, value| {
+        let at = format!("{at}.{key}");
+        let names_model = value.get("model_id").is_some();
+        let provider = provider_of(value);
+        if names_model && !provider.is_empty() && !models.contains(&provider) {
+            gone.push((at, provider));
+            return false;
+        }
+        if let Value::Object(inner) = value {
+            dangling(inner, models, &at, gone);
+        }
+        true
+    });
+}
+
+/// The server stops when it has shields but not the default one. Asked after the spec's shields were added.
+pub(super) fn default_shield(draft: &mut Draft<'_>) {
+    let mut section = draft::take(&mut draft.config, "safety");
+    let Some(default) = section.get("default_shield_id").and_then(Value::as_str).map(ToOwned::to_owned) else {
+        put_back(draft, section);
+        return;
+    };
+    let mut shields = Vec::new();
+    Layout::of(draft).change(&mut draft.config, "shields", |list| {
+        let shield = |shield: &Value| {
+            let id = text(shield, "shield_id").map(|id| ids::known(id).id)?;
+            Some((id, text(shield, "provider_id").is_some_and(|id| ids::known(id).only_with.is_some())))
+        };
+        shields.extend(list.iter().filter_map(shield));
+    });
+    let added = draft.spec.resources.iter().any(|resources| resources.shields.iter().flatten().next().is_some());
+    let stays = |(id, conditional): &(String, bool)| *id == default && !(added && *conditional);
+    let no_safety = known(draft, SAFETY.key).is_empty();
+    // Without any shield the server does not ask for the default one, so a base may have it all the same.
+    let was_there = || {
+        let shields = draft.base.and_then(|base| base.config.pointer("/registered_resources/shields"));
+        draft::list(shields).iter().any(|shield| text(shield, "shield_id") == Some(&default))
+    };
+    if no_safety || (!shields.iter().any(stays) && (!shields.is_empty() || was_there())) {
+        section.remove("default_shield_id");
+        let (path, why, remedy) = if added && !no_safety {
+            let remedy = format!("Add {default:?} to spec.resources.shields to keep it as the default.");
+            ("spec.resources.shields".to_owned(), "that shield may not be there when the server starts", remedy)
+        } else {
+            let remedy = "Nothing is to be done, unless a default is wanted.".to_owned();
+            (cause(draft, SAFETY.key), "no provider serves that shield any more", remedy)
+        };
+        let message = format!("safety.default_shield_id {default:?} is left out: {why}");
+        draft.remarks.push(Problem::new(path, reason::PRUNED, message, remedy));
+    }
+    put_back(draft, section);
+}
+
+fn put_back(draft: &mut Draft<'_>, section: Map<String, Value>) {
+    if !section.is_empty() {
+        draft.config.insert("safety".to_owned(), Value::Object(section));
+    }
+}

@@ -1,0 +1,224 @@
+//! Models, tools and shields that the spec registers.
+//! Comes in: names or objects; goes out: entries with a provider each, added to those of the base.
+
+use serde_json::{Map, Value, json};
+
+use super::apis::{Api, INFERENCE, SAFETY, TOOL_RUNTIME};
+use super::draft::{Draft, text};
+use super::ids::Known;
+use super::layout::Layout;
+use super::problem::{list, reason};
+use super::providers::{self, Entry};
+use super::{Problem, ids};
+
+const MODEL_TYPES: [&str; 3] = ["llm", "embedding", "rerank"];
+
+pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
+    let Some(resources) = &draft.spec.resources else { return };
+    if resources.models.as_ref().is_some_and(|models| !models.is_empty()) {
+        models(draft, entries);
+    }
+    let tools = resources.tools.as_deref().unwrap_or_default();
+    if !tools.is_empty() {
+        named(draft, entries, tools, TOOL_RUNTIME, "tools", "tool_groups", "toolgroup_id");
+        if draft.server.since(0, 7) {
+            draft.remarks.push(Problem::new(
+                "spec.resources.tools",
+                reason::IGNORED,
+                "servers since 0.7 register the tool groups of their providers themselves and ignore this list",
+                "Nothing has to be done; providers.toolRuntime decides which tools there are.",
+            ));
+        }
+    }
+    let shields = resources.shields.as_deref().unwrap_or_default();
+    if !shields.is_empty() {
+        named(draft, entries, shields, SAFETY, "shields", "shields", "shield_id");
+    }
+}
+
+fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
+    let models = draft.spec.resources.as_ref().and_then(|resources| resources.models.as_deref()).unwrap_or_default();
+    let first = default_provider(draft, INFERENCE, entries);
+    let mut told = false;
+    let mut made: Vec<Value> = Vec::new();
+    for (place, form) in models.iter().enumerate() {
+        let path = format!("spec.resources.models[{place}]");
+        let model = form.model();
+        for field in model.unknown.keys() {
+            let known = "name, provider, contextLength, modelType and quantization";
+            draft.remarks.push(providers::unknown(&path, field, known));
+        }
+        let given =
+            [("provider", &model.provider), ("modelType", &model.model_type), ("quantization", &model.quantization)];
+        for (field, _) in given.iter().filter(|(_, value)| value.as_deref() == Some("")) {
+            draft.errors.push(Problem::new(
+                format!("{path}.{field}"),
+                reason::INVALID,
+                format!("{field} must not be empty if specified"),
+                "Give it a value or remove it.",
+            ));
+        }
+        if model.name.is_empty() {
+            draft.errors.push(Problem::new(
+                format!("{path}.name"),
+                reason::INVALID,
+                "name must not be empty",
+                "Give the name of the model as its provider knows it.",
+            ));
+        }
+        let model_type = model.model_type.as_deref().filter(|type_| !type_.is_empty()).unwrap_or(MODEL_TYPES[0]);
+        if !MODEL_TYPES.contains(&model_type) {
+            draft.errors.push(Problem::new(
+                format!("{path}.modelType"),
+                reason::INVALID,
+                format!("modelType {model_type:?} is not one that the server knows"),
+                format!("Use one of {}.", MODEL_TYPES.join(", ")),
+            ));
+        }
+        let provider = match model.provider.as_deref().filter(|id| !id.is_empty()) {
+            Some(id) => {
+                exists(draft, id, &path);
+                Some(id.to_owned())
+            }
+            None => {
+                if let Some(Known { only_with: Some(variable), id }) = &first
+                    && !told
+                {
+                    told = true;
+                    conditional(draft, &path, id, variable);
+                }
+                first.as_ref().map(|first| first.id.clone())
+            }
+        };
+        let Some(provider) = provider else {
+            if draft.base.is_some() {
+                draft.errors.push(Problem::new(
+                    path,
+                    reason::NO_PROVIDER,
+                    format!(
+                        "failed to expand model {:?}: no provider specified and no default inference provider found",
+                        model.name
+                    ),
+                    "Add one to spec.providers.inference.",
+                ));
+            }
+            continue;
+        };
+        let mut metadata = Map::new();
+        metadata.extend(model.context_length.map(|length| ("context_length".to_owned(), Value::from(length))));
+        let quantization = model.quantization.as_deref().filter(|text| !text.is_empty());
+        metadata.extend(quantization.map(|text| ("quantization".to_owned(), Value::from(text))));
+        let entry = json!({
+            "model_id": model.name, "provider_id": provider, "model_type": model_type, "metadata": metadata,
+        });
+        once(draft, &mut made, entry, "model_id", &path);
+    }
+    put(draft, "models", "model_id", made);
+}
+
+/// Tools and shields: names only, all on one provider.
+fn named(
+    draft: &mut Draft<'_>,
+    entries: &[Entry],
+    names: &[String],
+    api: Api,
+    field: &str,
+    section: &str,
+    id_key: &str,
+) {
+    let path = format!("spec.resources.{field}");
+    let Some(provider) = default_provider(draft, api, entries) else {
+        if draft.base.is_some() {
+            draft.errors.push(Problem::new(
+                path,
+                reason::NO_PROVIDER,
+                format!("resources.{field} requires at least one {} provider to be configured", api.field),
+                format!("Add one to spec.providers.{}, or remove spec.resources.{field}.", api.field),
+            ));
+        }
+        return;
+    };
+    if let Some(variable) = &provider.only_with {
+        conditional(draft, &path, &provider.id, variable);
+    }
+    let mut made = Vec::new();
+    for (place, name) in names.iter().enumerate() {
+        let mut entry = Map::new();
+        entry.insert(id_key.to_owned(), Value::from(name.as_str()));
+        entry.insert("provider_id".to_owned(), Value::from(provider.id.as_str()));
+        once(draft, &mut made, Value::Object(entry), id_key, &format!("{path}[{place}]"));
+    }
+    put(draft, section, id_key, made);
+}
+
+/// The spec's first, else the first that is installed from an image, else the base's first that is always there.
+fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Known> {
+    let always = |id: &str| Known { id: id.to_owned(), only_with: None };
+    if let Some(own) = entries.iter().find(|entry| entry.api == api) {
+        return Some(always(&own.id));
+    }
+    if let Some(id) = draft.external_ids(api.key).first() {
+        return Some(always(id));
+    }
+    let known = draft.ids(api.key);
+    known.iter().find(|known| known.only_with.is_none()).or(known.first()).cloned()
+}
+
+fn conditional(draft: &mut Draft<'_>, path: &str, id: &str, variable: &str) {
+    draft.remarks.push(Problem::new(
+        path,
+        reason::NEEDED,
+        format!("its provider {id:?} is there only when the variable {variable} is set; the server skips it otherwise"),
+        format!("Set {variable} in spec.workload.overrides.env, or add a provider of your own."),
+    ));
+}
+
+/// An unknown id stops the server. Those of the base count, and those that are installed from images.
+fn exists(draft: &mut Draft<'_>, id: &str, path: &str) {
+    let known = draft.ids(INFERENCE.key);
+    let external = draft.external_ids(INFERENCE.key);
+    let mut all: Vec<&str> = known.iter().map(|known| known.id.as_str()).chain(external).collect();
+    if draft.base.is_none() || all.contains(&id) {
+        return;
+    }
+    all.sort_unstable();
+    let available = list(all);
+    draft.errors.push(Problem::new(
+        format!("{path}.provider"),
+        reason::INVALID,
+        format!("provider ID {id:?} not found; available providers: {available}"),
+        "Name one of them, add it to spec.providers.inference, or leave provider out for the first one.",
+    ));
+}
+
+/// Twice the same would be registered twice: it is written once, as it stands last.
+fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &str) {
+    let same =
+        |known: &Value| known.get(id_key) == entry.get(id_key) && known.get("provider_id") == entry.get("provider_id");
+    match made.iter_mut().find(|known| same(known)) {
+        Some(known) => {
+            *known = entry;
+            draft.remarks.push(Problem::new(
+                path,
+                reason::IGNORED,
+                "the same is listed more than once for one provider; this one counts",
+                "Keep one of them.",
+            ));
+        }
+        None => made.push(entry),
+    }
+}
+
+/// After those of the base; one of the base with the same id and provider gives way.
+fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
+    draft.resources += made.len() as i64;
+    let key = |resource: &Value| {
+        let known = |key| text(resource, key).map(|written| ids::known(written).id);
+        (known(id_key), known("provider_id"))
+    };
+    Layout::of(draft).change(&mut draft.config, section, |list| {
+        // An entry without a provider is served by whoever is there.
+        list.retain(|base| !made.iter().any(|own| key(own) == key(base) || key(base) == (key(own).0, None)));
+        list.extend(made);
+    });
+}

@@ -1,0 +1,82 @@
+//! The way of secret values: from a Secret into a variable of the container, never into the file.
+//! Comes in: references, one by one; goes out: variables in a fixed order and what is to be written in their place.
+
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
+use steersman_api::llamastack::v1alpha2::{SecretKey, SecretRef};
+
+use super::problem::reason;
+use super::{Problem, ids};
+
+/// One key of a Secret that the server will be given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretUse {
+    pub secret: String,
+    pub key: String,
+    /// The variable that carries it.
+    pub variable: String,
+    /// Where `name` and `key` stand, as in `spec.providers.inference.apiKey.secretKeyRef`.
+    pub path: String,
+}
+
+#[derive(Default)]
+pub(super) struct Secrets {
+    pub uses: Vec<SecretUse>,
+}
+
+impl Secrets {
+    /// What stands in the file for the value. Two ids can make the same variable name; then one value would go astray.
+    pub fn add(&mut self, variable: String, key: &SecretKey, path: String) -> Result<String, Problem> {
+        let placeholder = ids::placeholder(&variable);
+        let new = SecretUse { secret: key.name.clone(), key: key.key.clone(), variable, path };
+        let taken = self.uses.iter().find(|known| known.variable == new.variable);
+        match taken.map(|known| (known.secret == new.secret && known.key == new.key, known)) {
+            Some((false, known)) => {
+                return Err(Problem::new(
+                    new.path,
+                    reason::FAILED,
+                    format!(
+                        "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
+                        new.variable, known.secret, known.key, new.secret, new.key
+                    ),
+                    format!(
+                        "Give one of the providers another id, or both the same Secret; the other is at {}.",
+                        known.path
+                    ),
+                ));
+            }
+            // Kept although the variable is there: who looks for missing Secrets wants every place.
+            _ => self.uses.push(new),
+        }
+        Ok(placeholder)
+    }
+
+    /// Unique by name, in the order in which they were added.
+    pub fn env(&self) -> Vec<EnvVar> {
+        let mut env: Vec<EnvVar> = Vec::with_capacity(self.uses.len());
+        for used in &self.uses {
+            if !env.iter().any(|known| known.name == used.variable) {
+                env.push(used.env());
+            }
+        }
+        env
+    }
+}
+
+impl SecretUse {
+    pub fn env(&self) -> EnvVar {
+        let selector = SecretKeySelector { name: self.secret.clone(), key: self.key.clone(), optional: None };
+        EnvVar {
+            name: self.variable.clone(),
+            value: None,
+            value_from: Some(EnvVarSource { secret_key_ref: Some(selector), ..Default::default() }),
+        }
+    }
+}
+
+/// Where `name` and `key` of a reference stand.
+pub(super) fn path(at: &str, reference: &SecretRef) -> String {
+    match reference {
+        SecretRef::Nested { .. } => format!("{at}.secretKeyRef"),
+        SecretRef::Flat(_) => at.to_owned(),
+    }
+}

@@ -1,0 +1,100 @@
+//! Settings of a provider that the user knows and we do not.
+//! Comes in: any object; goes out: the same, with a placeholder for what it takes from Secrets.
+
+use serde_json::{Map, Value};
+use steersman_api::llamastack::v1alpha2::{Provider, SecretKey};
+
+use super::draft::Draft;
+use super::problem::reason;
+use super::providers::{kind_of, secret};
+use super::{Problem, ids};
+
+/// As they are, except for references to Secrets at the top.
+pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &str) -> Map<String, Value> {
+    let settings = match &provider.settings {
+        None | Some(Value::Null) => return Map::new(),
+        Some(Value::Object(settings)) => settings,
+        Some(other) => {
+            let kind = kind_of(other);
+            draft.errors.push(Problem::new(
+                format!("{path}.settings"),
+                reason::INVALID,
+                format!(
+                    "failed to parse settings for provider {:?}: expected an object, found {kind}",
+                    ids::of(provider)
+                ),
+                "Write settings as names with values.",
+            ));
+            return Map::new();
+        }
+    };
+    let mut names: Vec<&String> = settings.keys().collect();
+    names.sort();
+    let mut config = Map::new();
+    for name in names {
+        let value = &settings[name];
+        let at = format!("{path}.settings.{name}");
+        let resolved = match reference(value) {
+            Some(key) => {
+                let variable = ids::variable(ids::of(provider), name);
+                secret(draft, variable, &key, format!("{at}.secretKeyRef")).map(Value::from)
+            }
+            None => {
+                nested(draft, value, &at);
+                Some(value.clone())
+            }
+        };
+        config.extend(resolved.map(|value| (name.clone(), value)));
+    }
+    config
+}
+
+/// A secret that is written out ends in the ConfigMap, where more people can read it than a Secret.
+pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &str) {
+    let login = provider.endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://")?.1.split_once('@'));
+    let login = login.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
+    let mut places: Vec<String> = login.then(|| "endpoint".to_owned()).into_iter().collect();
+    let secret = |name: &str| ["key", "token", "password", "secret"].iter().any(|end| name.ends_with(end));
+    let plain = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty() && !text.contains("${env."));
+    let settings = provider.settings.as_ref().and_then(Value::as_object);
+    let written = settings.into_iter().flatten().filter(|(name, value)| secret(name) && plain(value));
+    places.extend(written.map(|(name, _)| format!("settings.{name}")));
+    for place in places {
+        draft.remarks.push(Problem::new(
+            format!("{path}.{place}"),
+            reason::READABLE,
+            "this looks like a secret, and everyone who may read the ConfigMap will see it",
+            "Put it into a Secret, and name that in apiKey or secretRefs.",
+        ));
+    }
+}
+
+/// Exactly `secretKeyRef: {name, key}`; anything else may be a setting of the provider that looks like one.
+fn reference(value: &Value) -> Option<SecretKey> {
+    let outer = value.as_object().filter(|outer| outer.len() == 1)?;
+    let inner = outer.get("secretKeyRef")?.as_object().filter(|inner| inner.len() == 2)?;
+    let word = |key| inner.get(key).and_then(Value::as_str).filter(|word| !word.is_empty());
+    Some(SecretKey { name: word("name")?.to_owned(), key: word("key")?.to_owned() })
+}
+
+/// What looks like a reference further down is passed on as it is, and said to be.
+fn nested(draft: &mut Draft<'_>, value: &Value, at: &str) {
+    match value {
+        Value::Object(map) => {
+            if map.contains_key("secretKeyRef") {
+                draft.remarks.push(Problem::new(
+                    at,
+                    reason::IGNORED,
+                    "this secretKeyRef is passed on as it is: only {secretKeyRef: {name, key}} at the top of settings is \
+                     taken from a Secret",
+                    "Move it to the top of settings, or use secretRefs.",
+                ));
+            }
+            map.iter().for_each(|(key, value)| nested(draft, value, &format!("{at}.{key}")));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(place, item)| nested(draft, item, &format!("{at}[{place}]")));
+        }
+        _ => {}
+    }
+}

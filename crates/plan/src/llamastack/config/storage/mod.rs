@@ -1,0 +1,212 @@
+//! Where the server keeps its state.
+//! Comes in: the two stores of the spec; goes out: the backends of the file with them, each replaced on its own.
+
+mod postgres;
+mod redis;
+
+use serde_json::{Map, Value, json};
+use steersman_api::llamastack::v1alpha2::{KvStorage, KvType, SecretRef, SqlStorage, SqlType};
+
+use super::draft::{self, Draft, text};
+use super::layout::Layout;
+use super::problem::reason;
+use super::{Problem, ids, providers, secrets};
+
+pub use postgres::{Parts, exports, parse};
+
+/// One of the two kinds of backends.
+#[derive(Clone, Copy)]
+pub(super) struct Store {
+    prefix: &'static str,
+    /// The name that the rest of the file refers to, unless its `stores` say another.
+    name: &'static str,
+    /// The store that tells which backend counts.
+    told_by: &'static str,
+    /// Where servers before 0.3 have it.
+    top: &'static str,
+    file: &'static str,
+}
+
+pub(super) const KV: Store =
+    Store { prefix: "kv_", name: "kv_default", told_by: "metadata", top: "metadata_store", file: "kvstore.db" };
+pub(super) const SQL: Store =
+    Store { prefix: "sql_", name: "sql_default", told_by: "inference", top: "inference_store", file: "sql_store.db" };
+
+/// The variables of the container that carry what the spec takes from Secrets.
+pub const KV_PASSWORD: &str = "LLSD_STORAGE_KV_PASSWORD";
+pub const SQL_CONNECTION_STRING: &str = "LLSD_STORAGE_SQL_CONNECTION_STRING";
+
+/// What has to happen with secret values before the server can use them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prepare {
+    /// The password becomes part of a URL.
+    pub kv_password: bool,
+    /// The server takes no connection string, only its parts.
+    pub sql_connection_string: bool,
+}
+
+impl Prepare {
+    pub fn any(self) -> bool {
+        self.kv_password || self.sql_connection_string
+    }
+}
+
+/// The name of the backend that the spec's store replaces.
+pub(super) fn backend(config: &Map<String, Value>, store: Store) -> String {
+    let storage = config.get("storage");
+    let backends = storage.and_then(|storage| storage.get("backends")).and_then(Value::as_object);
+    let told = storage.and_then(|storage| text(storage.get("stores")?.get(store.told_by)?, "backend"));
+    match (backends, told) {
+        (Some(backends), Some(told)) if !backends.contains_key(store.name) => told.to_owned(),
+        _ => store.name.to_owned(),
+    }
+}
+
+/// A path beside the files of the distribution. The name of a base may be that of an image, which is no name of a folder.
+pub(super) fn file(draft: &Draft<'_>, name: &str) -> String {
+    let plain = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let said = ["distro_name", "image_name"].into_iter().filter_map(|key| draft.config.get(key)?.as_str());
+    let distribution = said.chain(draft.base.map(|base| base.name.as_str())).find(plain).unwrap_or("custom");
+    format!("${{env.SQLITE_STORE_DIR:=~/.llama/distributions/{distribution}}}/{name}")
+}
+
+pub(super) fn replace(draft: &mut Draft<'_>) -> Prepare {
+    let mut prepare = Prepare::default();
+    let Some(storage) = &draft.spec.storage else { return prepare };
+    if let Some(kv) = &storage.kv {
+        prepare.kv_password = key_value(draft, kv);
+    }
+    if let Some(sql) = &storage.sql {
+        prepare.sql_connection_string = tables(draft, sql);
+    }
+    prepare
+}
+
+/// Whether there is a password to be prepared.
+fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
+    if kv.type_.unwrap_or_default() == KvType::Sqlite {
+        unused(draft, "kv.endpoint", "endpoint", "redis", kv.endpoint.is_some());
+        unused(draft, "kv.password", "password", "redis", kv.password.is_some());
+        sqlite(draft, KV);
+        return false;
+    }
+    let path = "spec.storage.kv.endpoint";
+    let Some(endpoint) = kv.endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()) else {
+        required(draft, path, "endpoint is required when type is redis", "such as redis://cache:6379");
+        return false;
+    };
+    let address = match redis::parse(endpoint) {
+        Ok(address) => address,
+        Err(message) => {
+            draft.errors.push(Problem::new(
+                path,
+                reason::INVALID,
+                message,
+                "Write it as redis://host:port, and put the password into a Secret that spec.storage.kv.password names.",
+            ));
+            return false;
+        }
+    };
+    let password = secret(draft, "spec.storage.kv.password", kv.password.as_ref(), KV_PASSWORD);
+    let config = json!({ "host": address.host(password.as_deref()), "port": address.port });
+    put(draft, KV, "redis", config);
+    password.is_some()
+}
+
+/// Whether there is a connection string to be taken apart.
+fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
+    if sql.type_.unwrap_or_default() == SqlType::Sqlite {
+        unused(draft, "sql.connectionString", "connectionString", "postgres", sql.connection_string.is_some());
+        sqlite(draft, SQL);
+        return false;
+    }
+    let path = "spec.storage.sql.connectionString";
+    if sql.connection_string.is_none() {
+        required(
+            draft,
+            path,
+            "connectionString is required when type is postgres",
+            "with the name and key of a Secret",
+        );
+        return false;
+    }
+    let Some(placeholder) = secret(draft, path, sql.connection_string.as_ref(), SQL_CONNECTION_STRING) else {
+        return false;
+    };
+    // Only the newest servers take it as it is.
+    let whole = draft.server.since(1, 5);
+    let config = if whole { json!({ "connection_string": placeholder }) } else { postgres::config() };
+    put(draft, SQL, "postgres", config);
+    !whole
+}
+
+fn secret(draft: &mut Draft<'_>, path: &str, reference: Option<&SecretRef>, variable: &str) -> Option<String> {
+    let reference = reference?;
+    providers::secret(draft, variable.to_owned(), reference.key(), secrets::path(path, reference))
+}
+
+fn required(draft: &mut Draft<'_>, path: &str, message: &str, such_as: &str) {
+    draft.errors.push(Problem::new(path, reason::INVALID, message, format!("Add it, {such_as}.")));
+}
+
+fn unused(draft: &mut Draft<'_>, path: &str, field: &str, type_: &str, given: bool) {
+    if given {
+        draft.remarks.push(Problem::new(
+            format!("spec.storage.{path}"),
+            reason::IGNORED,
+            format!("{field} is only valid when type is {type_}; with sqlite it is not used"),
+            format!("Set type to {type_}, or remove {field}."),
+        ));
+    }
+}
+
+/// A base that keeps it in a file already is left as it is: another path would lose what is there.
+fn sqlite(draft: &mut Draft<'_>, store: Store) {
+    let name = backend(&draft.config, store);
+    let is_file = match Layout::of(draft) {
+        Layout::Top => draft.config.get(store.top).and_then(|store| text(store, "type")) == Some("sqlite"),
+        Layout::Sections => {
+            let backends = draft.config.get("storage").and_then(|storage| storage.get("backends"));
+            let type_ = backends.and_then(|backends| text(backends.get(&name)?, "type"));
+            type_.is_some_and(|type_| type_ == format!("{}sqlite", store.prefix))
+        }
+    };
+    if !is_file {
+        let path = file(draft, store.file);
+        put(draft, store, "sqlite", json!({ "db_path": path }));
+    }
+}
+
+fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
+    let Value::Object(mut config) = config else { return };
+    if Layout::of(draft) == Layout::Top {
+        config.insert("type".to_owned(), Value::from(type_));
+        draft.config.insert(store.top.to_owned(), Value::Object(config));
+        return;
+    }
+    config.insert("type".to_owned(), Value::from(format!("{}{type_}", store.prefix)));
+    let name = backend(&draft.config, store);
+    let files = [KV, SQL].map(|store| (store, file(draft, store.file)));
+    let mut storage = draft::take(&mut draft.config, "storage");
+    let mut backends = draft::take(&mut storage, "backends");
+    if backends.is_empty() {
+        // A file with one backend has no other, while the server's default stores need both.
+        for (store, path) in files {
+            let config = json!({ "type": format!("{}sqlite", store.prefix), "db_path": path });
+            backends.insert(store.name.to_owned(), config);
+        }
+    }
+    backends.insert(name, Value::Object(config));
+    storage.insert("backends".to_owned(), Value::Object(backends));
+    draft.config.insert("storage".to_owned(), Value::Object(storage));
+}
+
+/// What the server finds in its environment once the start script has read the prepared file.
+pub(super) fn prepared(prepare: Prepare) -> impl Iterator<Item = &'static str> {
+    let parts: &[&str] = if prepare.sql_connection_string { &postgres::VARIABLES } else { &[] };
+    parts.iter().copied()
+}
+
+fn placeholder_or_empty(variable: &str) -> String {
+    ids::placeholder(&format!("{variable}:="))
+}

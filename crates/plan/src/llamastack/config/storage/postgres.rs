@@ -1,0 +1,165 @@
+//! The address of PostgreSQL. Servers before 1.5 take no connection string, so an init container takes it apart.
+//! Comes in: the value of a Secret, inside that container; goes out: a script that sets one variable per part.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::super::ids::placeholder;
+
+const HOST: &str = "LLSD_STORAGE_SQL_HOST";
+const PORT: &str = "LLSD_STORAGE_SQL_PORT";
+const DB: &str = "LLSD_STORAGE_SQL_DB";
+const USER: &str = "LLSD_STORAGE_SQL_USER";
+const PASSWORD: &str = "LLSD_STORAGE_SQL_PASSWORD";
+
+pub(super) const VARIABLES: [&str; 5] = [HOST, PORT, DB, USER, PASSWORD];
+
+/// Parameters that change nothing that matters here, and that the server's driver does not know.
+const HARMLESS: [&str; 4] = ["application_name", "connect_timeout", "client_encoding", "fallback_application_name"];
+
+/// Without a password the variable is empty, which is not an error to the server only with a default.
+pub(super) fn config() -> Value {
+    json!({
+        "host": placeholder(HOST),
+        "port": placeholder(PORT),
+        "db": placeholder(DB),
+        "user": placeholder(USER),
+        "password": super::placeholder_or_empty(PASSWORD),
+    })
+}
+
+/// A connection string in parts. It holds a password, so it shows nothing of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Parts {
+    pub host: String,
+    pub port: u16,
+    pub db: String,
+    pub user: String,
+    pub password: String,
+    pub ssl: Option<String>,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parts(..)")
+    }
+}
+
+/// Messages name what is wrong, never what is there.
+pub fn parse(connection_string: &str) -> Result<Parts, String> {
+    let (scheme, rest) = connection_string
+        .trim()
+        .split_once("://")
+        .ok_or("the connection string is not a URL; it has to look like postgresql://user:password@host:5432/db")?;
+    if !["postgres", "postgresql"].contains(&scheme.split('+').next().unwrap_or_default()) {
+        return Err("the connection string is not one of PostgreSQL; it has to begin with postgresql://".to_owned());
+    }
+    // The last one: an `@` in a password is often not encoded.
+    let (login, rest) = rest.rsplit_once('@').ok_or("the connection string names no user")?;
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (address, db) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, db) = (decoded(user), decoded(db));
+    if user.is_empty() {
+        return Err("the connection string names no user".to_owned());
+    }
+    if address.contains(',') {
+        return Err("the connection string names several hosts; the server takes one".to_owned());
+    }
+    let colon = address.rfind(':').filter(|colon| address.rfind(']').is_none_or(|bracket| bracket < *colon));
+    let (host, port) = colon.map_or((address, "5432"), |colon| (&address[..colon], &address[colon + 1..]));
+    let port = port.parse().ok().filter(|port| *port > 0).ok_or("the port of the connection string is not a number")?;
+    if host.is_empty() {
+        return Err("the connection string names no host".to_owned());
+    }
+    // Without a database PostgreSQL takes the one named after the user.
+    let db = if db.is_empty() { user.clone() } else { db };
+    if db.contains(['?', '\n']) {
+        return Err("the name of the database has a character that the server cannot pass on".to_owned());
+    }
+    Ok(Parts { host: host.to_owned(), port, db, user, password: decoded(password), ssl: ssl(query)? })
+}
+
+/// The driver calls it `ssl`, and refuses what it does not know.
+fn ssl(query: &str) -> Result<Option<String>, String> {
+    let mut ssl = None;
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        let modes = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+        match name {
+            "sslmode" | "ssl" if modes.contains(&value) => ssl = Some(value.to_owned()),
+            "sslmode" | "ssl" => {
+                return Err(format!("{name} of the connection string is none of {}", modes.join(", ")));
+            }
+            harmless if HARMLESS.contains(&harmless) => {}
+            other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+                return Err(format!("the server cannot use the parameter {other} of the connection string"));
+            }
+            _ => return Err("the connection string has a parameter that the server cannot use".to_owned()),
+        }
+    }
+    Ok(ssl)
+}
+
+/// The script that the start script reads before the server starts. It holds secret values.
+pub fn exports(sql_connection_string: Option<&str>, kv_password: Option<&str>) -> Result<String, String> {
+    let mut lines = String::new();
+    let mut export = |name: &str, value: &str| {
+        lines.push_str(&format!("export {name}='{}'\n", value.replace('\'', r"'\''")));
+    };
+    if let Some(given) = sql_connection_string {
+        let parts = parse(given)?;
+        export(HOST, &parts.host);
+        export(PORT, &parts.port.to_string());
+        export(DB, &database(&parts));
+        export(USER, &encoded(&parts.user));
+        export(PASSWORD, &encoded(&parts.password));
+    }
+    if let Some(password) = kv_password {
+        export(super::KV_PASSWORD, &encoded(password.trim_end_matches(['\r', '\n'])));
+    }
+    Ok(lines)
+}
+
+/// The server makes a URL of it that ends with the database, so options can follow. A name that looks like a number would
+/// become one in the server, which then refuses it.
+fn database(parts: &Parts) -> String {
+    let word = matches!(parts.db.to_ascii_lowercase().as_str(), "true" | "false" | "none" | "null");
+    match &parts.ssl {
+        Some(ssl) => format!("{}?ssl={ssl}", parts.db),
+        None if word || parts.db.replace('_', "").parse::<f64>().is_ok() => format!("{}?", parts.db),
+        None => parts.db.clone(),
+    }
+}
+
+/// For a URL. The first character is always encoded, so that no value looks like a number to the server.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |(place, byte): (usize, u8)| match byte {
+        byte if place > 0 && plain(byte) => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().enumerate().map(encode).collect()
+}
+
+/// What is no valid encoding stands for itself.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+        let hex = hex.filter(|pair| pair.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()).filter(|_| bytes[at] == b'%') {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}

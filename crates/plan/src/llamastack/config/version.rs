@@ -1,0 +1,76 @@
+//! Versions: of the format of a `config.yaml`, and of the server that reads it.
+//! Comes in: a base configuration and a version text; goes out: the version, or why it cannot be worked with.
+
+use serde_json::Value;
+
+use super::Problem;
+use super::problem::reason;
+
+/// n and n-1.
+pub const SUPPORTED: [i64; 2] = [1, 2];
+
+const PATH: &str = "spec.distribution";
+
+/// A number, or the same as a text, as older servers wrote it.
+pub fn detect(config: &Value) -> Result<i64, Problem> {
+    let given = config.get("version").filter(|version| !version.is_null()).ok_or_else(|| {
+        Problem::new(
+            PATH,
+            reason::FAILED,
+            "config.yaml missing required 'version' field",
+            "Use a distribution whose base configuration says its version, or give overrideConfig.",
+        )
+    })?;
+    let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e9).then_some(number as i64);
+    let number = match given {
+        Value::Number(number) => number.as_i64().or_else(|| number.as_f64().and_then(whole)),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    match number {
+        Some(number) if SUPPORTED.contains(&number) => Ok(number),
+        Some(number) => Err(unsupported(&number.to_string())),
+        None => Err(unsupported(&said(given))),
+    }
+}
+
+fn unsupported(version: &str) -> Problem {
+    let list = SUPPORTED.map(|version| version.to_string()).join(", ");
+    Problem::new(
+        PATH,
+        reason::VERSION,
+        format!("Unsupported config.yaml version {version}. Supported versions: {list}"),
+        "Use a distribution of this release, or give the whole configuration by overrideConfig.",
+    )
+}
+
+/// Texts without the quotes of JSON.
+fn said(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+/// The version of a server, as far as it is known.
+pub(super) struct Server {
+    known: Option<(u32, u32)>,
+}
+
+impl Server {
+    pub fn of(text: &str) -> Self {
+        let mut parts = text.trim().trim_start_matches('v').split('.').map(|part| part.parse().ok());
+        Self { known: parts.next().flatten().zip(parts.next().flatten()) }
+    }
+
+    pub fn known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// False where the version is not known: such a server counts as new.
+    pub fn before(&self, major: u32, minor: u32) -> bool {
+        self.known.is_some_and(|known| known < (major, minor))
+    }
+
+    /// False where the version is not known.
+    pub fn since(&self, major: u32, minor: u32) -> bool {
+        self.known.is_some_and(|known| known >= (major, minor))
+    }
+}

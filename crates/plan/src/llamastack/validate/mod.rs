@@ -1,0 +1,139 @@
+//! Whether an object is accepted: the rules of the plan, asked before the object is stored.
+//! Comes in: the object as JSON, what it was before, and what is known of the cluster; goes out: errors and warnings.
+
+mod references;
+mod shape;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+
+use super::config::problem::reason;
+use super::config::{ANNOTATION, Base, Input, Merge, Problem, Source, check, check_without_file, source};
+
+pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
+
+/// What is known besides the object.
+pub struct Facts<'a> {
+    pub namespace: &'a str,
+    /// Names that the operator knows. Empty: not known, so that all are accepted.
+    pub distributions: &'a [&'a str],
+    /// Of the object's distribution. None: not known, and nothing is refused because of it.
+    pub base: Option<&'a Base>,
+    /// The distribution's configuration is mounted even if the spec changes nothing of it.
+    pub always_mounted: bool,
+    /// What was looked up of `references`.
+    pub found: &'a BTreeMap<Named, Found>,
+    pub missing: Missing,
+}
+
+/// What a reference to something that is not there means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    #[default]
+    Refuse,
+    Warn,
+}
+
+/// No errors: accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    pub errors: Vec<Problem>,
+    pub warnings: Vec<String>,
+}
+
+/// What was wrong before the change does not stand against the change: it is a warning. Deletion and changes that leave the
+/// spec alone, such as the removal of a finalizer, are never refused.
+pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict {
+    let deleting = !new["metadata"]["deletionTimestamp"].is_null();
+    if deleting || old.is_some_and(|old| old["spec"] == new["spec"] && annotation(old) == annotation(new)) {
+        return Verdict::default();
+    }
+    let judged = judge(new, facts.base, facts);
+    // What is known of one distribution says nothing of another.
+    let same_base = |old: &Value| facts.base.filter(|_| old["spec"]["distribution"] == new["spec"]["distribution"]);
+    let before: BTreeSet<Problem> =
+        old.map(|old| judge(old, same_base(old), facts).errors).into_iter().flatten().collect();
+    let (old_errors, mut errors): (Vec<_>, Vec<_>) =
+        judged.errors.into_iter().partition(|error| before.contains(error));
+    let mut warnings: Vec<Problem> = old_errors.into_iter().chain(judged.remarks).collect();
+    let known = old.and_then(|old| spec_of(old).ok()).map(|old| references(&old, facts.namespace)).unwrap_or_default();
+    let added = judged
+        .references
+        .into_iter()
+        .filter(|new| !known.iter().any(|old| old.named == new.named && old.keys == new.keys));
+    let absent = missing(&added.collect::<Vec<_>>(), facts.found);
+    match facts.missing {
+        Missing::Refuse => errors.extend(absent),
+        Missing::Warn => warnings.extend(absent),
+    }
+    Verdict { errors, warnings: warnings.iter().map(Problem::text).collect() }
+}
+
+/// FR-079d. The names are listed in alphabetical order.
+pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -> Option<Problem> {
+    let name = spec.distribution.name.as_deref().filter(|name| !name.is_empty())?;
+    if known.is_empty() || known.contains(&name) {
+        return None;
+    }
+    let known: BTreeSet<&str> = known.iter().copied().collect();
+    let list = known.into_iter().collect::<Vec<_>>().join(", ");
+    Some(Problem::new(
+        "spec.distribution.name",
+        reason::INVALID,
+        format!("Unknown distribution {name:?}. Available distributions: {list}"),
+        "Name one of them, or give spec.distribution.image.",
+    ))
+}
+
+#[derive(Default)]
+struct Judged {
+    errors: Vec<Problem>,
+    remarks: Vec<Problem>,
+    references: Vec<Reference>,
+}
+
+fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
+    let spec = match spec_of(object) {
+        Ok(spec) => spec,
+        Err(errors) => return Judged { errors, ..Judged::default() },
+    };
+    let mut errors: Vec<Problem> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
+    let merge = Merge::of(annotations(object).as_ref()).unwrap_or_else(|problem| {
+        errors.push(problem);
+        Merge::default()
+    });
+    let checked = match source(&spec, facts.always_mounted) {
+        Source::Generated => check(&Input { spec: &spec, base, merge, operator_image: "" }),
+        Source::Override | Source::Distribution => check_without_file(&spec),
+    };
+    errors.extend(checked.errors);
+    Judged { errors, remarks: checked.remarks, references: references(&spec, facts.namespace) }
+}
+
+/// With the place, for the forms that the schema lets through.
+fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<Problem>> {
+    let spec = &object["spec"];
+    let wrong = shape::check(spec);
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    serde_json::from_value(spec.clone()).map_err(|error| {
+        let message = format!("the spec cannot be read: {}", without_values(&error.to_string()));
+        vec![Problem::new("spec", reason::INVALID, message, "Compare it with `kubectl explain llsd.spec --recursive`.")]
+    })
+}
+
+/// The JSON library quotes values, and one of them may be a secret.
+fn without_values(message: &str) -> String {
+    message.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
+}
+
+fn annotation(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][ANNOTATION].as_str()
+}
+
+fn annotations(object: &Value) -> Option<BTreeMap<String, String>> {
+    annotation(object).map(|value| [(ANNOTATION.to_owned(), value.to_owned())].into())
+}

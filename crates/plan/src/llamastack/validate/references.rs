@@ -1,0 +1,165 @@
+//! Secrets and ConfigMaps that an object needs.
+//! Comes in: a spec, and later what was found of them; goes out: each reference with its place, and what is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+
+use crate::llamastack::config::problem::reason;
+use crate::llamastack::config::{Input, Listen, Merge, Problem, check};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Secret,
+    ConfigMap,
+}
+
+/// Which object is meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    pub kind: Kind,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// What a reference is for; each has words of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Value,
+    Certificate,
+    Config,
+    CaBundle,
+}
+
+/// One place in the spec that names a Secret or a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub named: Named,
+    /// Keys that have to be there.
+    pub keys: Vec<String>,
+    /// The field that holds the name.
+    pub path: String,
+    used: Use,
+}
+
+/// What was found of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Absent,
+    /// Its keys; None where only its existence was asked for.
+    There(Option<BTreeSet<String>>),
+}
+
+/// All of them, in the order of the spec.
+pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Reference> {
+    let named = |kind, name: &str| Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+    let input = Input { spec, base: None, merge: Merge::Overlay, operator_image: "" };
+    let mut all: Vec<Reference> = check(&input)
+        .secrets
+        .into_iter()
+        .map(|used| Reference {
+            named: named(Kind::Secret, &used.secret),
+            keys: vec![used.key],
+            path: format!("{}.name", used.path),
+            used: Use::Value,
+        })
+        .collect();
+    if let Some(secret) = Listen::of(spec).tls_secret {
+        all.push(Reference {
+            named: named(Kind::Secret, &secret),
+            keys: vec!["tls.crt".to_owned(), "tls.key".to_owned()],
+            path: "spec.networking.tls.secretName".to_owned(),
+            used: Use::Certificate,
+        });
+    }
+    let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
+    if let Some(bundle) = tls.and_then(|tls| tls.ca_bundle.as_ref()).filter(|bundle| !bundle.config_map_name.is_empty())
+    {
+        let namespace = bundle.config_map_namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);
+        let keys = bundle.config_map_keys.clone().filter(|keys| !keys.is_empty());
+        all.push(Reference {
+            named: Named {
+                kind: Kind::ConfigMap,
+                namespace: namespace.to_owned(),
+                name: bundle.config_map_name.clone(),
+            },
+            keys: keys.unwrap_or_else(|| vec!["ca-bundle.crt".to_owned()]),
+            path: "spec.networking.tls.caBundle.configMapName".to_owned(),
+            used: Use::CaBundle,
+        });
+    }
+    if let Some(config) = &spec.override_config {
+        all.push(Reference {
+            named: named(Kind::ConfigMap, &config.config_map_name),
+            keys: vec!["config.yaml".to_owned()],
+            path: "spec.overrideConfig.configMapName".to_owned(),
+            used: Use::Config,
+        });
+    }
+    all
+}
+
+/// What was not asked for is not said to be missing.
+pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for reference in references {
+        match found.get(&reference.named) {
+            None | Some(Found::There(None)) => {}
+            Some(Found::Absent) => problems.push(reference.absent()),
+            Some(Found::There(Some(keys))) => {
+                let missing = reference.keys.iter().filter(|key| !keys.contains(*key));
+                problems.extend(missing.map(|key| reference.without(key)));
+            }
+        }
+    }
+    problems
+}
+
+impl Reference {
+    fn absent(&self) -> Problem {
+        let Named { name, namespace, .. } = &self.named;
+        let create = format!("Create it in namespace {namespace}, or name another.");
+        let (reason, message, remedy) = match self.used {
+            Use::Value | Use::Certificate => {
+                (reason::NO_SECRET, format!("Secret {name:?} not found in namespace {namespace:?}"), create)
+            }
+            Use::Config => (
+                reason::NO_CONFIG_MAP,
+                format!("failed to find overrideConfig ConfigMap {name:?} in namespace {namespace:?}"),
+                create,
+            ),
+            Use::CaBundle => (
+                reason::NO_CONFIG_MAP,
+                format!("failed to find caBundle ConfigMap {name:?} in namespace {namespace:?}"),
+                format!("{create} One of another namespace is read only if it has the label llamastack.io/watch=true."),
+            ),
+        };
+        Problem::new(self.path.as_str(), reason, message, remedy)
+    }
+
+    fn without(&self, key: &str) -> Problem {
+        let Named { name, namespace, .. } = &self.named;
+        let (reason, message) = match self.used {
+            Use::Value | Use::Certificate => {
+                (reason::NO_SECRET_KEY, format!("Key {key:?} not found in Secret \"{name}/{namespace}\""))
+            }
+            Use::Config => {
+                (reason::NO_CONFIG_MAP, format!("failed to read config from ConfigMap {name:?}: missing '{key}' key"))
+            }
+            Use::CaBundle => {
+                (reason::NO_CONFIG_MAP, format!("failed to find CA bundle key '{key}' in ConfigMap {namespace}/{name}"))
+            }
+        };
+        let path = match self.used {
+            Use::Value => format!("{}.key", self.path.trim_end_matches(".name")),
+            _ => self.path.clone(),
+        };
+        Problem::new(path, reason, message, format!("Add the key {key} to it, or name another."))
+    }
+}
+
+/// As the condition `SecretsResolved` says it.
+pub fn referenced_by(problem: &Problem) -> String {
+    let place = problem.path.trim_end_matches(".name").trim_end_matches(".key");
+    format!("{}. Referenced by: {place}", problem.message)
+}

@@ -1,0 +1,99 @@
+use serde_json::json;
+use steersman_plan::llamastack::config::{Source, TLS_CERT, TLS_KEY, source, without_effect};
+
+use super::{config, config_of, errors, made, spec};
+
+#[test]
+fn fr_060_the_port_is_8321_unless_given() {
+    assert_eq!(config_of("{disabled: [eval]}")["server"]["port"], 8321);
+    assert_eq!(config_of("{disabled: [eval], networking: {}}")["server"]["port"], 8321);
+    let generated = made("{networking: {port: 9000}}");
+    assert_eq!(config(&generated)["server"]["port"], 9000);
+    assert_eq!(generated.listen.port, 9000);
+}
+
+#[test]
+fn fr_060_ports_that_the_server_refuses_are_refused() {
+    assert_eq!(
+        errors("{networking: {port: 80}}"),
+        ["spec.networking.port: the server refuses ports below 1024, and 80 is one"]
+    );
+    assert_eq!(errors("{networking: {port: 65536}}"), ["spec.networking.port: 65536 is not a port"]);
+    assert_eq!(errors("{networking: {port: -1}}"), ["spec.networking.port: -1 is not a port"]);
+}
+
+#[test]
+fn fr_061_062_with_tls_the_file_names_the_certificate() {
+    let generated = made("{networking: {tls: {enabled: true, secretName: cert}}}");
+    assert_eq!(config(&generated)["server"], json!({"port": 8321, "tls_certfile": TLS_CERT, "tls_keyfile": TLS_KEY}));
+    assert_eq!(generated.listen.tls_secret.as_deref(), Some("cert"));
+    let plain = made("{networking: {tls: {enabled: false, secretName: cert}}}");
+    assert_eq!(config(&plain)["server"], json!({"port": 8321}));
+    assert_eq!(plain.listen.tls_secret, None);
+}
+
+#[test]
+fn fr_079_tls_needs_a_secret() {
+    for text in ["{networking: {tls: {enabled: true}}}", "{networking: {tls: {enabled: true, secretName: ''}}}"] {
+        assert_eq!(errors(text), ["spec.networking.tls.secretName: secretName is required when TLS is enabled"]);
+    }
+}
+
+#[test]
+fn workers_reach_the_file() {
+    assert_eq!(config_of("{workload: {workers: 4}}")["server"], json!({"port": 8321, "workers": 4}));
+}
+
+#[test]
+fn fields_without_effect_are_told() {
+    let told = |text: &str| without_effect(&spec(text)).iter().map(|one| one.path.clone()).collect::<Vec<_>>();
+    assert_eq!(told("{networking: {tls: {secretName: cert}}}"), ["spec.networking.tls.secretName"]);
+    assert_eq!(told("{networking: {tls: {caBundle: {configMapName: x}}}}"), [""; 0]);
+    assert_eq!(
+        told("{networking: {expose: {enabled: false, hostname: h, host: h}}}"),
+        ["spec.networking.expose.host", "spec.networking.expose.hostname"]
+    );
+    assert_eq!(told("{networking: {expose: true}}"), [""; 0]);
+}
+
+#[test]
+fn the_source_of_the_configuration_follows_from_the_spec() {
+    for (text, wanted) in [
+        ("{}", Source::Distribution),
+        ("{networking: {port: 9000, expose: true}, workload: {replicas: 2}}", Source::Distribution),
+        ("{disabled: []}", Source::Distribution),
+        ("{overrideConfig: {configMapName: x}}", Source::Override),
+        (
+            "{overrideConfig: {configMapName: x}, externalProviders: {inference: [{providerId: a, image: b}]}}",
+            Source::Override,
+        ),
+        ("{providers: {inference: {provider: vllm}}}", Source::Generated),
+        ("{resources: {models: [m]}}", Source::Generated),
+        ("{storage: {kv: {}}}", Source::Generated),
+        ("{disabled: [eval]}", Source::Generated),
+        ("{networking: {tls: {enabled: true, secretName: s}}}", Source::Generated),
+        ("{externalProviders: {inference: [{providerId: a, image: b}]}}", Source::Generated),
+        ("{externalProviders: {inference: []}}", Source::Distribution),
+    ] {
+        assert_eq!(source(&spec(text), false), wanted, "{text}");
+    }
+    assert_eq!(source(&spec("{}"), true), Source::Generated, "as with remote-vllm");
+}
+
+#[test]
+fn fr_070_fr_002_contradictions_are_all_told() {
+    assert_eq!(
+        errors(
+            "{distribution: {name: a, image: b}, overrideConfig: {configMapName: x}, providers: {}, resources: {}, storage: {}, \
+             disabled: []}"
+        ),
+        [
+            "spec.distribution: only one of name or image can be specified",
+            "spec.providers: providers and overrideConfig are mutually exclusive",
+            "spec.resources: resources and overrideConfig are mutually exclusive",
+            "spec.storage: storage and overrideConfig are mutually exclusive",
+            "spec.disabled: disabled and overrideConfig are mutually exclusive",
+        ]
+    );
+    assert_eq!(errors("{distribution: {}}"), ["spec.distribution: one of name or image must be specified"]);
+}

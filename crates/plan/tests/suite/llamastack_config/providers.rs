@@ -1,0 +1,242 @@
+use serde_json::json;
+
+use super::{config, config_of, entry, errors, ids, made, made_on, remarks, starter};
+
+#[test]
+fn fr_030_names_become_types() {
+    let cases = [
+        ("inference", "inference", "vllm", "remote::vllm"),
+        ("inference", "inference", "nobody-knows", "remote::nobody-knows"),
+        ("inference", "inference", "inline::mine", "inline::mine"),
+        ("inference", "inference", "remote::vllm", "remote::vllm"),
+        ("inference", "inference", "sentence-transformers", "inline::sentence-transformers"),
+        ("safety", "safety", "llama-guard", "inline::llama-guard"),
+        ("vectorIo", "vector_io", "faiss", "inline::faiss"),
+        ("vectorIo", "vector_io", "pgvector", "remote::pgvector"),
+        ("vectorIo", "vector_io", "milvus", "remote::milvus"),
+        ("toolRuntime", "tool_runtime", "tavily-search", "remote::tavily-search"),
+        ("toolRuntime", "tool_runtime", "file-search", "inline::file-search"),
+    ];
+    for (field, api, provider, type_) in cases {
+        let config = config_of(&format!(
+            "{{providers: {{{field}: {{id: mine, provider: '{provider}', endpoint: 'http://x'}}}}}}"
+        ));
+        assert_eq!(entry(&config, api, "mine")["provider_type"], type_, "{provider}");
+    }
+}
+
+#[test]
+fn fr_030_a_name_that_only_the_base_has_inline_is_inline() {
+    let base = super::a_base(|config| {
+        config["providers"]["inference"][2]["provider_type"] = json!("inline::house-made");
+    });
+    let generated = made_on(&base, "{providers: {inference: {id: mine, provider: house-made}}}");
+    assert_eq!(entry(&config(&generated), "inference", "mine")["provider_type"], "inline::house-made");
+}
+
+#[test]
+fn fr_031_the_endpoint_goes_to_the_key_that_the_server_reads_and_to_url() {
+    let cases = [
+        ("inference", "inference", "vllm", json!({"base_url": "http://x", "url": "http://x"})),
+        ("inference", "inference", "nobody-knows", json!({"url": "http://x"})),
+        ("safety", "safety", "passthrough", json!({"base_url": "http://x"})),
+        ("safety", "safety", "sambanova", json!({"url": "http://x"})),
+        ("safety", "safety", "nvidia", json!({"guardrails_service_url": "http://x", "url": "http://x"})),
+        (
+            "vectorIo",
+            "vector_io",
+            "milvus",
+            json!({"uri": "http://x", "token": null, "persistence": {"namespace": "vector_io::milvus::mine", "backend": "kv_default"}}),
+        ),
+    ];
+    for (field, api, provider, wanted) in cases {
+        let text = format!("{{providers: {{{field}: {{id: mine, provider: {provider}, endpoint: 'http://x'}}}}}}");
+        assert_eq!(entry(&config_of(&text), api, "mine")["config"], wanted, "{provider}");
+    }
+}
+
+#[test]
+fn fr_031_servers_before_0_4_read_url() {
+    let mut base = starter();
+    base.server_version = "0.3.5".into();
+    let generated = made_on(&base, "{providers: {inference: {id: mine, provider: vllm, endpoint: 'http://x'}}}");
+    assert_eq!(entry(&config(&generated), "inference", "mine")["config"], json!({"url": "http://x"}));
+}
+
+#[test]
+fn an_endpoint_that_nobody_reads_is_told() {
+    let generated = made("{providers: {inference: {provider: anthropic, endpoint: 'http://x'}}}");
+    assert_eq!(
+        remarks(&generated),
+        ["spec.providers.inference.endpoint: remote::anthropic does not read url, so endpoint has no effect"]
+    );
+}
+
+#[test]
+fn fr_033_settings_are_passed_on_and_fields_win_over_them() {
+    let generated = made(
+        "{providers: {inference: {provider: vllm, endpoint: 'http://x', settings: {url: 'http://y', max_tokens: 10, \
+         network: {tls: {verify: false}}}}}}",
+    );
+    let config = config(&generated);
+    assert_eq!(
+        entry(&config, "inference", "vllm")["config"],
+        json!({"base_url": "http://x", "url": "http://x", "max_tokens": 10, "network": {"tls": {"verify": false}}})
+    );
+    assert_eq!(
+        remarks(&generated),
+        ["spec.providers.inference.settings.url: url is set by endpoint as well, which wins"]
+    );
+}
+
+#[test]
+fn fr_033_settings_that_are_no_object_are_refused() {
+    assert_eq!(
+        errors("{providers: {inference: [{provider: vllm, settings: [1]}]}}"),
+        [
+            "spec.providers.inference[0].settings: failed to parse settings for provider \"vllm\": expected an object, found a list"
+        ]
+    );
+}
+
+#[test]
+fn fr_035_ids_are_made_when_one_provider() {
+    for (text, id) in [
+        ("{provider: vllm}", "vllm"),
+        ("[{provider: vllm}]", "vllm"),
+        ("{provider: 'remote::vllm'}", "vllm"),
+        ("{provider: vllm, id: mine}", "mine"),
+    ] {
+        let config = config_of(&format!("{{providers: {{inference: {text}}}}}"));
+        assert_eq!(ids(&config, "inference")[0], id, "{text}");
+    }
+}
+
+#[test]
+fn fr_034_several_providers_need_ids() {
+    assert_eq!(
+        errors("{providers: {inference: [{provider: vllm}, {id: a, provider: openai}, {provider: groq}]}}"),
+        [
+            "spec.providers.inference[0].id: each provider must have an explicit id when multiple providers are specified",
+            "spec.providers.inference[2].id: each provider must have an explicit id when multiple providers are specified",
+        ]
+    );
+}
+
+#[test]
+fn an_empty_id_or_provider_is_refused() {
+    assert_eq!(
+        errors("{providers: {inference: {id: '', provider: vllm}, safety: {provider: ''}}}"),
+        [
+            "spec.providers.inference.id: id must not be empty if specified",
+            "spec.providers.safety.provider: provider must not be empty",
+        ]
+    );
+}
+
+#[test]
+fn fr_072_ids_are_unique_over_all_apis_explicit_and_derived() {
+    assert_eq!(
+        errors("{providers: {inference: {provider: passthrough}, safety: [{id: passthrough, provider: llama-guard}]}}"),
+        [
+            "spec.providers.safety[0].id: provider ID \"passthrough\" conflicts with provider in \"inference\"; all provider IDs \
+          must be unique across all API types"
+        ]
+    );
+    assert_eq!(
+        errors("{providers: {inference: [{id: a, provider: x}, {id: a, provider: w}, {id: a, provider: z}]}}").len(),
+        2,
+        "each repetition is told"
+    );
+}
+
+#[test]
+fn fr_004_one_provider_is_the_same_as_a_list_of_one() {
+    let one = made("{providers: {inference: {provider: vllm, endpoint: 'http://x'}}}");
+    let list = made("{providers: {inference: [{provider: vllm, endpoint: 'http://x'}]}}");
+    assert_eq!(one.config_yaml, list.config_yaml);
+    assert_eq!(one.hash, list.hash);
+}
+
+#[test]
+fn fr_036_telemetry_is_written_where_the_base_has_it() {
+    let base = super::a_base(|config| {
+        config["apis"].as_array_mut().unwrap().push(json!("telemetry"));
+        config["providers"]["telemetry"] =
+            json!([{"provider_id": "meta-reference", "provider_type": "inline::meta-reference"}]);
+    });
+    let generated = made_on(&base, "{providers: {telemetry: {provider: otel, endpoint: 'http://x'}}}");
+    assert_eq!(ids(&config(&generated), "telemetry"), ["otel", "meta-reference"]);
+}
+
+#[test]
+fn fr_036_telemetry_is_skipped_and_told_where_the_server_has_no_such_api() {
+    let generated =
+        made("{providers: {inference: {provider: vllm}, telemetry: {provider: otel, apiKey: {name: s, key: k}}}}");
+    assert_eq!(config(&generated)["providers"]["telemetry"], json!(null));
+    assert_eq!(
+        remarks(&generated),
+        [
+            "spec.providers.telemetry: the server of this distribution has no API telemetry, so its providers are left out"
+        ]
+    );
+    assert_eq!(generated.env, [], "a secret that nothing uses is not needed");
+}
+
+#[test]
+fn vector_stores_get_the_persistence_that_they_need() {
+    let config = config_of(
+        "{providers: {vectorIo: [{id: pgvector, provider: pgvector}, {id: second, provider: pgvector, settings: {db: x}}, \
+         {id: own, provider: qdrant, settings: {persistence: {namespace: own, backend: b}}}, {id: v, provider: sqlite-vec}]}}",
+    );
+    let persistence = |id| entry(&config, "vector_io", id)["config"]["persistence"].clone();
+    assert_eq!(persistence("pgvector"), json!({"namespace": "vector_io::pgvector", "backend": "kv_default"}));
+    assert_eq!(persistence("second"), json!({"namespace": "vector_io::pgvector::second", "backend": "kv_default"}));
+    assert_eq!(persistence("own"), json!({"namespace": "own", "backend": "b"}));
+    assert_eq!(
+        entry(&config, "vector_io", "v")["config"]["db_path"],
+        "${env.SQLITE_STORE_DIR:=~/.llama/distributions/starter}/v-sqlite_vec.db"
+    );
+}
+
+#[test]
+fn an_entry_always_has_a_config() {
+    let config = config_of("{providers: {inference: {provider: gemini}}}");
+    assert_eq!(
+        *entry(&config, "inference", "gemini"),
+        json!({"provider_id": "gemini", "provider_type": "remote::gemini", "config": {}})
+    );
+}
+
+#[test]
+fn misspelt_fields_are_told() {
+    let generated = made("{providers: {inference: {provider: vllm, endpont: x}}}");
+    assert_eq!(remarks(&generated), ["spec.providers.inference.endpont: unknown field \"endpont\", which is ignored"]);
+}
+
+#[test]
+fn an_api_that_the_base_does_not_list_is_listed() {
+    let generated = made_on(&super::remote_vllm(), "{providers: {safety: {provider: llama-guard}}}");
+    let config = config(&generated);
+    assert_eq!(super::texts(&config["apis"]), ["inference", "vector_io", "tool_runtime", "safety"]);
+}
+
+#[test]
+fn what_a_provider_does_not_start_without_is_asked_for() {
+    assert_eq!(
+        errors(
+            "{providers: {inference: {provider: vertexai}, safety: {provider: passthrough}, vectorIo: [{id: a, provider: \
+             milvus}, {id: b, provider: chromadb}, {id: c, provider: 'inline::qdrant'}]}}"
+        ),
+        [
+            "spec.providers.inference.settings.project: remote::vertexai does not start without project",
+            "spec.providers.safety.endpoint: remote::passthrough does not start without base_url",
+            "spec.providers.vectorIo[0].endpoint: remote::milvus does not start without uri",
+            "spec.providers.vectorIo[1].endpoint: remote::chromadb does not start without url",
+            "spec.providers.vectorIo[2].settings.path: inline::qdrant does not start without path",
+        ]
+    );
+    let given = "{providers: {inference: {provider: vertexai, settings: {project: x}}, vectorIo: {provider: milvus, settings: \
+                 {uri: x}}}}";
+    assert_eq!(entry(&config_of(given), "vector_io", "milvus")["config"]["uri"], "x");
+}
