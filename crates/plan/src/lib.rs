@@ -5,7 +5,7 @@ pub mod llamastack;
 pub mod preflight;
 mod words;
 
-pub use words::{Failure, Next, Note, NoteKind, Outcome, Plan, Write};
+pub use words::{ADOPTED, Failure, Next, Note, NoteKind, Outcome, Plan, Write};
 
 use serde::Serialize;
 

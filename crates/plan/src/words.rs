@@ -7,6 +7,10 @@ use kube_core::{DynamicObject, GroupVersionKind};
 
 use crate::Finding;
 
+/// A label on a child taken over from an earlier operator: its pods are kept as that operator made them while this hash
+/// of what asks for them is the same. Not an annotation, which would count as a new generation of a Deployment.
+pub const ADOPTED: &str = "steersman.dev/adopted";
+
 /// What shall be done about one object. Empty writes, notes and findings: all is as it should be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {

@@ -2,10 +2,13 @@
 //! Comes in: the object and its live children, as plain data; goes out: the children as they should be, findings, and the
 //! object's status.
 
+mod adoption;
+pub mod config;
 pub mod names;
 mod plan;
 mod report;
 mod seen;
+pub mod validate;
 mod workload;
 
 pub use plan::plan;

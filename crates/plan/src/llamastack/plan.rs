@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_core::GroupVersionKind;
 
 use super::seen::{ClaimSeen, ObjectSeen, Seen, Settings};
-use super::{names, report, workload};
+use super::{adoption, names, report, workload};
 use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
 
 /// How soon to look again after a new spec was written, should no watch tell what came of it.
@@ -24,7 +24,7 @@ pub fn plan(seen: &Seen) -> Plan {
         return Plan::default();
     }
     let image = image(&seen.settings, &seen.object);
-    let findings = findings(seen, image.as_ref().err().cloned());
+    let findings = findings(seen, &image);
     let notes = notes(seen, &findings);
     match image {
         Ok(image) if !blocked(&findings) => Plan {
@@ -52,11 +52,12 @@ fn notes(seen: &Seen, findings: &[Finding]) -> Vec<Note> {
     }
 }
 
-fn findings(seen: &Seen, no_image: Option<Finding>) -> Vec<Finding> {
+fn findings(seen: &Seen, image: &Result<String, Finding>) -> Vec<Finding> {
     let object = &seen.object;
     let rules = [
         name(object),
-        no_image,
+        image.as_ref().err().cloned(),
+        beyond(object),
         port(object),
         replicas(object),
         volumes(object),
@@ -69,6 +70,7 @@ fn findings(seen: &Seen, no_image: Option<Finding>) -> Vec<Finding> {
         disruption_budget(object),
         repeated_env(object),
         claim_size(object, seen.volume_claim.as_ref()),
+        image.as_ref().ok().and_then(|image| adopted(seen, image)),
     ];
     let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
     // Stable: within one severity the order of the rules stays.
@@ -113,6 +115,24 @@ fn image(settings: &Settings, object: &ObjectSeen) -> Result<String, Finding> {
             "Remove spec.server.distribution.name or spec.server.distribution.image.".to_owned(),
         ),
     }
+}
+
+/// Blocks, because a server without the half of its spec is another server than the one that was asked for.
+fn beyond(object: &ObjectSeen) -> Option<Finding> {
+    (!object.beyond.is_empty()).then(|| Finding {
+        severity: Severity::Blocker,
+        reason: "FieldsNotSupported",
+        message: format!(
+            "{} cannot be acted on by this version of Steersman yet; nothing is changed.",
+            object.beyond.join(", ")
+        ),
+        remedy: "Leave these fields out, or wait for a version that knows them.".to_owned(),
+    })
+}
+
+fn adopted(seen: &Seen, image: &str) -> Option<Finding> {
+    let kept = adoption::kept(seen, image)?;
+    adoption::finding(&kept, &seen.object.name, &serde_json::json!(workload::template(&seen.object, image)))
 }
 
 fn port(object: &ObjectSeen) -> Option<Finding> {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
+use serde_json::Value;
 use steersman_api::llamastack::status::ProviderInfo;
 use steersman_api::llamastack::v1alpha1::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 
@@ -40,11 +41,13 @@ pub struct ObjectSeen {
     /// It has a deletion timestamp.
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
+    /// Fields of the object that v1alpha1, which this plan is made from, cannot say.
+    pub beyond: Vec<String>,
     /// As stored.
     pub status: Option<LlamaStackDistributionStatus>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DeploymentSeen {
     pub generation: Option<i64>,
     /// Of its status: the generation that the numbers below speak of.
@@ -55,6 +58,13 @@ pub struct DeploymentSeen {
     /// Of its status; absent counts as 0, as the API server leaves out zeros.
     pub ready: i32,
     pub updated: i32,
+    /// An earlier operator made it, and it has not been taken over yet.
+    pub legacy: bool,
+    /// The mark of a take-over.
+    pub adopted: Option<String>,
+    /// `spec.template` as it lives.
+    pub template: Value,
+    pub resource_version: Option<String>,
 }
 
 /// Who decides on `spec.replicas` of the live Deployment, by its managed fields. A Go operator that is being replaced

@@ -19,13 +19,14 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::llamastack::v1alpha1::{ContainerSpec, LlamaStackDistributionSpec, Server, Storage};
 
-use super::names;
 use super::seen::{ObjectSeen, ReplicasOwner, Seen};
-use crate::Write;
+use super::{adoption, names};
+use crate::{ADOPTED, Write};
 
 type Amounts = BTreeMap<String, Quantity>;
 
-const API_VERSION: &str = "llamastack.io/v1alpha1";
+/// The version that stays when the others are no longer served: the garbage collector must find the owner then, too.
+const API_VERSION: &str = "llamastack.io/v1alpha2";
 const CONTAINER: &str = "llama-stack";
 const PORT: i32 = 8321;
 const PORT_NAME: &str = "http";
@@ -180,18 +181,26 @@ fn service(object: &ObjectSeen) -> DynamicObject {
 
 fn deployment(seen: &Seen, image: &str) -> DynamicObject {
     let object = &seen.object;
-    let labels = names::selector(&object.name);
     let spec = DeploymentSpec {
         replicas: replicas(seen),
-        selector: LabelSelector { match_labels: Some(labels.clone()), ..Default::default() },
+        selector: LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() },
         strategy: Some(strategy(&object.spec.server)),
-        template: PodTemplateSpec {
-            metadata: Some(ObjectMeta { labels: Some(labels), ..Default::default() }),
-            spec: Some(pod(object, image)),
-        },
+        template: template(object, image),
         ..Default::default()
     };
-    child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }))
+    let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
+    if let Some(kept) = adoption::kept(seen, image) {
+        deployment.data["spec"]["template"] = kept.live.template.clone();
+        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED.to_owned(), kept.mark);
+        // What is written builds on what was seen: a change in between must not be undone.
+        deployment.metadata.resource_version.clone_from(&kept.live.resource_version);
+    }
+    deployment
+}
+
+pub fn template(object: &ObjectSeen, image: &str) -> PodTemplateSpec {
+    let labels = Some(names::selector(&object.name));
+    PodTemplateSpec { metadata: Some(ObjectMeta { labels, ..Default::default() }), spec: Some(pod(object, image)) }
 }
 
 /// A claim can be mounted on one node only, so the old pod has to go first. `rollingUpdate` is written out although it is

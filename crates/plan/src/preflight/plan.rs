@@ -4,7 +4,7 @@
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LegacyLease};
 
-use super::seen::{Answer, Conversion, CrdSeen, LeaseSeen, Right, RightSeen, Seen};
+use super::seen::{Answer, Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen};
 use crate::{Finding, Severity};
 
 /// The API types that Steersman is built with are those of this version.
@@ -58,10 +58,17 @@ fn server(seen: &Seen) -> Option<Finding> {
 }
 
 fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
-    let Right { group, resource, name, verb, namespaced, why } = &asked.right;
+    let Right { group, resource, name, verb, reach, why } = &asked.right;
     let object = name.as_ref().map_or_else(String::new, |name| format!(" named {name}"));
-    let place = if *namespaced { " in all namespaces" } else { "" };
-    let act = format!("{verb} {resource}.{group}{object}{place}");
+    let (place, role, flag) = match reach {
+        Reach::Cluster => (String::new(), "ClusterRole", String::new()),
+        Reach::AllNamespaces => (" in all namespaces".to_owned(), "ClusterRole", " -A".to_owned()),
+        Reach::Namespace(name) => (format!(" in namespace {name}"), "Role", format!(" -n {name}")),
+    };
+    let (kind, part) = resource.split_once('/').unwrap_or((resource, ""));
+    let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    let part_of = if part.is_empty() { String::new() } else { format!("{part} of ") };
+    let act = format!("{verb} {part_of}{kind}{object}{place}");
     match &asked.allowed {
         Answer::Known(true) => None,
         Answer::Known(false) => {
@@ -72,7 +79,7 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
                 reason: "RightMissing",
                 message: format!("{user} may not {act}; Steersman needs it to {why}."),
                 remedy: format!(
-                    "Bind a ClusterRole with the rule {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], {names}\
+                    "Bind a {role} with the rule {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], {names}\
                      verbs: [\"{verb}\"]}}; deploy/rbac.yaml, printed by `steersman rbac`, has it."
                 ),
             })
@@ -80,13 +87,13 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
         Answer::Unknown(cause) => {
             let user = seen.user.known().map_or("the current user", String::as_str);
             let item = name.as_ref().map_or_else(String::new, |name| format!("/{name}"));
-            let everywhere = if *namespaced { " -A" } else { "" };
+            let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
             Some(Finding {
                 severity: Severity::Blocker,
                 reason: "RightUnknown",
                 message: format!("It could not be found out whether {user} may {act}: {cause}."),
                 remedy: format!(
-                    "Make `kubectl auth can-i {verb} {resource}.{group}{item}{everywhere}` answer, then run preflight again."
+                    "Make `kubectl auth can-i {verb} {kind}{item}{part}{flag}` answer, then run preflight again."
                 ),
             })
         }

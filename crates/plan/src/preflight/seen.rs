@@ -72,9 +72,19 @@ pub struct Right {
     /// Only the object of this name; None: every object.
     pub name: Option<String>,
     pub verb: String,
-    pub namespaced: bool,
+    pub reach: Reach,
     /// What for, as it follows "Steersman needs it to".
     pub why: String,
+}
+
+/// Where a right is needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reach {
+    /// On what belongs to no namespace.
+    Cluster,
+    AllNamespaces,
+    Namespace(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -3,4 +3,8 @@
 #[cfg(test)]
 mod llamastack;
 #[cfg(test)]
+mod llamastack_base;
+#[cfg(test)]
+mod llamastack_config;
+#[cfg(test)]
 mod preflight;

@@ -65,7 +65,7 @@ const METADATA: &str = r"
     app.kubernetes.io/part-of: llama-stack
     llamastack.io/watch: 'true'
   ownerReferences:
-  - apiVersion: llamastack.io/v1alpha1
+  - apiVersion: llamastack.io/v1alpha2
     kind: LlamaStackDistribution
     name: starter
     uid: 8f3c

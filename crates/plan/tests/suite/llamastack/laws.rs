@@ -121,14 +121,21 @@ fn spec() -> impl Strategy<Value = Value> {
 fn deployment() -> impl Strategy<Value = DeploymentSeen> {
     let owner = prop_oneof![Just(ReplicasOwner::Ours), Just(ReplicasOwner::Other("hpa".into()))];
     let generation = || prop::option::of(0..3i64);
-    (generation(), generation(), prop::option::of(0..4), owner, 0..4, 0..4).prop_map(
-        |(generation, observed_generation, replicas, replicas_owner, ready, updated)| DeploymentSeen {
-            generation,
-            observed_generation,
-            replicas,
-            replicas_owner,
-            ready,
-            updated,
+    let taken_over = (any::<bool>(), prop::option::of("[0-9a-f]{16}"), maybe(Just(json!({"spec": {"old": true}}))));
+    (generation(), generation(), prop::option::of(0..4), owner, 0..4, 0..4, taken_over).prop_map(
+        |(generation, observed_generation, replicas, replicas_owner, ready, updated, (legacy, adopted, template))| {
+            DeploymentSeen {
+                generation,
+                observed_generation,
+                replicas,
+                replicas_owner,
+                ready,
+                updated,
+                legacy,
+                adopted,
+                template: template.unwrap_or_default(),
+                resource_version: None,
+            }
         },
     )
 }
@@ -142,14 +149,16 @@ fn seen() -> impl Strategy<Value = Seen> {
         ".{0,9}".prop_map(ServerSeen::Silent),
         prop::option::of("[0-9]").prop_map(|version| ServerSeen::Answered { version, providers: vec![] }),
     ];
-    let object = (name, prop::option::of(1..3i64), prop::bool::weighted(0.1), spec()).prop_map(
-        |(name, generation, deleting, spec)| ObjectSeen {
+    let beyond = prop_oneof![9 => Just(vec![]), 1 => Just(vec!["spec.providers".to_owned()])];
+    let object = (name, prop::option::of(1..3i64), prop::bool::weighted(0.1), spec(), beyond).prop_map(
+        |(name, generation, deleting, spec, beyond)| ObjectSeen {
             name,
             namespace: "team-a".into(),
             uid: "8f3c".into(),
             generation,
             deleting,
             spec: serde_json::from_value(spec).unwrap(),
+            beyond,
             status: None,
         },
     );
@@ -167,6 +176,16 @@ fn seen() -> impl Strategy<Value = Seen> {
             server,
         },
     )
+}
+
+/// Nothing in it is an earlier operator's.
+fn of_our_own() -> impl Strategy<Value = Seen> {
+    seen().prop_map(|mut seen| {
+        if let Some(live) = &mut seen.deployment {
+            (live.legacy, live.adopted) = (false, None);
+        }
+        seen
+    })
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -212,7 +231,7 @@ proptest! {
     }
 
     #[test]
-    fn every_deployment_is_one_that_apply_accepts(seen in seen()) {
+    fn every_deployment_is_one_that_apply_accepts(seen in of_our_own()) {
         let Some(deployment) = written(&plan(&seen), "Deployment") else { return Ok(()) };
         let spec = serde_json::from_value::<Deployment>(deployment.clone()).unwrap().spec.unwrap();
         let pod = spec.template.spec.unwrap();
@@ -229,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn every_env_of_the_user_reaches_the_pod_with_its_last_value(seen in seen()) {
+    fn every_env_of_the_user_reaches_the_pod_with_its_last_value(seen in of_our_own()) {
         let Some(deployment) = written(&plan(&seen), "Deployment") else { return Ok(()) };
         let found = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
         let given = seen.object.spec.server.container_spec.and_then(|container| container.env).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! An object of which only the spec differs from test to test, and a world that has nothing for it yet.
 
+mod adoption;
 mod children;
 mod findings;
 mod laws;
@@ -40,6 +41,7 @@ fn a_new_object(spec: &str) -> Seen {
             generation: Some(1),
             deleting: false,
             spec: serde_json::from_value(yaml(spec)).unwrap(),
+            beyond: vec![],
             status: None,
         },
         deployment: None,
@@ -73,6 +75,7 @@ fn a_deployment(replicas: i32, ready: i32) -> DeploymentSeen {
         replicas_owner: ReplicasOwner::Ours,
         ready,
         updated: replicas,
+        ..DeploymentSeen::default()
     }
 }
 

@@ -6,7 +6,7 @@ use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
 use steersman_plan::Severity;
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Right, RightSeen, Seen, plan, report,
+    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan, report,
 };
 
 fn answer<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy<Value = Answer<T>> {
@@ -44,13 +44,18 @@ fn right(allowed: impl Strategy<Value = Answer<bool>>) -> impl Strategy<Value = 
         Just(("apiextensions.k8s.io", "customresourcedefinitions", Some(Family::Va.crd_name()))),
         Just(("llmd.ai", "variantautoscalings", None)),
     ];
-    (resource, any::<bool>(), allowed).prop_map(|((group, resource, name), namespaced, allowed)| RightSeen {
+    let reach = prop_oneof![
+        Just(Reach::Cluster),
+        Just(Reach::AllNamespaces),
+        Just(Reach::Namespace("steersman-system".into()))
+    ];
+    (resource, reach, allowed).prop_map(|((group, resource, name), reach, allowed)| RightSeen {
         right: Right {
             group: group.into(),
             resource: resource.into(),
             name: name.map(Into::into),
             verb: "list".into(),
-            namespaced,
+            reach,
             why: "see".into(),
         },
         allowed,

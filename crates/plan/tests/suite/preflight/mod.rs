@@ -9,7 +9,7 @@ use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::Finding;
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Right, RightSeen, Seen, plan,
+    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan,
 };
 
 fn now() -> Timestamp {
@@ -44,7 +44,7 @@ fn a_right(allowed: Answer<bool>) -> RightSeen {
         resource: Family::Llsd.plural().into(),
         name: None,
         verb: "list".into(),
-        namespaced: true,
+        reach: Reach::AllNamespaces,
         why: "count the objects".into(),
     };
     RightSeen { right, allowed }

@@ -92,7 +92,7 @@ fn scripts_get_the_same_as_data() {
                     "resource": "llamastackdistributions",
                     "name": null,
                     "verb": "list",
-                    "namespaced": true,
+                    "reach": "allNamespaces",
                     "why": "count the objects",
                     "allowed": { "known": true },
                 }],

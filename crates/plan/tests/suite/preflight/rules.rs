@@ -3,7 +3,7 @@
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
 use steersman_plan::Severity::{self, Blocker, Info, Warning};
-use steersman_plan::preflight::{Answer, Conversion, CrdSeen, LeaseSeen, Right, RightSeen, Seen, plan};
+use steersman_plan::preflight::{Answer, Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen, plan};
 
 use super::{a_crd, a_good_cluster, a_lease, a_right, only_finding, with_crd, with_lease};
 
@@ -62,7 +62,7 @@ fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
         resource: "customresourcedefinitions".into(),
         name: Some("x.y".into()),
         verb: "get".into(),
-        namespaced: false,
+        reach: Reach::Cluster,
         why: "see it".into(),
     };
     let rights = vec![RightSeen { right, allowed: Answer::Known(false) }];
@@ -74,6 +74,34 @@ fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
         "Bind a ClusterRole with the rule {apiGroups: [\"apiextensions.k8s.io\"], resources: \
          [\"customresourcedefinitions\"], resourceNames: [\"x.y\"], verbs: [\"get\"]}; deploy/rbac.yaml, printed by \
          `steersman rbac`, has it.",
+    );
+}
+
+#[test]
+fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
+    let right = Right {
+        group: String::new(),
+        resource: "pods/log".into(),
+        name: None,
+        verb: "get".into(),
+        reach: Reach::Namespace("steersman-system".into()),
+        why: "read it".into(),
+    };
+    let asked = |allowed| Seen { rights: vec![RightSeen { right: right.clone(), allowed }], ..a_good_cluster() };
+    expect(
+        &asked(Answer::Known(false)),
+        Blocker,
+        "RightMissing",
+        "ada may not get log of pods in namespace steersman-system; Steersman needs it to read it.",
+        "Bind a Role with the rule {apiGroups: [\"\"], resources: [\"pods/log\"], verbs: [\"get\"]}; deploy/rbac.yaml, \
+         printed by `steersman rbac`, has it.",
+    );
+    expect(
+        &asked(Answer::Unknown("timed out".into())),
+        Blocker,
+        "RightUnknown",
+        "It could not be found out whether ada may get log of pods in namespace steersman-system: timed out.",
+        "Make `kubectl auth can-i get pods --subresource=log -n steersman-system` answer, then run preflight again.",
     );
 }
 

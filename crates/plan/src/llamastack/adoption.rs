@@ -1,0 +1,80 @@
+//! What becomes of pods that an earlier operator started.
+//! Comes in: the live Deployment and what the spec asks for; goes out: whether its pods stay as they are. Another operator
+//! writes the same pods in other words, and other words would restart them.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::names;
+use super::seen::{DeploymentSeen, Seen};
+use super::workload::wanted_replicas;
+use crate::{ADOPTED, Finding, Severity};
+
+/// Pods that stay as an earlier operator made them.
+pub struct Kept<'a> {
+    pub live: &'a DeploymentSeen,
+    /// The value of the mark.
+    pub mark: String,
+}
+
+/// Kept from the take-over on, for as long as the same is asked for.
+pub fn kept<'a>(seen: &'a Seen, image: &str) -> Option<Kept<'a>> {
+    let live = seen.deployment.as_ref().filter(|live| live.template.is_object())?;
+    let mark = mark(seen, image);
+    (live.legacy || live.adopted.as_ref() == Some(&mark)).then_some(Kept { live, mark })
+}
+
+/// Stands for everything that decides on the pods. Not for how this version would write them: a newer one may write them
+/// otherwise, which is no reason to restart them either.
+fn mark(seen: &Seen, image: &str) -> String {
+    let spec = &seen.object.spec;
+    let asked = json!({ "server": spec.server, "image": image, "several": wanted_replicas(spec) > 1 });
+    let digest = Sha256::digest(asked.to_string());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Says so where the pods are not what this version would make of the spec: the spec may have been changed while nobody
+/// was looking.
+pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Finding> {
+    let place = first_difference(template, &kept.live.template)?;
+    Some(Finding {
+        severity: Severity::Info,
+        reason: "AdoptedPodsKept",
+        message: format!(
+            "Deployment {} was made by an earlier operator, and its pods stay as they are although Steersman would write \
+             spec.template{place} otherwise.",
+            names::deployment(object)
+        ),
+        remedy: format!(
+            "They follow the next change under spec.server. To have it now, at the price of a restart: kubectl label \
+             deployment {} {ADOPTED}-",
+            names::deployment(object)
+        ),
+    })
+}
+
+/// The first place at which something wanted is not there. What the server or the earlier operator added does not count.
+fn first_difference(wanted: &Value, live: &Value) -> Option<String> {
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => wanted.iter().find_map(|(key, value)| match live.get(key) {
+            Some(there) => first_difference(value, there).map(|below| format!(".{key}{below}")),
+            None => (!is_nothing(value)).then(|| format!(".{key}")),
+        }),
+        (Value::Array(wanted), Value::Array(live)) if wanted.len() == live.len() => {
+            let mut pairs = wanted.iter().zip(live).enumerate();
+            pairs.find_map(|(place, (wanted, live))| {
+                first_difference(wanted, live).map(|below| format!("[{place}]{below}"))
+            })
+        }
+        _ => (wanted != live).then(String::new),
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}

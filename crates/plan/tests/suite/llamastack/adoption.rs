@@ -1,0 +1,91 @@
+//! Pods that an earlier operator started stay as they are until something else is asked for.
+
+use steersman_plan::ADOPTED;
+
+use super::*;
+
+const SPEC: &str = "server: {distribution: {name: starter}, containerSpec: {env: [{name: A, value: b}]}}";
+
+/// What an earlier operator would have written: the same container in other words.
+fn their_template() -> Value {
+    json!({ "metadata": { "labels": { "app": "llama-stack" } }, "spec": { "containers": [{ "name": "theirs" }] } })
+}
+
+fn taken_over(spec: &str, legacy: bool, adopted: Option<&str>) -> Seen {
+    let mut seen = a_new_object(spec);
+    seen.deployment = Some(DeploymentSeen {
+        legacy,
+        adopted: adopted.map(str::to_owned),
+        template: their_template(),
+        resource_version: Some("7".into()),
+        ..a_deployment(1, 1)
+    });
+    seen
+}
+
+fn deployment(seen: &Seen) -> Value {
+    written(&plan(seen), "Deployment").unwrap()
+}
+
+fn mark(deployment: &Value) -> Option<&str> {
+    deployment["metadata"]["labels"][ADOPTED].as_str()
+}
+
+#[test]
+fn a_deployment_of_an_earlier_operator_keeps_its_pods_and_gets_a_mark() {
+    let wanted = deployment(&taken_over(SPEC, true, None));
+    assert_eq!(wanted["spec"]["template"], their_template());
+    assert_eq!(mark(&wanted).map(str::len), Some(16));
+    assert_eq!(wanted["metadata"]["resourceVersion"], "7", "nothing newer is overwritten with what was seen");
+}
+
+#[test]
+fn it_keeps_them_for_as_long_as_the_same_is_asked_for() {
+    let first = deployment(&taken_over(SPEC, true, None));
+    let mark_then = mark(&first).unwrap();
+    assert_eq!(deployment(&taken_over(SPEC, false, Some(mark_then))), first);
+    let more_replicas = format!("{SPEC}\nreplicas: 0");
+    let scaled = deployment(&taken_over(&more_replicas, false, Some(mark_then)));
+    assert_eq!((&scaled["spec"]["template"], &scaled["spec"]["replicas"]), (&their_template(), &json!(0)));
+
+    let changes =
+        [SPEC.replace("A,", "B,"), SPEC.replace("name: starter", "image: other"), format!("{SPEC}\nreplicas: 2")];
+    for changed in changes {
+        let wanted = deployment(&taken_over(&changed, false, Some(mark_then)));
+        assert_ne!(wanted["spec"]["template"], their_template(), "{changed}");
+        assert_eq!((mark(&wanted), wanted["metadata"].get("resourceVersion")), (None, None), "{changed}");
+    }
+    let mut unmarked = taken_over(SPEC, false, None);
+    assert_ne!(deployment(&unmarked)["spec"]["template"], their_template(), "who removes the mark wants new pods");
+    unmarked.deployment = None;
+    assert_eq!(mark(&deployment(&unmarked)), None);
+}
+
+#[test]
+fn pods_that_are_not_as_asked_are_told_of() {
+    let told = plan(&taken_over(SPEC, true, None)).findings;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        told[0].message,
+        "Deployment starter was made by an earlier operator, and its pods stay as they are although Steersman would write \
+         spec.template.metadata.labels.app.kubernetes.io/instance otherwise."
+    );
+    assert!(told[0].remedy.ends_with("kubectl label deployment starter steersman.dev/adopted-"), "{told:?}");
+
+    let mut same = taken_over(SPEC, true, None);
+    let mut template = deployment(&a_new_object(SPEC))["spec"]["template"].clone();
+    template["spec"]["dnsPolicy"] = json!("ClusterFirst");
+    same.deployment.as_mut().unwrap().template = template;
+    assert_eq!(plan(&same).findings, [], "what the server has added is no difference");
+}
+
+#[test]
+fn what_v1alpha1_cannot_say_blocks() {
+    let mut seen = a_new_object(SPEC);
+    seen.object.beyond = vec!["spec.providers".into(), "spec.resources".into()];
+    let plan = plan(&seen);
+    assert_eq!(plan.writes, []);
+    let said =
+        "spec.providers, spec.resources cannot be acted on by this version of Steersman yet; nothing is changed.";
+    assert_eq!(plan.findings[0].message, said);
+}
