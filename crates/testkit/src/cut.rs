@@ -46,6 +46,15 @@ impl Cut {
     }
 }
 
+/// Which calls are counted and cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Those that change something.
+    Writes,
+    /// Reads too.
+    All,
+}
+
 /// Counts the calls of its clients and cuts one of them.
 #[derive(Clone, Debug)]
 pub struct Cutter {
@@ -58,45 +67,46 @@ struct Shared {
     cut: Option<(usize, Cut)>,
     /// After the cut every call fails.
     then_dead: bool,
-    /// Reads are counted too.
-    reads: bool,
+    counted: Calls,
     calls: AtomicUsize,
+    /// Those that change something, counted or not.
+    writes: AtomicUsize,
     hit: AtomicBool,
 }
 
 impl Cutter {
     /// Cuts nothing and counts the calls that change something.
     pub fn counting() -> Self {
-        Self::new(None)
+        Self::new(Calls::Writes, None, false)
     }
 
     /// Cuts call `number`, from 1, of those that change something.
     pub fn at(number: usize, cut: Cut) -> Self {
-        Self::new(Some((number, cut)))
+        Self::new(Calls::Writes, Some((number, cut)), false)
     }
 
-    fn new(cut: Option<(usize, Cut)>) -> Self {
-        Self::with(cut, false, false)
-    }
-
-    fn with(cut: Option<(usize, Cut)>, then_dead: bool, reads: bool) -> Self {
-        let (calls, hit) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { cut, then_dead, reads, calls, hit }) }
+    fn new(counted: Calls, cut: Option<(usize, Cut)>, then_dead: bool) -> Self {
+        let (calls, writes, hit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { cut, then_dead, counted, calls, writes, hit }) }
     }
 
     /// The process is dead after the cut: no further call is sent.
     pub fn then_dead(self) -> Self {
-        Self::with(self.shared.cut, true, self.shared.reads)
+        Self::new(self.shared.counted, self.shared.cut, true)
     }
 
     /// Counts and cuts reads too.
     pub fn with_reads(self) -> Self {
-        Self::with(self.shared.cut, self.shared.then_dead, true)
+        Self::new(Calls::All, self.shared.cut, self.shared.then_dead)
     }
 
     /// How many calls were counted, the cut one included.
     pub fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::SeqCst)
+    }
+
+    fn writes(&self) -> usize {
+        self.shared.writes.load(Ordering::SeqCst)
     }
 
     /// Whether the cut has happened.
@@ -121,7 +131,9 @@ impl Cutter {
             return Err(broken("the process is dead; this call is not made"));
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if reads && !shared.reads {
+        if !reads {
+            shared.writes.fetch_add(1, Ordering::SeqCst);
+        } else if shared.counted == Calls::Writes {
             return Ok(client.send(request).await?);
         }
         let number = shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
@@ -188,23 +200,37 @@ pub async fn crash_everywhere<T>(
     pass: impl AsyncFn(Client, &Namespace, &T) -> Result<()>,
     snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
 ) -> Result<Crashes> {
+    crash_everywhere_and(cluster, prefix, (Calls::Writes, cuts), prepare, pass, async |_| Ok(()), snapshot).await
+}
+
+/// The same with a choice of the calls, and with what must hold `always`: it is looked at after every pass, also after one
+/// that was cut, before anything can mend what it left.
+pub async fn crash_everywhere_and<T>(
+    cluster: &Cluster,
+    prefix: &str,
+    (counted, cuts): (Calls, &[Cut]),
+    prepare: impl AsyncFn(&Namespace) -> Result<T>,
+    pass: impl AsyncFn(Client, &Namespace, &T) -> Result<()>,
+    always: impl AsyncFn(&Namespace) -> Result<()>,
+    snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
+) -> Result<Crashes> {
     let admin = cluster.admin().await?;
     let work = async |cutter: &Cutter| {
         let namespace = cluster.namespace(prefix).await?;
         let given = prepare(&namespace).await.context("preparing")?;
-        let settled = settle(&admin, cutter, async |client| pass(client, &namespace, &given).await).await;
+        let pass = async |client| pass(client, &namespace, &given).await;
+        let settled = settle(&admin, cutter, pass, async || always(&namespace).await).await;
         let left = snapshot(&namespace).await.context("reading what is left")?;
         anyhow::Ok((settled, normalised(left, namespace.name())))
     };
 
-    let counter = Cutter::counting();
+    let counter = Cutter::new(counted, None, false);
     let (settled, expected) = work(&counter).await?;
     settled.context("the undisturbed run")?;
     let calls = counter.calls();
     let mut crashes = Crashes { calls, runs: 0, broken: Vec::new() };
     for (number, cut) in (1..=calls).flat_map(|number| cuts.iter().map(move |cut| (number, *cut))) {
-        let cutter = Cutter::at(number, cut);
-        let cutter = if cut.kills() { cutter.then_dead() } else { cutter };
+        let cutter = Cutter::new(counted, Some((number, cut)), cut.kills());
         let (settled, left) = work(&cutter).await?;
         crashes.runs += 1;
         let flaw = match settled {
@@ -220,20 +246,83 @@ pub async fn crash_everywhere<T>(
 }
 
 /// Passes until one succeeds and writes nothing. The passes after a death have a client that works.
-async fn settle(client: &Client, cutter: &Cutter, pass: impl AsyncFn(Client) -> Result<()>) -> Result<()> {
+async fn settle(
+    client: &Client,
+    cutter: &Cutter,
+    pass: impl AsyncFn(Client) -> Result<()>,
+    always: impl AsyncFn() -> Result<()>,
+) -> Result<()> {
     let again = Cutter::counting();
     let mut last = None;
     for _ in 0..MOST_PASSES {
         let current = if cutter.shared.then_dead && cutter.hit() { &again } else { cutter };
-        let before = current.calls();
-        match pass(current.around(client)).await {
-            Ok(()) if current.calls() == before => return Ok(()),
+        let before = current.writes();
+        let passed = pass(current.around(client)).await;
+        always().await.context("what must hold always")?;
+        match passed {
+            Ok(()) if current.writes() == before => return Ok(()),
             Ok(()) => last = None,
             Err(error) => last = Some(error),
         }
     }
     let last = last.unwrap_or_else(|| anyhow::anyhow!("it still writes"));
     Err(last.context(format!("not settled after {MOST_PASSES} passes")))
+}
+
+/// Runs some work as it goes, then once more for each of its passes with a watch that was held back: after that pass, one
+/// is made on each of the views that were taken before it. What is left in the end must be the same.
+///
+/// `view` takes in all that a pass may look at; `pass` does the work once on a view; `change` is what the user does when
+/// the first part of the work has settled.
+pub async fn stale_everywhere<V>(
+    cluster: &Cluster,
+    prefix: &str,
+    prepare: impl AsyncFn(&Namespace) -> Result<()>,
+    change: impl AsyncFn(&Namespace) -> Result<()>,
+    view: impl AsyncFn(&Namespace) -> Result<V>,
+    pass: impl AsyncFn(Client, &V) -> Result<()>,
+    snapshot: impl AsyncFn(&Namespace) -> Result<Vec<Value>>,
+) -> Result<Crashes> {
+    let admin = cluster.admin().await?;
+    // Held back after this pass, from 1; 0: never. Returns how many passes there were and what is left.
+    let work = async |held_back: usize| {
+        let namespace = cluster.namespace(prefix).await?;
+        prepare(&namespace).await.context("preparing")?;
+        let mut views = Vec::new();
+        let mut changed = false;
+        loop {
+            let counter = Cutter::counting();
+            views.push(view(&namespace).await.context("looking")?);
+            if let Some(newest) = views.last() {
+                pass(counter.around(&admin), newest).await?;
+            }
+            if views.len() == held_back {
+                for old in &views {
+                    // An old view may well lead to a refusal; it must not lead anywhere else.
+                    let _ = pass(admin.clone(), old).await;
+                }
+            } else if counter.writes() == 0 && changed {
+                break;
+            } else if counter.writes() == 0 {
+                change(&namespace).await.context("changing")?;
+                changed = true;
+            }
+            anyhow::ensure!(views.len() < 3 * MOST_PASSES, "it still writes");
+        }
+        let left = snapshot(&namespace).await.context("reading what is left")?;
+        anyhow::Ok((views.len(), normalised(left, namespace.name())))
+    };
+    let (passes, expected) = work(0).await?;
+    let mut crashes = Crashes { calls: passes, runs: 0, broken: Vec::new() };
+    for held_back in 1..=passes {
+        crashes.runs += 1;
+        let flaw = match work(held_back).await {
+            Err(error) => Some(format!("{error:#}")),
+            Ok((_, left)) => compare(&expected, &left),
+        };
+        crashes.broken.extend(flaw.map(|flaw| format!("held back after pass {held_back} of {passes}: {flaw}")));
+    }
+    Ok(crashes)
 }
 
 /// How the objects of two runs differ, if they do.

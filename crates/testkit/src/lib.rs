@@ -8,6 +8,7 @@ compile_error!(
 );
 
 pub mod apply;
+pub mod audit;
 pub mod binaries;
 pub mod cache;
 mod client;

@@ -10,12 +10,17 @@ pub const NO_SKIP: &str = "STEERSMAN_NO_SKIP";
 /// The file that skipped tests are written to, one line each.
 pub const SKIP_LIST: &str = "STEERSMAN_SKIP_LIST";
 
+/// Whether [`NO_SKIP`] is set.
+pub fn is_forbidden() -> bool {
+    std::env::var_os(NO_SKIP).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// Records that `what` was skipped because of `why`. Returns normally so that the test can end; panics where skipping is
 /// not allowed.
 #[track_caller]
 #[allow(clippy::panic, reason = "a test fails by panicking")]
 pub fn skip(what: &str, why: &str) {
-    if std::env::var_os(NO_SKIP).is_some_and(|value| !value.is_empty() && value != "0") {
+    if is_forbidden() {
         panic!("{what} would be skipped ({why}), and {NO_SKIP} forbids that");
     }
     // Straight to standard error: the test runner swallows what a passing test prints with the macros.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::audit;
 use crate::pki::Authority;
 
 /// The address range for Services, as kubeadm has it.
@@ -31,7 +32,7 @@ pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String>
     ]
 }
 
-pub(super) fn api_server(authority: &Authority, port: u16, etcd_port: u16) -> Vec<String> {
+pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_port: u16) -> Vec<String> {
     let pki = |name: &str| authority.file(name).display().to_string();
     vec![
         flag("etcd-servers", format_args!("https://127.0.0.1:{etcd_port}")),
@@ -61,6 +62,8 @@ pub(super) fn api_server(authority: &Authority, port: u16, etcd_port: u16) -> Ve
         flag("proxy-client-cert-file", pki("front-proxy.pem")),
         flag("proxy-client-key-file", pki("front-proxy-key.pem")),
         flag("profiling", false),
+        flag("audit-policy-file", folder.join(audit::POLICY).display()),
+        flag("audit-log-path", folder.join(audit::LOG).display()),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -17,11 +17,34 @@ use crate::{apply, wait};
 /// The user that kwok acts as: it has what a kubelet needs and no more.
 pub(super) const KWOK_USER: &str = "steersman:kwok";
 
+/// How many volumes a full cluster has to hand out, and how large each is. A volume that was used is not used again.
+const VOLUMES: usize = 40;
+const VOLUME_SIZE: &str = "100Gi";
+
 pub(super) async fn apply_rules(client: &Client) -> Result<()> {
-    for (name, manifests) in [("rules.yaml", include_str!("rules.yaml")), ("policy.yaml", include_str!("policy.yaml"))]
-    {
+    let files = [
+        ("rules.yaml", include_str!("rules.yaml")),
+        ("policy.yaml", include_str!("policy.yaml")),
+        ("storage.yaml", include_str!("storage.yaml")),
+    ];
+    for (name, manifests) in files {
         apply::manifests(client, None, manifests).await.with_context(|| format!("cannot apply {name}"))?;
     }
+    stock_volumes(client).await
+}
+
+/// Nothing is ever written to them: pods are played, not run.
+async fn stock_volumes(client: &Client) -> Result<()> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let create = (0..VOLUMES).map(|index| {
+        let volume = json!({ "metadata": { "name": format!("stock-{index}") }, "spec": {
+            "storageClassName": "stock", "capacity": { "storage": VOLUME_SIZE },
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": { "path": format!("/stock/{index}") } } });
+        let volumes = volumes.clone();
+        async move { anyhow::Ok(volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await?) }
+    });
+    futures::future::try_join_all(create).await.context("cannot create the volumes")?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use kube::Client;
 
 use super::{Cluster, DESCRIPTION, Description, Flavour, Options, PKI, ProcessDescription, parts, prometheus, setup};
+use crate::audit;
 use crate::binaries::Binaries;
 use crate::client;
 use crate::pki::Authority;
@@ -41,7 +42,8 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
     client::write(&cluster.admin_kubeconfig(), &admin)?;
 
     cluster.run(binaries, "etcd", &parts::etcd(&cluster.authority, &folder.join("etcd"), etcd_port.number()))?;
-    let arguments = parts::api_server(&cluster.authority, api_port.number(), etcd_port.number());
+    audit::prepare(folder)?;
+    let arguments = parts::api_server(&cluster.authority, folder, api_port.number(), etcd_port.number());
     cluster.run(binaries, "kube-apiserver", &arguments)?;
     let client = cluster.admin().await?;
     cluster.wait_until_ready(&client).await?;

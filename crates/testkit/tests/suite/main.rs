@@ -9,3 +9,4 @@ mod pods;
 mod prometheus;
 mod support;
 mod users;
+mod volumes;

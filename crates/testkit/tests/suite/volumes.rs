@@ -1,0 +1,20 @@
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::PostParams;
+use serde_json::json;
+use steersman_testkit::{object, wait};
+
+use crate::support::full_cluster;
+
+#[tokio::test]
+async fn a_claim_without_a_class_is_bound() {
+    let cluster = full_cluster!();
+    let namespace = cluster.namespace("claims").await.unwrap();
+    let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "20Gi" } } } }));
+    namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    let is_bound = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+    };
+    let bound = wait::until(namespace.all(), "data", "is bound", wait::LIMIT, is_bound).await.unwrap();
+    assert!(bound.spec.unwrap().volume_name.unwrap().starts_with("stock-"));
+}
