@@ -13,10 +13,15 @@ use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use hyper_util::rt::TokioTimer;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ResolvesServerCert;
 use tokio::task::JoinHandle;
 
-/// How long a client may take over the head of a request, and over the TLS handshake.
+/// How long a client may take over the head of a request, from the end of the one before, and over the TLS handshake.
 const HEAD: Duration = Duration::from_secs(5);
+
+/// The same where clients keep connections for their next request. Go's keep theirs for 90 s, and who closes first loses the
+/// request that comes at that moment: it must not be us.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// The longest head of a request. A token may be some kilobytes.
 const HEAD_BYTES: usize = 32 * 1024;
@@ -40,11 +45,13 @@ pub struct Serving {
 }
 
 /// How to talk on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Wire {
     Plain,
     /// With a certificate that nobody can check: against listeners on the network, not against a false server.
     SelfSigned,
+    /// With whatever certificate this gives at each handshake, for clients that keep their connections.
+    Resolved(Arc<dyn ResolvesServerCert>),
 }
 
 /// Listens and serves. `what` names the server in messages, the log and its flag.
@@ -55,17 +62,23 @@ pub fn start(what: &'static str, address: SocketAddr, wire: Wire, routes: Router
     let bound = listener.local_addr().map_err(deaf)?;
     let handle = Handle::new();
     let mut server = axum_server::from_tcp(listener).map_err(deaf)?.handle(handle.clone());
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES);
+    let patience = if matches!(wire, Wire::Resolved(_)) { IDLE } else { HEAD };
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
     let service = routes.into_make_service();
-    let task = match wire {
-        Wire::Plain => tokio::spawn(server.http1_only().serve(service)),
-        Wire::SelfSigned => {
-            let config = self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?;
+    let config = match wire {
+        Wire::Plain => None,
+        Wire::SelfSigned => Some(self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?),
+        Wire::Resolved(certificates) => Some(with(certificates)),
+    };
+    let tls = config.is_some();
+    let task = match config {
+        None => tokio::spawn(server.http1_only().serve(service)),
+        Some(config) => {
             let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(HEAD);
             tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
         }
     };
-    tracing::info!(server = what, address = %bound, tls = (wire == Wire::SelfSigned), "listening");
+    tracing::info!(server = what, address = %bound, tls, "listening");
     Ok(Serving { what, handle, task })
 }
 
@@ -87,6 +100,12 @@ impl Serving {
             self.task.abort();
         }
     }
+}
+
+fn with(certificates: Arc<dyn ResolvesServerCert>) -> Arc<ServerConfig> {
+    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(certificates);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 fn self_signed() -> Result<Arc<ServerConfig>, Box<dyn std::error::Error + Send + Sync>> {

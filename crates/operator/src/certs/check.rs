@@ -1,0 +1,59 @@
+//! Whether a certificate is good.
+//! Comes in: PEM texts, names and a moment; goes out: what a listener needs, or in plain words why a client would refuse.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+
+use super::generation::Pair;
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The certificate and key in the form that a listener takes, if they belong together.
+pub fn certified(pair: &Pair) -> Result<CertifiedKey, String> {
+    let chain = certificates(&pair.certificate)?;
+    // The reader's own words are left out: they may quote the key.
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|_| "the key is not a PEM private key")?;
+    CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
+        error => error.to_string(),
+    })
+}
+
+/// Whether a client that trusts `cas` takes this certificate, at that moment, for each of `names`.
+pub fn holds(certificate: &str, cas: &[String], names: &[String], at: Timestamp) -> Result<(), String> {
+    let mut roots = RootCertStore::empty();
+    for ca in cas {
+        for der in certificates(ca)? {
+            roots.add(der).map_err(|error| format!("a CA in the bundle cannot be used: {error}"))?;
+        }
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+    let verifier = verifier.build().map_err(|error| error.to_string())?;
+    let chain = certificates(certificate)?;
+    let (leaf, others) = chain.split_first().ok_or("there is no certificate")?;
+    let seconds = u64::try_from(at.as_second()).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+    for name in names {
+        let server = ServerName::try_from(name.as_str()).map_err(|_| format!("{name:?} is no name of a server"))?;
+        verifier
+            .verify_server_cert(leaf, others, &server, &[], at)
+            .map_err(|error| format!("it is not good for {name}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let read = read.map_err(|_| "the certificate is not PEM")?;
+    if read.is_empty() { Err("there is no certificate in PEM form".to_owned()) } else { Ok(read) }
+}

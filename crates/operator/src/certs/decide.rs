@@ -1,0 +1,159 @@
+//! What is to be done about the certificate next.
+//! Comes in: what is kept, the names to stand for, how long things last, and the time; goes out: one step of a rotation, or
+//! none.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::check::holds;
+use super::kept::Kept;
+
+/// How long things last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lives {
+    /// Of a certificate, from the moment it is made. It is replaced when a third of this is left.
+    pub life: Duration,
+    /// Between the moment at which every bundle holds a new CA and the first use of its certificate: API servers follow
+    /// the objects that hold the bundles by watching them, each for itself.
+    pub settle: Duration,
+    /// How long the CA before is trusted after its certificate was replaced: replicas follow by watching, too.
+    pub retire: Duration,
+    /// How often to look at the clock on the wall. A timer of this length would be wrong on a machine that was suspended.
+    pub check: Duration,
+}
+
+impl Lives {
+    /// In days, a minute to settle and an hour to retire are nothing; in tests that rotate within seconds they shrink.
+    pub fn of(life: Duration) -> Self {
+        Self {
+            life,
+            settle: (life / 300).min(Duration::from_secs(60)),
+            retire: (life / 100).min(Duration::from_secs(3600)),
+            check: (life / 300).min(Duration::from_secs(300)),
+        }
+    }
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Nothing,
+    /// Make a successor and have its CA trusted; with the reason, which follows "because".
+    Begin(String),
+    /// Serve the successor, once its CA is in every bundle.
+    Turn,
+    /// Trust the CA before no longer.
+    Retire,
+}
+
+/// Decides. Each step leads to a state from which the next follows, whoever takes it.
+pub fn step(kept: &Kept, names: &[String], lives: &Lives, now: Timestamp) -> Step {
+    let later = now.checked_add(lives.life / 3).unwrap_or(now);
+    if let Some(next) = &kept.next {
+        return match holds(&next.certificate, &kept.bundle, names, later) {
+            Ok(()) => Step::Turn,
+            Err(why) => Step::Begin(format!("its successor has grown old before its turn: {why}")),
+        };
+    }
+    // Before a retirement, which can wait: an hour more of trust does no harm.
+    if let Err(why) = holds(&kept.leaf.certificate, &kept.bundle, names, later) {
+        let due = holds(&kept.leaf.certificate, &kept.bundle, names, now).is_ok();
+        return Step::Begin(if due { "a third of its life is left".to_owned() } else { why });
+    }
+    if kept.asked {
+        return Step::Begin("somebody asked for it".to_owned());
+    }
+    match kept.moved {
+        Some(at) if now >= at.checked_add(lives.retire).unwrap_or(at) => Step::Retire,
+        _ => Step::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::generation::make;
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn names() -> Vec<String> {
+        vec!["steersman-webhook.steersman-system.svc".to_owned(), "127.0.0.1".to_owned()]
+    }
+
+    fn lives() -> Lives {
+        Lives::of(90 * DAY)
+    }
+
+    fn day(days: u32) -> Timestamp {
+        "2026-11-16T00:00:00Z".parse::<Timestamp>().unwrap() + days * DAY
+    }
+
+    fn fresh() -> Kept {
+        Kept::fresh(make(&names(), lives().life, day(0)).unwrap())
+    }
+
+    #[test]
+    fn a_life_of_months_leaves_time_to_settle_and_to_retire() {
+        let expected = Lives { life: 90 * DAY, settle: DAY / 1440, retire: DAY / 24, check: DAY / 288 };
+        assert_eq!(lives(), expected);
+        let (short, second) = (Lives::of(Duration::from_secs(300)), Duration::from_secs(1));
+        assert_eq!((short.settle, short.retire, short.check), (second, 3 * second, second));
+    }
+
+    #[test]
+    fn a_rotation_goes_its_steps_and_ends_where_it_began() {
+        let (names, lives) = (names(), lives());
+        let first = fresh();
+        for young in [0, 1, 59] {
+            assert_eq!(step(&first, &names, &lives, day(young)), Step::Nothing);
+        }
+        let due = day(60) + Duration::from_secs(1);
+        assert_eq!(step(&first, &names, &lives, due), Step::Begin("a third of its life is left".into()));
+
+        let begun = first.begun(make(&names, lives.life, due).unwrap());
+        assert_eq!(begun.leaf, first.leaf, "nobody is asked to trust what is not in the bundles yet");
+        assert_eq!(begun.bundle.len(), 2);
+        assert_eq!(begun.bundle[1], first.bundle[0]);
+        assert_eq!(step(&begun, &names, &lives, due), Step::Turn);
+
+        let turned = begun.turned(due);
+        assert_eq!((&turned.leaf, turned.next.is_none()), (begun.next.as_ref().unwrap(), true));
+        assert_eq!(turned.bundle, begun.bundle, "a replica that has not followed is still trusted");
+        assert_eq!(step(&turned, &names, &lives, due + Duration::from_secs(3599)), Step::Nothing);
+        assert_eq!(step(&turned, &names, &lives, due + Duration::from_secs(3600)), Step::Retire);
+
+        let retired = turned.retired();
+        assert_eq!(retired.bundle, [turned.bundle[0].clone()]);
+        assert_eq!(step(&retired, &names, &lives, due + DAY), Step::Nothing);
+    }
+
+    #[test]
+    fn whoever_asks_gets_a_rotation_and_only_one() {
+        let asked = Kept { asked: true, ..fresh() };
+        assert_eq!(step(&asked, &names(), &lives(), day(1)), Step::Begin("somebody asked for it".into()));
+        let begun = asked.begun(make(&names(), lives().life, day(1)).unwrap());
+        assert!(!begun.asked);
+    }
+
+    #[test]
+    fn a_certificate_for_other_names_or_past_its_time_is_replaced() {
+        let moved = vec!["steersman-webhook.elsewhere.svc".to_owned()];
+        let Step::Begin(why) = step(&fresh(), &moved, &lives(), day(1)) else { panic!("the name is another") };
+        assert!(why.starts_with("it is not good for steersman-webhook.elsewhere.svc: "), "{why}");
+        let Step::Begin(why) = step(&fresh(), &names(), &lives(), day(91)) else { panic!("it has expired") };
+        assert!(why.contains("expired"), "{why}");
+    }
+
+    /// A leader that was away for months finds its successor as old as the certificate.
+    #[test]
+    fn a_successor_that_waited_too_long_is_made_anew() {
+        let begun = fresh().begun(make(&names(), lives().life, day(60)).unwrap());
+        let Step::Begin(why) = step(&begun, &names(), &lives(), day(130)) else { panic!("it is too old") };
+        assert!(why.starts_with("its successor has grown old before its turn: "), "{why}");
+        let again = begun.begun(make(&names(), lives().life, day(130)).unwrap());
+        assert_eq!(again.bundle[1..], begun.bundle, "all are trusted until the end");
+        let ended = again.turned(day(130)).retired();
+        assert_eq!(ended.bundle, [ended.leaf.ca().unwrap()], "and none is left behind");
+    }
+}

@@ -1,0 +1,62 @@
+//! A certificate that somebody else keeps, such as cert-manager.
+//! Comes in: a folder with `tls.crt` and `tls.key`, as a mounted Secret shows them; goes out: the listener shows what is in
+//! it, now and after every change.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time;
+
+use super::CERTIFICATE;
+use super::check::certified;
+use super::generation::Pair;
+use super::served::Served;
+use crate::health::Readiness;
+
+/// How often to look. A mounted Secret changes by a swap of links, which watches on single files miss.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Follows the files for as long as it is polled. [`CERTIFICATE`] is there with the first that can be used.
+pub async fn follow(folder: &Path, served: Arc<Served>, readiness: Readiness) -> Infallible {
+    let mut known: Option<Pair> = None;
+    let mut said = String::new();
+    loop {
+        match read(folder).await {
+            Ok(pair) if known.as_ref() != Some(&pair) => match certified(&pair) {
+                Ok(key) => {
+                    served.put(key);
+                    tracing::info!(folder = %folder.display(), "serving the webhook with the certificate of the folder");
+                    readiness.has(CERTIFICATE);
+                    said.clear();
+                    known = Some(pair);
+                }
+                Err(why) => complain(&mut said, format!("{}: {why}", folder.join("tls.crt").display())),
+            },
+            Ok(_) => said.clear(),
+            Err(why) => complain(&mut said, why),
+        }
+        time::sleep(LOOK).await;
+    }
+}
+
+/// Whatever was good before is served on: half a change is seen now and then.
+fn complain(said: &mut String, why: String) {
+    if *said != why {
+        tracing::warn!(why, "the folder of --webhook-certificate-directory has no certificate to serve");
+        *said = why;
+    }
+}
+
+async fn read(folder: &Path) -> Result<Pair, String> {
+    let folder = folder.to_owned();
+    let texts = move || {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+        };
+        Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
+    };
+    tokio::task::spawn_blocking(texts).await.map_err(|error| error.to_string())?
+}

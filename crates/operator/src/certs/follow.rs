@@ -1,0 +1,123 @@
+//! What every replica does about the certificate, leading or not.
+//! Comes in: changes of the Secret and of our CRDs; goes out: the served certificate follows the Secret, and so does the
+//! bundle of every CRD that names us.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::PoisonError;
+
+use futures::stream::{BoxStream, select_all};
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use steersman_api::Family;
+use tokio::time;
+
+use super::bundles::{self, Crd};
+use super::kept::Kept;
+use super::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
+use crate::client::CallError;
+
+impl Certificates {
+    /// Works for as long as it is polled.
+    pub async fn follow(&self) -> Infallible {
+        let shared = &self.shared;
+        let mut changes = pin!(shared.changes());
+        let mut said = String::new();
+        loop {
+            let wait = match shared.pass().await {
+                Ok(()) => {
+                    said.clear();
+                    shared.lives.check
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    // The same again and again would only fill the log: a missing right is missing for long.
+                    if error != said {
+                        tracing::warn!(error, "the certificate of the webhook is not in order yet");
+                        said = error;
+                    }
+                    AGAIN
+                }
+            };
+            shared.passes.send_modify(|passes| *passes += 1);
+            tokio::select! { _ = changes.next() => {}, () = time::sleep(wait) => {} }
+            // One look serves for all that has changed up to now.
+            while let Some(Some(())) = changes.next().now_or_never() {}
+        }
+    }
+}
+
+impl Shared {
+    /// Something for each change. What has changed is read anew: an event may be older than what we know.
+    fn changes(&self) -> impl futures::Stream<Item = ()> + use<> {
+        let secret = watcher::watch_object(self.secrets(), SECRET).default_backoff();
+        let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { noted(change) }).boxed();
+        let crds = Family::ALL.map(|family| {
+            let crds: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.server.client.clone());
+            let changes = watcher::watch_object(crds, family.crd_name()).default_backoff();
+            changes.filter_map(|change| async { noted(change) }).boxed()
+        });
+        select_all([secret].into_iter().chain(crds))
+    }
+
+    /// The order of reading matters. A CRD is written only if it is still as it was *before* the Secret was read, so that a
+    /// replica with an old Secret in hand cannot undo what one with a newer Secret has written.
+    async fn pass(&self) -> Result<(), CertificateError> {
+        for _ in 0..TRIES {
+            let crds = self.crds().await;
+            let kept = self.kept().await?;
+            self.serve(&kept);
+            if self.fill(&crds?, &kept).await? {
+                self.readiness.has(BUNDLES);
+                return Ok(());
+            }
+        }
+        Err(CertificateError::Contended)
+    }
+
+    /// The CRDs of our families that name us.
+    pub(super) async fn crds(&self) -> Result<Vec<Crd>, CertificateError> {
+        let mut named = Vec::new();
+        for name in Family::ALL.map(Family::crd_name) {
+            let crd = bundles::read(&self.server, name).await;
+            named.extend(crd.map_err(|error| CertificateError::ReadCrd(name, error))?);
+        }
+        named.retain(|crd| crd.names(&self.reach));
+        Ok(named)
+    }
+
+    fn serve(&self, kept: &Kept) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.as_ref().is_none_or(|known| known.leaf != kept.leaf) {
+            // What was read from the Secret has passed this check already.
+            let Ok(key) = check::certified(&kept.leaf) else { return };
+            self.served.put(key);
+            tracing::info!(secret = SECRET, "serving the webhook with the certificate of the secret");
+        }
+        *memory = Some(kept.clone());
+        self.readiness.has(CERTIFICATE);
+    }
+
+    /// False if a CRD has changed under our hands, and all is to be looked at again.
+    async fn fill(&self, crds: &[Crd], kept: &Kept) -> Result<bool, CertificateError> {
+        let bundle = kept.ca_bundle();
+        for crd in crds.iter().filter(|crd| !crd.holds(&bundle)) {
+            match bundles::put(&self.server, crd, &bundle).await {
+                Ok(()) => tracing::info!(crd = crd.name(), "put the CA bundle of the webhook into the CRD"),
+                Err(CallError::Answered { code: 404 | 409, message }) => {
+                    tracing::debug!(crd = crd.name(), message, "the CRD has changed meanwhile");
+                    return Ok(false);
+                }
+                Err(error) => return Err(CertificateError::WriteCrd(crd.name().to_owned(), error)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn noted<K>(change: Result<Option<K>, watcher::Error>) -> Option<()> {
+    // A watch that fails is taken up again; until then the clock makes us look.
+    change.inspect_err(|error| tracing::debug!(%error, "a watch for the webhook certificate broke")).ok().map(|_| ())
+}

@@ -1,0 +1,92 @@
+//! What only the leader does about the certificate: replace it in time.
+//! Comes in: the Secret, the bundles and the clock; goes out: the Secret, one step further. Who dies between two steps
+//! leaves a state from which the next leader goes on.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Step, step};
+use super::generation::make;
+use super::kept::Kept;
+use super::{AGAIN, CertificateError, Certificates, SECRET, Shared, check};
+use crate::leader::Fence;
+
+impl Certificates {
+    /// Rotates when it is time, until `stop`.
+    pub async fn keep(&self, fence: Fence, stop: CancellationToken) {
+        let shared = &self.shared;
+        let writer = fence.around(&shared.server.client);
+        let mut passes = shared.passes.subscribe();
+        let work = async {
+            loop {
+                passes.mark_unchanged();
+                let wait = match shared.advance(&writer).await {
+                    Ok(true) => continue,
+                    Ok(false) => shared.lives.check,
+                    Err(error) => {
+                        tracing::info!(%error, "the webhook certificate is not rotated yet");
+                        AGAIN
+                    }
+                };
+                tokio::select! { _ = passes.changed() => {}, () = time::sleep(wait) => {} }
+            }
+        };
+        tokio::select! { () = stop.cancelled() => {}, () = work => {} }
+    }
+}
+
+impl Shared {
+    /// One step; false if there is none to take.
+    async fn advance(&self, writer: &Client) -> Result<bool, CertificateError> {
+        let found = self.server.call(self.secrets().get_opt(SECRET)).await.map_err(CertificateError::Read)?;
+        // Where there is nothing to rotate, `follow` makes something.
+        let Some(secret) = found else { return Ok(false) };
+        let Ok(kept) = Kept::read(&secret) else { return Ok(false) };
+        let (names, now) = (self.reach.names(), Timestamp::now());
+        match step(&kept, &names, &self.lives, now) {
+            Step::Nothing => return Ok(false),
+            Step::Begin(because) => {
+                let begun = kept.begun(make(&names, self.lives.life, now)?);
+                self.write(writer, secret, &begun).await?;
+                tracing::info!(because, "rotating the webhook certificate: its new CA goes into the bundles");
+            }
+            Step::Turn => {
+                self.everywhere(&kept).await?;
+                // Who is trusted by nobody has no client to lose.
+                if check::holds(&kept.leaf.certificate, &kept.bundle, &names, now).is_ok() {
+                    time::sleep(self.lives.settle).await;
+                    // A CRD may have come, or been written by somebody else.
+                    self.everywhere(&kept).await?;
+                }
+                self.write(writer, secret, &kept.turned(Timestamp::now())).await?;
+                tracing::info!("rotating the webhook certificate: all bundles have its CA, the new one is served");
+            }
+            Step::Retire => {
+                self.write(writer, secret, &kept.retired()).await?;
+                tracing::info!("rotated the webhook certificate: the CA before is trusted no longer");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether every CRD that names us holds the bundle. They are filled by `follow`, on every replica.
+    async fn everywhere(&self, kept: &Kept) -> Result<(), CertificateError> {
+        let bundle = kept.ca_bundle();
+        match self.crds().await?.iter().find(|crd| !crd.holds(&bundle)) {
+            Some(crd) => Err(CertificateError::NotEverywhere(crd.name().to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// The Secret as it was read, with another state. Anyone else's write in between makes this one fail.
+    async fn write(&self, writer: &Client, mut secret: Secret, kept: &Kept) -> Result<(), CertificateError> {
+        kept.write(&mut secret);
+        let secrets: Api<Secret> = Api::namespaced(writer.clone(), &self.reach.namespace);
+        let replaced = self.server.call(secrets.replace(SECRET, &PostParams::default(), &secret)).await;
+        replaced.map(|_| ()).map_err(CertificateError::Write)
+    }
+}

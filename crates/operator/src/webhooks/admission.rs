@@ -1,0 +1,185 @@
+//! `/validate/<family>` and `/mutate/<family>`: may this object be written?
+//! Comes in: an AdmissionReview as bytes; goes out: the verdict of the family's judge as bytes, for the same review.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::ByteString;
+use kube::core::admission::AdmissionRequest;
+use kube::core::{DynamicObject, Status};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use steersman_api::Family;
+
+const KIND: &str = "AdmissionReview";
+const VERSION: &str = "admission.k8s.io/v1";
+
+/// A review holds the object and the one before it, each 3 MiB at most.
+pub const LONGEST: usize = 8 * 1024 * 1024;
+
+/// What to do with a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    Allow,
+    /// Allow it after these operations of a JSON patch. Only `/mutate` may.
+    Patch(Vec<Value>),
+    /// With the code, reason, message and causes that the user shall see.
+    Deny(Box<Status>),
+}
+
+/// The answer to one request. Warnings are shown to the user whatever the verdict; keep each below 120 characters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub verdict: Verdict,
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    pub fn allow() -> Self {
+        Self { verdict: Verdict::Allow, warnings: Vec::new() }
+    }
+
+    pub fn patch(operations: Vec<Value>) -> Self {
+        Self { verdict: Verdict::Patch(operations), warnings: Vec::new() }
+    }
+
+    pub fn deny(status: Status) -> Self {
+        Self { verdict: Verdict::Deny(Box::new(status)), warnings: Vec::new() }
+    }
+
+    pub fn warn(mut self, warning: impl Into<String>) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+}
+
+/// What answers for one family. It may look at other objects, and may panic: that is an answer, too.
+pub type Judge = Arc<dyn Fn(AdmissionRequest<DynamicObject>) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// A judge that needs nothing but the request.
+pub fn judge(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Answer + Send + Sync + 'static) -> Judge {
+    let decide = Arc::new(decide);
+    Arc::new(move |request| {
+        let decide = decide.clone();
+        async move { decide(request) }.boxed()
+    })
+}
+
+/// A judge that reads other objects before it decides.
+pub fn judge_after_reading<F>(decide: impl Fn(AdmissionRequest<DynamicObject>) -> F + Send + Sync + 'static) -> Judge
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    Arc::new(move |request| decide(request).boxed())
+}
+
+/// Who answers for which family, on which route.
+#[derive(Clone, Default)]
+pub struct Judges {
+    pub validate: BTreeMap<Family, Judge>,
+    pub mutate: BTreeMap<Family, Judge>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Validate,
+    Mutate,
+}
+
+impl Route {
+    /// Bounded, for the metrics: a fixed text for each family, and one for all else.
+    pub fn label(self, family: Option<Family>) -> &'static str {
+        match (self, family) {
+            (Self::Validate, Some(Family::Dgdr)) => "/validate/dgdr",
+            (Self::Validate, Some(Family::Dgd)) => "/validate/dgd",
+            (Self::Validate, Some(Family::Llsd)) => "/validate/llsd",
+            (Self::Validate, Some(Family::Va)) => "/validate/va",
+            (Self::Validate, None) => "/validate",
+            (Self::Mutate, Some(Family::Dgdr)) => "/mutate/dgdr",
+            (Self::Mutate, Some(Family::Dgd)) => "/mutate/dgd",
+            (Self::Mutate, Some(Family::Llsd)) => "/mutate/llsd",
+            (Self::Mutate, Some(Family::Va)) => "/mutate/va",
+            (Self::Mutate, None) => "/mutate",
+        }
+    }
+}
+
+impl Judges {
+    pub fn on(&self, route: Route, family: Option<Family>) -> Option<Judge> {
+        let judges = match route {
+            Route::Validate => &self.validate,
+            Route::Mutate => &self.mutate,
+        };
+        judges.get(&family?).cloned()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<Value>,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("this is not an {KIND} of {VERSION}: {0}")]
+    NotAReview(serde_json::Error),
+    #[error(
+        "this webhook speaks {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
+         set admissionReviewVersions: [\"v1\"] in the webhook configuration"
+    )]
+    OtherReview { kind: String, api_version: String },
+    #[error("the {KIND} has no request")]
+    NoRequest,
+}
+
+/// Reads the request out of a review. With a failure comes the uid, if it could be read: `uid` is for reviews where it could
+/// not.
+pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (String, Failure)> {
+    let unknown = |failure| (uid.to_owned(), failure);
+    let review: Review = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
+    let given = review.request.as_ref().and_then(|request| request.get("uid")?.as_str());
+    let uid = given.unwrap_or(uid).to_owned();
+    if (review.kind.as_str(), review.api_version.as_str()) != (KIND, VERSION) {
+        return Err((uid, Failure::OtherReview { kind: review.kind, api_version: review.api_version }));
+    }
+    let Some(request) = review.request else { return Err((uid, Failure::NoRequest)) };
+    serde_json::from_value(request).map_err(|error| (uid, Failure::NotAReview(error)))
+}
+
+/// The review that carries an answer.
+pub fn written(uid: &str, route: Route, answer: &Answer) -> Vec<u8> {
+    let mut response = Map::from_iter([("uid".to_owned(), json!(uid))]);
+    let mut put = |name: &str, value: Value| response.insert(name.to_owned(), value);
+    if !answer.warnings.is_empty() {
+        put("warnings", json!(answer.warnings));
+    }
+    match &answer.verdict {
+        Verdict::Patch(operations) if route == Route::Mutate => {
+            put("allowed", json!(true));
+            put("patchType", json!("JSONPatch"));
+            put("patch", json!(ByteString(json!(operations).to_string().into_bytes())));
+        }
+        // The API server refuses a patch from a webhook that may only say yes or no.
+        Verdict::Allow | Verdict::Patch(_) => _ = put("allowed", json!(true)),
+        Verdict::Deny(status) => {
+            put("allowed", json!(false));
+            put("status", json!(status));
+        }
+    }
+    json!({ "apiVersion": VERSION, "kind": KIND, "response": response }).to_string().into_bytes()
+}
+
+/// The review that says why there is no verdict.
+pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
+    let status = Status::failure(message, reason).with_code(code);
+    written(uid, Route::Validate, &Answer::deny(status))
+}

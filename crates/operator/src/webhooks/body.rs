@@ -1,0 +1,216 @@
+//! Reading what was sent, within bounds.
+//! Comes in: a request of any size at any speed; goes out: its bytes, held against a budget that all requests share, or why
+//! they were not taken and for which review.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::header::CONTENT_LENGTH;
+use futures::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time;
+
+/// What a body of unknown length is taken for, and the most of any: a list of 500, the piece in which clients read lists, of
+/// objects of 64 KiB each.
+pub const LONGEST: usize = 32 * 1024 * 1024;
+
+/// Up to here a body goes through a gate of its own, so that those who send large ones, or promise to, only block each
+/// other.
+const SMALL: usize = 256 * 1024;
+
+/// All large bodies at one time, in KiB: one of the longest. They are rare, and what the allocator has once needed for them
+/// it keeps for long.
+const LARGE_BUDGET: u32 = (LONGEST / 1024) as u32;
+
+/// All small ones, in KiB.
+const SMALL_BUDGET: u32 = 32 * 1024;
+
+/// How long to wait for room, and how long a sender may take. API servers give up after 10 s, or 30 s for conversion.
+const ROOM: Duration = Duration::from_secs(8);
+const SENDING: Duration = Duration::from_secs(10);
+
+/// How far to look for the uid of the review: API servers write it before all that is large.
+const HEAD: usize = 4096;
+
+/// The budget for all bodies that are held at one time.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    room: Duration,
+    sending: Duration,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        let budget = |kib: u32| Arc::new(Semaphore::new(kib as usize));
+        Self { small: budget(SMALL_BUDGET), large: budget(LARGE_BUDGET), room: ROOM, sending: SENDING }
+    }
+}
+
+/// Bytes that count against the budget until they are dropped.
+#[derive(Debug)]
+pub struct Held {
+    pub bytes: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Held {
+    /// The uid of the review, as far as it can be found without understanding the rest.
+    pub fn uid(&self) -> String {
+        uid(&self.bytes)
+    }
+}
+
+/// Why a body was not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error(
+        "the review is larger than {} MiB, the most that this webhook reads; read the objects in smaller pieces, \
+         for example with kubectl --chunk-size=100", limit / 1024 / 1024
+    )]
+    TooLarge { uid: String, limit: usize },
+    #[error("this webhook is busy with other large reviews; try again")]
+    Busy,
+    #[error("the review did not arrive within {} s", SENDING.as_secs())]
+    TooSlow,
+    #[error("the review did not arrive whole: {0}")]
+    Broken(String),
+}
+
+impl Refused {
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::TooLarge { uid, .. } => uid,
+            Self::Busy | Self::TooSlow | Self::Broken(_) => "",
+        }
+    }
+
+    /// The code of the Status that says so.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::TooLarge { .. } => 413,
+            Self::Busy => 429,
+            Self::TooSlow => 408,
+            Self::Broken(_) => 400,
+        }
+    }
+}
+
+impl Gate {
+    /// Reads the whole body if it is not longer than `limit`.
+    pub async fn read(&self, request: Request<Body>, limit: usize) -> Result<Held, Refused> {
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        let expected = length.unwrap_or(limit).min(limit);
+        let room = self.room(expected).await?;
+        let reading = read(request.into_body(), length, limit);
+        let bytes = time::timeout(self.sending, reading).await.map_err(|_| Refused::TooSlow)??;
+        Ok(Held { bytes, _room: room })
+    }
+
+    async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refused> {
+        let gate = if bytes <= SMALL { &self.small } else { &self.large };
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(LARGE_BUDGET).clamp(1, LARGE_BUDGET);
+        let room = time::timeout(self.room, gate.clone().acquire_many_owned(kib)).await;
+        // The gate is never closed, so the inner error does not happen.
+        room.ok().and_then(Result::ok).ok_or(Refused::Busy)
+    }
+}
+
+async fn read(body: Body, length: Option<usize>, limit: usize) -> Result<Vec<u8>, Refused> {
+    let mut bytes = Vec::with_capacity(length.filter(|length| *length <= limit).unwrap_or_default());
+    let mut stream = body.into_data_stream();
+    let mut seen = 0usize;
+    while let Some(part) = stream.next().await {
+        let part = part.map_err(|error| Refused::Broken(error.to_string()))?;
+        seen = seen.saturating_add(part.len());
+        let fits = length.unwrap_or_default() <= limit && seen <= limit;
+        // Of what is too large only the head is kept. The rest is read and dropped: who is still sending hears no answer.
+        if fits || bytes.len() < HEAD {
+            bytes.extend_from_slice(&part);
+        } else if bytes.len() > HEAD {
+            bytes = bytes[..HEAD].to_vec();
+        }
+    }
+    if length.unwrap_or(seen).max(seen) > limit {
+        return Err(Refused::TooLarge { uid: uid(&bytes), limit });
+    }
+    Ok(bytes)
+}
+
+/// The first value of a field `uid` near the beginning, if it looks like one. After the first `metadata` it would be that of
+/// an object.
+fn uid(bytes: &[u8]) -> String {
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(HEAD)]);
+    let own = head.split("\"metadata\"").next().unwrap_or_default();
+    let after = own.split_once("\"uid\"").map_or("", |(_, after)| after.trim_start());
+    let value = after.strip_prefix(':').map_or("", str::trim_start).strip_prefix('"').unwrap_or("");
+    let fits =
+        |uid: &&str| uid.len() <= 64 && uid.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    value.split_once('"').map(|(uid, _)| uid).filter(fits).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uid_is_found_in_what_is_left_of_a_review() {
+        for (text, expected) in [
+            (
+                r#"{"kind":"X","request":{"uid":"705ab4f5-6393","objects":[{"metadata":{"uid":"other"}}]}}"#,
+                "705ab4f5-6393",
+            ),
+            (r#"{"request": { "uid" : "a1" , "obj"#, "a1"),
+            (r#"{"request":{"objects":[{"metadata":{"uid":"other"}}],"uid":"a1"}}"#, ""),
+            (r#"{"request":{"uid":"a1"#, ""),
+            (r#"{"request":{"uid":7}}"#, ""),
+            (r#"{"request":{"uid":"<script>"}}"#, ""),
+            ("", ""),
+        ] {
+            assert_eq!(uid(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    fn sent(bytes: Vec<u8>, length: Option<usize>) -> Request<Body> {
+        let mut request = Request::builder();
+        if let Some(length) = length {
+            request = request.header(CONTENT_LENGTH, length);
+        }
+        request.body(Body::from(bytes)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_refused_with_its_uid_whatever_its_sender_promised() {
+        let gate = Gate::default();
+        let mut large = br#"{"request":{"uid":"a1","objects":["#.to_vec();
+        large.resize(20_000, b' ');
+        for length in [None, Some(20_000), Some(10)] {
+            let refused = gate.read(sent(large.clone(), length), 16 * 1024).await.unwrap_err();
+            assert_eq!(refused, Refused::TooLarge { uid: "a1".into(), limit: 16 * 1024 }, "{length:?}");
+        }
+        let held = gate.read(sent(large.clone(), None), 20_000).await.unwrap();
+        assert_eq!(held.bytes, large);
+        assert_eq!(gate.small.available_permits(), SMALL_BUDGET as usize - 20, "what is held counts");
+        drop(held);
+        assert_eq!(gate.small.available_permits(), SMALL_BUDGET as usize);
+    }
+
+    #[tokio::test]
+    async fn who_is_slow_or_finds_no_room_is_told_so_and_small_reviews_pass() {
+        let gate = Gate::default();
+        let moment = Duration::from_millis(10);
+        let hasty = Gate { room: moment, sending: moment, ..gate.clone() };
+        let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let slow = Request::builder().header(CONTENT_LENGTH, 100).body(never).unwrap();
+        assert_eq!(hasty.read(slow, 1000).await.unwrap_err(), Refused::TooSlow);
+        let all = gate.large.clone().acquire_many_owned(LARGE_BUDGET).await.unwrap();
+        let large = || sent(vec![b' '; SMALL + 1], Some(SMALL + 1));
+        assert_eq!(hasty.read(large(), LONGEST).await.unwrap_err(), Refused::Busy);
+        assert!(gate.read(sent(vec![b' '; SMALL], Some(SMALL)), LONGEST).await.is_ok());
+        drop(all);
+        assert!(gate.read(large(), LONGEST).await.is_ok());
+    }
+}

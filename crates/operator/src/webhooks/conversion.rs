@@ -1,0 +1,189 @@
+//! `/convert`: objects of one version in, the same objects in another version out.
+//! Comes in: a ConversionReview as bytes; goes out: its answer as bytes, in which either all objects are converted or a
+//! Status says which one is not and why.
+//!
+//! A list comes in one review. Its objects are read, converted and written one by one: of five hundred, one is in memory as
+//! a tree.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use steersman_api::convert::{ConvertError, Converted};
+
+use super::losses::Losses;
+
+const KIND: &str = "ConversionReview";
+const VERSION: &str = "apiextensions.k8s.io/v1";
+
+/// No API server takes an object of more than 3 MiB; what was stored may have grown a little on the way.
+const LARGEST_OBJECT: usize = 4 * 1024 * 1024;
+
+/// Objects in one review. Far more than a list has pieces; the bound is for bodies that are all commas.
+const MOST_OBJECTS: usize = 100_000;
+
+/// What converts one object; [`steersman_api::convert::answer`] outside tests.
+pub type Convert = fn(Value, &str) -> Result<Converted, ConvertError>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    desired: String,
+    #[serde(borrow, deserialize_with = "bounded")]
+    objects: Vec<&'a RawValue>,
+}
+
+/// Why there are no converted objects.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("this is not a {KIND} of {VERSION}: {0}")]
+    NotAReview(serde_json::Error),
+    #[error(
+        "this webhook speaks {KIND} of {VERSION}, not {kind:?} of {api_version:?}; \
+         set conversionReviewVersions: [\"v1\"] in the CRD"
+    )]
+    OtherReview { kind: String, api_version: String },
+    #[error("the {KIND} has no request")]
+    NoRequest,
+    #[error("{which}: it is larger than {} MiB, more than an API server takes", LARGEST_OBJECT / 1024 / 1024)]
+    LargeObject { which: String },
+    #[error("{which}: {cause}")]
+    NotJson { which: String, cause: serde_json::Error },
+    #[error("{which}: {cause}")]
+    NotConverted { which: String, cause: ConvertError },
+}
+
+/// The uid of a review that can be read.
+pub fn uid(body: &[u8]) -> Option<String> {
+    let review: Review<'_> = serde_json::from_slice(body).ok()?;
+    review.request.map(|request| request.uid)
+}
+
+/// Answers one review. `uid` is for reviews that cannot be read.
+pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Result<Vec<u8>, (String, Failure)> {
+    let unknown = |failure| (uid.to_owned(), failure);
+    let review: Review<'_> = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
+    if (review.kind.as_str(), review.api_version.as_str()) != (KIND, VERSION) {
+        let uid = review.request.map_or_else(|| uid.to_owned(), |request| request.uid);
+        return Err((uid, Failure::OtherReview { kind: review.kind, api_version: review.api_version }));
+    }
+    let request = review.request.ok_or(Failure::NoRequest).map_err(unknown)?;
+    let mut text = Vec::with_capacity(body.len() + 256);
+    text.extend_from_slice(head(&request.uid).as_bytes());
+    match write_objects(&request, convert, losses, &mut text) {
+        Ok(()) => text.extend_from_slice(b"]}}"),
+        Err(failure) => return Err((request.uid, failure)),
+    }
+    Ok(text)
+}
+
+/// Writes the converted objects with commas between them.
+fn write_objects(
+    request: &Request<'_>,
+    convert: Convert,
+    losses: &Losses,
+    written: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    for (index, raw) in request.objects.iter().enumerate() {
+        let which = || format!("object {} of {}", index + 1, request.objects.len());
+        if raw.get().len() > LARGEST_OBJECT {
+            return Err(Failure::LargeObject { which: which() });
+        }
+        let not_json = |cause| Failure::NotJson { which: which(), cause };
+        let object: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
+        let named = Named::of(&object);
+        let converted = convert(object, &request.desired)
+            .map_err(|cause| Failure::NotConverted { which: format!("{} ({named})", which()), cause })?;
+        losses.say(&named, &request.desired, &converted.lost);
+        if index > 0 {
+            written.push(b',');
+        }
+        serde_json::to_writer(&mut *written, &converted.object).map_err(not_json)?;
+    }
+    Ok(())
+}
+
+fn head(uid: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"{VERSION}","kind":"{KIND}","response":{{"uid":{},"result":{{"status":"Success"}},"convertedObjects":["#,
+        Value::from(uid)
+    )
+}
+
+/// The answer that says why not.
+pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
+    let result = json!({ "status": "Failure", "code": code, "reason": reason, "message": message });
+    let response = json!({ "uid": uid, "result": result, "convertedObjects": [] });
+    json!({ "apiVersion": VERSION, "kind": KIND, "response": response }).to_string().into_bytes()
+}
+
+/// What an object is called in messages, and how its generations are told apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Named {
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub generation: i64,
+}
+
+impl Named {
+    /// Each part may be absent: server-side apply converts parts of objects.
+    fn of(object: &Value) -> Self {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self {
+            kind: text("/kind"),
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
+            generation: object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or = |text: &str, instead: &str| if text.is_empty() { instead.to_owned() } else { text.to_owned() };
+        let namespace = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
+        write!(f, "{} {namespace}{}", or(&self.kind, "of no kind"), or(&self.name, "without a name"))
+    }
+}
+
+fn bounded<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'a RawValue>, D::Error> {
+    struct Bounded;
+
+    impl<'de> Visitor<'de> for Bounded {
+        type Value = Vec<&'de RawValue>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of objects")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut objects = Vec::new();
+            while let Some(object) = list.next_element()? {
+                if objects.len() == MOST_OBJECTS {
+                    return Err(A::Error::custom(format!("it has more than {MOST_OBJECTS} objects")));
+                }
+                objects.push(object);
+            }
+            Ok(objects)
+        }
+    }
+
+    deserializer.deserialize_seq(Bounded)
+}

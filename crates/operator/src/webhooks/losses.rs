@@ -1,0 +1,70 @@
+//! What a conversion cannot keep.
+//! Comes in: the losses of each converted object; goes out: one log line for each object, generation and version. A
+//! conversion cannot warn its user, and reads come by the thousand.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, PoisonError};
+
+use super::conversion::Named;
+
+/// How many to remember, at eight bytes each. When they are too many all are forgotten: a line is then said once more.
+const REMEMBERED: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub struct Losses {
+    hasher: RandomState,
+    said: Mutex<HashSet<u64>>,
+}
+
+impl Losses {
+    /// Says it, unless it was said.
+    pub fn say(&self, object: &Named, to: &str, lost: &[String]) {
+        if lost.is_empty() || !self.is_new(object, to) {
+            return;
+        }
+        tracing::warn!(
+            kind = object.kind,
+            namespace = object.namespace,
+            name = object.name,
+            generation = object.generation,
+            to,
+            lost = lost.join("; "),
+            "a conversion cannot keep everything"
+        );
+    }
+
+    fn is_new(&self, object: &Named, to: &str) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= REMEMBERED {
+            said.clear();
+        }
+        said.insert(self.hasher.hash_one((object, to)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_new_once_for_each_object_generation_and_version() {
+        let losses = Losses::default();
+        let object = Named { name: "a".into(), uid: "1".into(), generation: 1, ..Named::default() };
+        assert!(losses.is_new(&object, "v1"));
+        assert!(!losses.is_new(&object, "v1"));
+        assert!(losses.is_new(&object, "v2"));
+        assert!(losses.is_new(&Named { generation: 2, ..object.clone() }, "v1"));
+        assert!(losses.is_new(&Named { uid: "2".into(), ..object }, "v1"));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let losses = Losses::default();
+        for generation in 0..3 * i64::try_from(REMEMBERED).unwrap() {
+            assert!(losses.is_new(&Named { generation, ..Named::default() }, "v1"));
+            assert!(losses.said.lock().unwrap().len() <= REMEMBERED);
+        }
+    }
+}

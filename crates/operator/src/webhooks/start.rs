@@ -1,0 +1,117 @@
+//! The webhooks as parts of the process.
+//! Comes in: settings; goes out: a listener that answers from the moment it is made, and the keeper of its certificate.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steersman_api::convert::answer;
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Judges;
+use super::routes;
+use crate::certs::decide::Lives;
+use crate::certs::reach::Reach;
+use crate::certs::served::Served;
+use crate::certs::{CERTIFICATE, Certificates, directory};
+use crate::client::Server;
+use crate::health::Readiness;
+use crate::leader::Fence;
+use crate::serve::{self, ServeError, Serving, Wire};
+use crate::settings::{Settings, Switch};
+use crate::telemetry::metrics::Metrics;
+
+/// How long to answer on after we have said that we are not ready: that news takes its time to reach those who send, and a
+/// conversion that fails is a read that fails.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// How long answers under way may take at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The listener, if webhooks are on.
+pub struct Listener {
+    serving: Option<Serving>,
+    leaving: CancellationToken,
+}
+
+/// Who keeps the certificate.
+#[derive(Clone)]
+pub enum Keeper {
+    /// Nobody: webhooks are off.
+    Nobody,
+    /// We do, with all other replicas.
+    Ourselves(Certificates),
+    /// Somebody who writes files.
+    Files { folder: PathBuf, served: Arc<Served>, readiness: Readiness },
+}
+
+/// Listens, if webhooks are on. Handshakes succeed once [`Keeper::follow`] has found a certificate.
+pub fn start(
+    settings: &Settings,
+    server: &Server,
+    readiness: &Readiness,
+    metrics: &Arc<Metrics>,
+) -> Result<(Listener, Keeper), ServeError> {
+    let (args, leaving) = (&settings.webhooks, CancellationToken::new());
+    if args.serve == Switch::Off {
+        return Ok((Listener { serving: None, leaving }, Keeper::Nobody));
+    }
+    let served = Arc::new(Served::default());
+    let routes = routes(answer, Judges::default(), metrics.clone(), leaving.clone());
+    let serving = serve::start("webhook", args.address, Wire::Resolved(served.clone()), routes)?;
+    let keeper = match &args.certificate_directory {
+        Some(folder) => {
+            readiness.awaits(CERTIFICATE);
+            Keeper::Files { folder: folder.clone(), served, readiness: readiness.clone() }
+        }
+        None => {
+            let (namespace, service) = (settings.namespace.clone(), args.service.clone());
+            let reach = Reach { namespace, service, url: args.url.clone() };
+            let lives = Lives::of(args.certificate_life);
+            Keeper::Ourselves(Certificates::new(server.clone(), reach, lives, served, readiness.clone()))
+        }
+    };
+    Ok((Listener { serving: Some(serving), leaving }, keeper))
+}
+
+impl Keeper {
+    /// What every replica does, for as long as it is polled.
+    pub async fn follow(&self) -> Infallible {
+        match self {
+            Self::Nobody => std::future::pending().await,
+            Self::Ourselves(certificates) => certificates.follow().await,
+            Self::Files { folder, served, readiness } => {
+                directory::follow(folder, served.clone(), readiness.clone()).await
+            }
+        }
+    }
+
+    /// What only the leader does, until `stop`.
+    pub async fn keep(&self, fence: Fence, stop: CancellationToken) {
+        match self {
+            Self::Ourselves(certificates) => certificates.keep(fence, stop).await,
+            Self::Nobody | Self::Files { .. } => stop.cancelled().await,
+        }
+    }
+}
+
+impl Listener {
+    /// Waits until the listener ends, which it does not do by itself.
+    pub async fn ended(&mut self) -> ServeError {
+        match &mut self.serving {
+            Some(serving) => serving.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Answers for a little longer, so that clients leave by themselves, then finishes what is under way.
+    pub async fn stop(self) {
+        if let Some(serving) = self.serving {
+            self.leaving.cancel();
+            time::sleep(LINGER).await;
+            serving.stop(DRAIN).await;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Rotation by the clock, with a life of seconds, in this process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use steersman::certs::decide::Lives;
+use steersman::certs::reach::Reach;
+use steersman::certs::served::Served;
+use steersman::certs::{Certificates, SECRET, check};
+use steersman::client::Server;
+use steersman::health::Readiness;
+use steersman::leader::Fence;
+use steersman_testkit::{Flavour, shared, wait};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::test]
+async fn with_a_third_of_its_life_left_a_certificate_is_replaced() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = cluster.namespace("clock").await.unwrap();
+    let url = cluster.description().api_url.clone();
+    let server = Server::new(cluster.admin().await.unwrap(), url, Duration::from_secs(10));
+    let reach = Reach { namespace: namespace.name().into(), service: "nobody-names-it".into(), url: None };
+    let (life, tick) = (Duration::from_secs(9), Duration::from_millis(100));
+    let lives = Lives { life, settle: tick, retire: 10 * tick, check: tick };
+    let certificates =
+        Certificates::new(server, reach.clone(), lives, Arc::new(Served::default()), Readiness::default());
+    let (fence, stop) = (Fence::default(), CancellationToken::new());
+    fence.open_until(Instant::now() + Duration::from_secs(300));
+    let (keeper, end) = (certificates.clone(), stop.clone());
+    let keeping = tokio::spawn(async move { keeper.keep(fence, end).await });
+    let following = tokio::spawn(async move { certificates.follow().await });
+
+    let certificate = |secret: &Secret| secret.data.as_ref().unwrap()["tls.crt"].clone();
+    let secrets = || namespace.all::<Secret>();
+    let mut last = wait::until(secrets(), SECRET, "exists", wait::LIMIT, |_| true).await.unwrap();
+    for _ in 0..2 {
+        let replaced = |secret: &Secret| certificate(secret) != certificate(&last);
+        let next = wait::until(secrets(), SECRET, "holds another", wait::LIMIT, replaced).await.unwrap();
+        let text = |name: &str| String::from_utf8(next.data.as_ref().unwrap()[name].0.clone()).unwrap();
+        let bundle = [text("ca.crt")];
+        check::holds(&text("tls.crt"), &bundle, &reach.names(), Timestamp::now()).unwrap();
+        last = next;
+    }
+    stop.cancel();
+    keeping.await.unwrap();
+    following.abort();
+}

@@ -1,0 +1,81 @@
+//! Certificates that somebody else keeps, in files.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::client::Body;
+use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use steersman::certs::SECRET;
+use steersman::certs::generation::{Pair, make};
+use steersman::rbac::NAMESPACE;
+use steersman_testkit::wait;
+
+use super::Site;
+use crate::process::operator::Operator;
+
+fn made() -> Pair {
+    make(&["127.0.0.1".to_owned()], Duration::from_secs(3600), Timestamp::now()).unwrap()
+}
+
+/// As the kubelet does it: a new folder, and one link that is swapped to it.
+fn mount(folder: &Path, generation: usize, pair: &Pair) {
+    let data = folder.join(format!("..{generation}"));
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("tls.crt"), &pair.certificate).unwrap();
+    fs::write(data.join("tls.key"), &pair.key).unwrap();
+    let swap = folder.join("..swap");
+    std::os::unix::fs::symlink(&data, &swap).unwrap();
+    fs::rename(&swap, folder.join("..data")).unwrap();
+    for name in ["tls.crt", "tls.key"] {
+        let link = folder.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(folder.join("..data").join(name), link).unwrap();
+        }
+    }
+}
+
+/// The status of an answer to somebody who trusts this CA and no other.
+async fn asked(operator: &Operator, pair: &Pair) -> Option<u16> {
+    let mut config = Config::new(operator.address("webhook")?.parse().unwrap());
+    let ca = CertificateDer::from_pem_slice(pair.ca().unwrap().as_bytes()).unwrap();
+    config.root_cert = Some(vec![ca.to_vec()]);
+    config.default_retry = false;
+    let client = Client::try_from(config).unwrap();
+    let request = http::Request::post("/convert").body(Body::from(b"{}".to_vec())).unwrap();
+    Some(client.send(request).await.ok()?.status().as_u16())
+}
+
+#[tokio::test]
+async fn with_a_folder_it_serves_what_is_there_and_makes_nothing() {
+    let Some(site) = Site::prepared().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let operator = site.start("alone", &["--webhook-certificate-directory", path]).await;
+    operator.until_said("the folder of --webhook-certificate-directory has no certificate to serve").await;
+    let (status, said) = operator.health("/readyz").await.unwrap();
+    assert_eq!(status, 503);
+    assert!(said.contains("waiting for the certificate of the webhook\n"), "{said}");
+
+    let (first, second) = (made(), made());
+    mount(folder.path(), 1, &first);
+    operator.until_answer("/readyz", 200).await;
+    assert_eq!(asked(&operator, &first).await, Some(200));
+    assert_eq!(asked(&operator, &second).await, None, "that one is not served yet");
+    mount(folder.path(), 2, &second);
+    let followed = async || asked(&operator, &second).await;
+    assert_eq!(wait::eventually("the new files are served", followed).await.unwrap(), 200);
+
+    mount(folder.path(), 3, &Pair { certificate: second.certificate.clone(), key: first.key.clone() });
+    let complained = async || operator.log().contains("the key is not that of the certificate").then_some(());
+    wait::eventually("files that do not belong together are named", complained).await.unwrap();
+    assert_eq!(asked(&operator, &second).await, Some(200), "what was good is served on");
+    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), NAMESPACE);
+    assert!(secrets.get_opt(SECRET).await.unwrap().is_none());
+    operator.assert_log_is_json();
+}

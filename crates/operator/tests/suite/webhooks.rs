@@ -1,0 +1,60 @@
+//! The webhooks: what they answer to whom, and what they cannot be brought to do.
+
+mod admission;
+mod bodies;
+mod conversion;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use jiff::Timestamp;
+use serde_json::Value;
+use steersman::telemetry::metrics::Metrics;
+use steersman::webhooks::admission::Judges;
+use steersman::webhooks::conversion::Convert;
+use steersman::webhooks::routes;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// The routes in this process, with the converter and the judges of a test.
+struct Here {
+    routes: Router,
+    leaving: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+impl Here {
+    fn with(convert: Convert, judges: Judges) -> Self {
+        let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
+        let leaving = CancellationToken::new();
+        Self { routes: routes(convert, judges, metrics.clone(), leaving.clone()), metrics, leaving }
+    }
+
+    fn converting() -> Self {
+        Self::with(steersman_api::convert::convert, Judges::default())
+    }
+
+    /// The `response` of the review that comes back.
+    async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Value {
+        let request = Request::post(path).body(Body::from(body.into())).unwrap();
+        let answer = self.routes.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "any other status would hide the reason from the user");
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let review: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = match path {
+            "/convert" => ("apiextensions.k8s.io/v1", "ConversionReview"),
+            _ => ("admission.k8s.io/v1", "AdmissionReview"),
+        };
+        assert_eq!((review["apiVersion"].as_str().unwrap(), review["kind"].as_str().unwrap()), expected);
+        review["response"].clone()
+    }
+
+    fn counted(&self, webhook: &str, outcome: &str) -> u64 {
+        let text = self.metrics.text().unwrap();
+        let line = format!("steersman_webhook_reviews_total{{webhook=\"{webhook}\",outcome=\"{outcome}\"}} ");
+        text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+    }
+}

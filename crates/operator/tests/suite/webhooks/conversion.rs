@@ -1,0 +1,181 @@
+//! `/convert`, driven in this process.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use steersman::webhooks::admission::Judges;
+use steersman_api::convert::{ConvertError, Converted, convert};
+use tower::ServiceExt;
+
+use super::Here;
+
+fn stack(name: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": format!("llamastack.io/{version}"), "kind": "LlamaStackDistribution",
+        "metadata": { "name": name, "namespace": "team", "uid": format!("uid-of-{name}"), "generation": 1 },
+        "spec": { "server": { "distribution": { "name": "starter" } } },
+    })
+}
+
+fn review(desired: &str, objects: Vec<Value>) -> Value {
+    json!({
+        "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+        "request": { "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "desiredAPIVersion": desired, "objects": objects },
+    })
+}
+
+/// With its fields in the order in which API servers write them.
+fn text(review: &Value) -> Vec<u8> {
+    let fields = |value: &Value, names: &[&str]| {
+        let given = names.iter().filter_map(|name| value.get(name).map(|value| (name, value)));
+        given.map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",")
+    };
+    let request = review.get("request").map(|request| fields(request, &["uid", "desiredAPIVersion", "objects"]));
+    let request = request.map_or(String::new(), |request| format!(",\"request\":{{{request}}}"));
+    format!("{{{}{request}}}", fields(review, &["kind", "apiVersion"])).into_bytes()
+}
+
+#[tokio::test]
+async fn objects_come_back_in_their_order_in_the_version_asked_for() {
+    let here = Here::converting();
+    let objects = vec![stack("a", "v1alpha1"), stack("b", "v1alpha2"), stack("c", "v1alpha1")];
+    let answer = here.post("/convert", text(&review("llamastack.io/v1alpha2", objects))).await;
+    assert_eq!(answer["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002");
+    assert_eq!(answer["result"], json!({ "status": "Success" }));
+    let converted = answer["convertedObjects"].as_array().unwrap();
+    let names: Vec<_> = converted.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!(converted.iter().all(|object| object["apiVersion"] == "llamastack.io/v1alpha2"), "{answer}");
+    assert_eq!(here.counted("/convert", "answered"), 1);
+}
+
+/// `kubectl get` asks for lists in pieces of 500; the API server converts each in one review.
+#[tokio::test]
+async fn a_list_of_five_hundred_objects_is_one_review() {
+    let mut large = stack("x", "v1alpha1");
+    large["metadata"]["annotations"] = json!({ "note": "n".repeat(40_000) });
+    let body = text(&review("llamastack.io/v1alpha2", vec![large; 500]));
+    println!("a review of {} MiB", body.len() / 1024 / 1024);
+    let answer = Here::converting().post("/convert", body).await;
+    assert_eq!(answer["result"]["status"], "Success", "{}", answer["result"]);
+    assert_eq!(answer["convertedObjects"].as_array().unwrap().len(), 500);
+}
+
+#[tokio::test]
+async fn an_empty_review_has_an_empty_answer() {
+    let answer = Here::converting().post("/convert", text(&review("llamastack.io/v1alpha2", vec![]))).await;
+    assert_eq!((&answer["result"]["status"], &answer["convertedObjects"]), (&json!("Success"), &json!([])));
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_is_a_failed_review_that_says_why() {
+    let here = Here::converting();
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let good = review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1")]);
+    let with = |pointer: &str, value: Value| {
+        let mut review = good.clone();
+        *review.pointer_mut(pointer).unwrap() = value;
+        text(&review)
+    };
+    let mut without_request = good.clone();
+    without_request.as_object_mut().unwrap().remove("request");
+    let mut huge = good.clone();
+    huge["request"]["objects"][0]["spec"] = json!("x".repeat(5 * 1024 * 1024));
+    let half = text(&good)[..text(&good).len() / 2].to_vec();
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let deep = text(&good).iter().map(|byte| *byte as char).collect::<String>().replace("\"starter\"", &deep);
+    let foreign = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" } });
+    for (body, uid, message) in [
+        (Vec::new(), "", "this is not a ConversionReview of apiextensions.k8s.io/v1: EOF"),
+        (vec![0xff, 0x00, 0x7b], "", "this is not a ConversionReview of apiextensions.k8s.io/v1: expected value"),
+        (b"[]".to_vec(), "", "this is not a ConversionReview of apiextensions.k8s.io/v1: "),
+        (b"{}".to_vec(), "", "this webhook speaks ConversionReview of apiextensions.k8s.io/v1, not \"\" of \"\""),
+        (half, uid, "this is not a ConversionReview of apiextensions.k8s.io/v1: EOF"),
+        (
+            with("/apiVersion", json!("apiextensions.k8s.io/v1beta1")),
+            uid,
+            "not \"ConversionReview\" of \"apiextensions.k8s.io/v1beta1\"; set conversionReviewVersions: [\"v1\"]",
+        ),
+        (with("/kind", json!("AdmissionReview")), uid, "not \"AdmissionReview\" of \"apiextensions.k8s.io/v1\""),
+        (text(&without_request), "", "the ConversionReview has no request"),
+        (with("/request/objects", json!(7)), uid, "invalid type: integer `7`, expected a list of objects"),
+        (with("/request/objects", json!(vec![0; 100_001])), uid, "it has more than 100000 objects"),
+        (
+            with("/request/objects/0", json!("text")),
+            uid,
+            "object 1 of 1 (of no kind without a name): the object to convert is not",
+        ),
+        (with("/request/objects/0", foreign), uid, "object 1 of 1 (Pod p): there is no conversion for Pod of v1"),
+        (
+            with("/request/desiredAPIVersion", json!("llamastack.io/v9")),
+            uid,
+            "object 1 of 1 (LlamaStackDistribution team/a): LlamaStackDistribution has no version \"llamastack.io/v9\"; \
+             its versions are v1alpha1, v1alpha2",
+        ),
+        (text(&huge), uid, "object 1 of 1: it is larger than 4 MiB, more than an API server takes"),
+        (deep.into_bytes(), uid, "object 1 of 1: recursion limit exceeded"),
+    ] {
+        let answer = here.post("/convert", body).await;
+        assert_eq!(answer["result"]["status"], "Failure", "{answer}");
+        assert_eq!((&answer["uid"], &answer["convertedObjects"]), (&json!(uid), &json!([])), "{message}: {answer}");
+        let said = answer["result"]["message"].as_str().unwrap();
+        assert!(said.contains(message), "expected {message:?} in {said:?}");
+    }
+    assert_eq!(here.counted("/convert", "failed"), 15);
+}
+
+#[tokio::test]
+async fn more_than_is_read_is_refused_for_the_review_that_asked() {
+    let mut body = br#"{"kind":"ConversionReview","request":{"uid":"a1","objects":["#.to_vec();
+    body.resize(33 * 1024 * 1024, b' ');
+    let answer = Here::converting().post("/convert", body).await;
+    assert_eq!((&answer["uid"], &answer["result"]["code"]), (&json!("a1"), &json!(413)));
+    let said = answer["result"]["message"].as_str().unwrap();
+    assert!(said.starts_with("the review is larger than 32 MiB, the most that this webhook reads; read the"), "{said}");
+}
+
+/// Panics on objects that ask for it.
+fn fragile(object: Value, to: &str) -> Result<Converted, ConvertError> {
+    assert!(object["metadata"]["name"] != "bomb", "the secret of bomb");
+    convert(object, to)
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failed_review_and_the_next_one_is_answered() {
+    let here = Here::with(fragile, Judges::default());
+    for _ in 0..20 {
+        let bomb = review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1"), stack("bomb", "v1alpha1")]);
+        let answer = here.post("/convert", text(&bomb)).await;
+        assert_eq!((&answer["uid"], &answer["result"]["code"]), (&bomb["request"]["uid"], &json!(500)));
+        let said = answer["result"]["message"].as_str().unwrap();
+        assert!(said.starts_with("this webhook failed by a fault of its own; "), "{said}");
+        assert!(!answer.to_string().contains("the secret of bomb"));
+    }
+    assert_eq!(here.counted("/convert", "panicked"), 20);
+    let answer = here.post("/convert", text(&review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1")]))).await;
+    assert_eq!(answer["result"]["status"], "Success");
+}
+
+/// Who leaves says so with each answer: a client that keeps its connection would lose the request that comes as it closes.
+#[tokio::test]
+async fn who_leaves_answers_and_ends_the_connection() {
+    let here = Here::converting();
+    let ask = async || {
+        let body = Body::from(text(&review("llamastack.io/v1alpha2", vec![])));
+        let answer = here.routes.clone().oneshot(Request::post("/convert").body(body).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.headers().get("connection").map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(ask().await, None);
+    here.leaving.cancel();
+    assert_eq!(ask().await.as_deref(), Some("close"));
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_no_reviews() {
+    let routes = Here::converting().routes;
+    for (method, path, status) in [("GET", "/convert", 405), ("POST", "/", 404), ("POST", "/validate", 404)] {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        assert_eq!(routes.clone().oneshot(request).await.unwrap().status(), status, "{method} {path}");
+    }
+}
