@@ -1,4 +1,12 @@
-//! `steersman crds`: both forms hold the same CRDs, in full or by family.
+//! `steersman crds`: both forms hold the same CRDs, in full or by family; and on a cluster they are installed, kept and
+//! left behind.
+
+mod apply;
+mod converter;
+mod crash;
+mod detach;
+mod migrate;
+mod place;
 
 use std::process::Command;
 
@@ -35,6 +43,39 @@ fn named_families_are_printed_in_the_order_of_their_names() {
         |crds: &[CustomResourceDefinition]| crds.iter().map(|crd| crd.metadata.name.clone()).collect::<Vec<_>>();
     let wanted = [Family::Va, Family::Dgdr].map(|family| Some(family.crd_name().to_owned()));
     assert_eq!(names(&from_yaml(&printed(&["va", "dgdr"]))), wanted);
+}
+
+#[test]
+fn flags_say_where_conversion_is_served() {
+    let client = |args: &[&str]| {
+        let [crd] = &from_yaml(&printed(args))[..] else { panic!("one CRD expected") };
+        let webhook = crd.spec.conversion.as_ref().unwrap().webhook.as_ref().unwrap();
+        webhook.client_config.clone().unwrap()
+    };
+    let named = client(&["llsd", "--webhook-namespace", "models", "--webhook-service", "own"]).service.unwrap();
+    assert_eq!(
+        (named.namespace.as_str(), named.name.as_str(), named.path.as_deref()),
+        ("models", "own", Some("/convert"))
+    );
+    let outside = client(&["dgdr", "--webhook-url", "https://10.0.0.1:9443/convert"]);
+    assert_eq!((outside.url.as_deref(), outside.service), (Some("https://10.0.0.1:9443/convert"), None));
+}
+
+#[test]
+fn flags_that_cannot_be_meant_together_are_wrong_usage() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--apply", "--detach"], "cannot be used with"),
+        (&["--apply", "-o", "json"], "cannot be used with"),
+        (&["--webhook-url", "https://a", "--webhook-service", "b"], "cannot be used with"),
+        (&["--webhook-url", "http://a"], "give an address that begins with https://"),
+        (&["--wait", "5"], "--apply"),
+    ];
+    for (args, expected) in cases {
+        let output = Command::new(env!("CARGO_BIN_EXE_steersman")).arg("crds").args(args).env_clear().output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! `steersman crds --apply`.
+//! Comes in: the families wanted, where conversion is served, and the CRDs as they are; goes out: our CRDs on the API
+//! server, and one line about each.
+//!
+//! What others own is left to them, above all the bundle that the running operator has put into `clientConfig.caBundle`.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::WebhookClientConfig;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_api::crds::{self, Options};
+use tokio::time;
+
+use super::live::{self, Live};
+use super::objects::resource;
+use super::target::{self, Given};
+use super::{CrdsError, MANAGER, wanted};
+use crate::client::{CallError, Server};
+
+const RIGHTS: &str = "get, create and patch customresourcedefinitions of apiextensions.k8s.io";
+
+/// How often somebody else may be quicker before we say so.
+const MOST_TRIES: usize = 5;
+
+/// The API server establishes a CRD within moments.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Applies the CRDs of `families` (all if there is none), then waits for them at most `wait`. `say` gets each line as soon
+/// as it is true.
+pub async fn apply(
+    server: &Server,
+    families: &[Family],
+    given: &Given,
+    wait: Duration,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), CrdsError> {
+    for family in wanted(families) {
+        say(&apply_one(server, *family, given).await?);
+    }
+    let deadline = Instant::now() + wait;
+    for family in wanted(families) {
+        if !wait.is_zero() {
+            established(server, *family, deadline, wait).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<String, CrdsError> {
+    let crd = family.crd_name();
+    for _ in 0..MOST_TRIES {
+        let before = read(server, family).await?;
+        if let Some(before) = &before {
+            refuse_unknown(family, before)?;
+        }
+        let options = Options { conversion: Some(conversion(before.as_ref(), given)) };
+        let manifest = crds::manifest(&crds::crd(family, &options)?)?;
+        if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &manifest)) {
+            match server.call(live::api(server).patch(crd, &params(), &Patch::Merge(patch))).await {
+                Ok(_) => {}
+                Err(CallError::Answered { code: 409, .. }) => continue,
+                Err(cause) => return Err(failed(family, cause)),
+            }
+        }
+        match server.call(live::api(server).patch(crd, &params().force(), &Patch::Apply(&manifest))).await {
+            Ok(object) => return Ok(line(server, family, before.as_ref(), &Live { object }).await),
+            Err(CallError::Answered { code: 409, .. }) => continue,
+            Err(cause) => return Err(failed(family, cause)),
+        }
+    }
+    Err(CrdsError::Busy { crd })
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn failed(family: Family, cause: CallError) -> CrdsError {
+    CrdsError::Call { doing: format!("apply {}", family.crd_name()), rights: RIGHTS, cause }
+}
+
+async fn read(server: &Server, family: Family) -> Result<Option<Live>, CrdsError> {
+    live::read(server, family).await.map_err(|cause| failed(family, cause))
+}
+
+/// The API server would refuse this too, in words that do not say what to do.
+fn refuse_unknown(family: Family, before: &Live) -> Result<(), CrdsError> {
+    let known = family.served_versions();
+    let unknown: Vec<_> = before.stored().into_iter().filter(|version| !known.contains(version)).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(CrdsError::UnknownStored { crd: family.crd_name(), unknown: unknown.join(" and "), known: known.join(", ") })
+}
+
+/// Flags win; without them the choice of the last `--apply` stands, and a bundle stays for as long as the server that it
+/// vouches for is the same.
+fn conversion(before: Option<&Live>, given: &Given) -> WebhookClientConfig {
+    let live = before.and_then(Live::converter);
+    let chosen = before.is_some_and(Live::is_chosen);
+    let kept = live.clone().filter(|_| chosen).map(|live| WebhookClientConfig { ca_bundle: None, ..live });
+    let target = given.target.clone().or(kept).unwrap_or_else(target::default);
+    // Applied by us and now left out, it would be taken away; owned by another, it is not ours to say.
+    let ours = before.is_some_and(Live::is_bundle_applied);
+    let bundle = live.filter(|live| ours && target::same(live, &target)).and_then(|live| live.ca_bundle);
+    WebhookClientConfig { ca_bundle: given.bundle.clone().or(bundle), ..target }
+}
+
+/// The change that must come first where the CRD names another converter: an apply takes away only what we own, and would
+/// leave a Service beside our address, a bundle of the other's certificate, or a webhook beside the strategy None.
+fn retargeted(before: &Live, manifest: &Value) -> Option<Value> {
+    let live = before.converter()?;
+    let wanted = manifest.pointer("/spec/conversion/webhook/clientConfig");
+    let conversion = match wanted {
+        None => json!({ "strategy": "None", "webhook": null }),
+        Some(wanted) => {
+            let client: WebhookClientConfig = serde_json::from_value(wanted.clone()).unwrap_or_default();
+            if target::same(&live, &client) {
+                return None;
+            }
+            let part = |name: &str| wanted.get(name).cloned().unwrap_or_default();
+            let client = json!({ "service": part("service"), "url": part("url"), "caBundle": part("caBundle") });
+            json!({ "webhook": { "clientConfig": client } })
+        }
+    };
+    Some(json!({
+        "metadata": { "resourceVersion": before.resource_version() },
+        "spec": { "conversion": conversion },
+    }))
+}
+
+/// What happened to one CRD, and what its owner should know.
+async fn line(server: &Server, family: Family, before: Option<&Live>, after: &Live) -> String {
+    let done = match before {
+        None => "created",
+        Some(before) if before.generation() == after.generation() => "unchanged",
+        Some(_) => "changed",
+    };
+    let mut text = format!("{}: {done}", family.crd_name());
+    let client = after.converter();
+    if let Some(client) = &client {
+        text.push_str(&format!(", converted by {}", target::describe(client)));
+    }
+    let earlier = before.and_then(Live::converter);
+    if let Some(earlier) = earlier.filter(|earlier| client.as_ref().is_some_and(|now| !target::same(earlier, now))) {
+        text.push_str(&format!(", before by {}", target::describe(&earlier)));
+    }
+    let mut note = |said: String| text.push_str(&format!("\n  note: {said}"));
+    if !after.outdated().is_empty() {
+        note(format!(
+            "objects stored as {} can be read again once the operator converts them; it then stores them as {}",
+            after.outdated().join(" and "),
+            after.storage()
+        ));
+    }
+    if let Some(keeper) = after.keeper() {
+        note(format!(
+            "the CRD belongs to {keeper}, whose next update may put its own CRD back, and whose removal may delete the CRD \
+             with all objects; take the CRD out of it"
+        ));
+    }
+    if family == Family::Va
+        && let Some(said) = first_generation(server, after).await
+    {
+        note(said);
+    }
+    text
+}
+
+/// Objects of the first VariantAutoscaling operator: same version, other fields. Only looked for, hence without an error.
+async fn first_generation(server: &Server, crd: &Live) -> Option<String> {
+    /// Enough to say that there are some.
+    const LOOKED_AT: u32 = 500;
+    let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource(Family::Va, crd.storage()));
+    let list = server.call(api.list(&ListParams::default().limit(LOOKED_AT))).await.ok()?;
+    let old = list.items.iter().filter(|object| object.data.pointer("/spec/modelProfile").is_some());
+    let names: Vec<String> = old
+        .map(|object| {
+            let metadata = &object.metadata;
+            let of = |part: &Option<String>| part.clone().unwrap_or_default();
+            format!("{}/{}", of(&metadata.namespace), of(&metadata.name))
+        })
+        .collect();
+    let (first, more) = (names.first()?, names.len() - 1);
+    let others = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Some(format!(
+        "{first}{others} are of the first generation (spec.modelProfile): they stay readable and can be deleted, but are \
+         not scaled; write one VariantAutoscaling per accelerator, with scaleTargetRef and variantProfile, in their place"
+    ))
+}
+
+async fn established(server: &Server, family: Family, deadline: Instant, limit: Duration) -> Result<(), CrdsError> {
+    let crd = family.crd_name();
+    loop {
+        let Some(live) = read(server, family).await? else { return Err(CrdsError::Vanished { crd }) };
+        if live.condition("Established").is_some_and(|(holds, _)| holds) {
+            return Ok(());
+        }
+        if let Some((false, said)) = live.condition("NamesAccepted") {
+            return Err(CrdsError::NamesTaken { crd, said: said.to_owned() });
+        }
+        if Instant::now() >= deadline {
+            let said = live.condition("Established").map_or("nothing yet", |(_, said)| said).to_owned();
+            return Err(CrdsError::NotEstablished { crd, said, limit });
+        }
+        time::sleep(LOOK_AGAIN).await;
+    }
+}

@@ -1,0 +1,233 @@
+//! `steersman crds --detach`: before the operator goes.
+//! Comes in: our CRDs and the objects in them; goes out: CRDs that need no operator, so that every object can be read and
+//! deleted without one, and one line about each.
+//!
+//! First all objects of all CRDs, then the CRDs: while objects cannot be converted, nothing is detached.
+
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
+use serde_json::{Value, json};
+use steersman_api::Family;
+
+use super::live::{self, Live};
+use super::migrate::{Migrated, migrate};
+use super::objects::{Pages, resource};
+use super::target::{self, Given};
+use super::{CrdsError, MANAGER, WEBHOOK_SERVICE, wanted};
+use crate::client::{CallError, Server};
+
+const RIGHTS: &str = "get and patch customresourcedefinitions and customresourcedefinitions/status of \
+                      apiextensions.k8s.io, and list and patch the objects in them";
+
+const MOST_TRIES: usize = 5;
+
+/// The mark of NVIDIA's operator on every request. Only an operator takes it away, and without one the object could never
+/// be deleted. That operator puts it back where it runs.
+const FINALIZER: &str = "nvidia.com/finalizer";
+
+/// What a CRD is to us.
+enum Standing {
+    Attached,
+    /// Nothing to do, and why.
+    Not(String),
+}
+
+/// Detaches the CRDs of `families`, all if there is none. A converter named in `given` is ours, whatever its name.
+pub async fn detach(
+    server: &Server,
+    families: &[Family],
+    given: &Given,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), CrdsError> {
+    let mut attached = Vec::new();
+    for family in wanted(families) {
+        match standing(*family, read(server, *family).await?.as_ref(), given) {
+            Standing::Attached => attached.push(*family),
+            Standing::Not(why) => say(&format!("{}: {why}", family.crd_name())),
+        }
+    }
+    for family in &attached {
+        if let Some(done) = store_anew(server, *family).await? {
+            say(&format!("{}: {done}", family.crd_name()));
+        }
+    }
+    for family in attached {
+        if let released @ 1.. = release(server, family).await? {
+            say(&format!("{}: took {FINALIZER} off {released} objects", family.crd_name()));
+        }
+        say(&format!("{}: {}", family.crd_name(), cut_off(server, family).await?));
+    }
+    Ok(())
+}
+
+async fn read(server: &Server, family: Family) -> Result<Option<Live>, CrdsError> {
+    live::read(server, family).await.map_err(|cause| failed(family, cause))
+}
+
+fn failed(family: Family, cause: CallError) -> CrdsError {
+    CrdsError::Call { doing: format!("detach {}", family.crd_name()), rights: RIGHTS, cause }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn standing(family: Family, live: Option<&Live>, given: &Given) -> Standing {
+    let not = |why: &str| Standing::Not(why.to_owned());
+    let Some(live) = live else { return not("not installed") };
+    let Some(client) = live.converter() else { return not("needs no operator; nothing to detach") };
+    let ours = match &given.target {
+        Some(target) => target::same(target, &client),
+        None => {
+            let named = client.service.as_ref().is_some_and(|service| service.name == WEBHOOK_SERVICE);
+            named || live.is_chosen()
+        }
+    };
+    if !ours {
+        let who = target::describe(&client);
+        return Standing::Not(format!(
+            "left alone: it is converted by {who}, not by Steersman; if that is its webhook, name it with --webhook-service \
+             and --webhook-namespace, or with --webhook-url"
+        ));
+    }
+    if live.storage() != family.storage_version() {
+        let storage = live.storage();
+        return Standing::Not(format!(
+            "left alone: it stores {storage}, which is not Steersman's CRD; run `steersman crds --apply` first"
+        ));
+    }
+    Standing::Attached
+}
+
+/// Brings every object into the storage version, which needs no conversion.
+async fn store_anew(server: &Server, family: Family) -> Result<Option<String>, CrdsError> {
+    let (crd, storage) = (family.crd_name(), family.storage_version());
+    match migrate(server, family).await {
+        Ok(Migrated::Settled) => Ok(None),
+        Ok(Migrated::Done { objects, from }) => {
+            Ok(Some(format!("{objects} objects stored as {storage}, none as {} any more", from.join(" or "))))
+        }
+        Ok(Migrated::Left(left)) => Err(CrdsError::Left { crd, storage, count: left.count, left: left.to_string() }),
+        Err(cause) => Err(CrdsError::Migrate { cause }),
+    }
+}
+
+/// Takes the finalizer away that nobody else would, and says from how many objects.
+async fn release(server: &Server, family: Family) -> Result<usize, CrdsError> {
+    if family.group() != "nvidia.com" {
+        return Ok(0);
+    }
+    let mut released = 0;
+    let mut pages = Pages::new(server, family, vec![family.storage_version()]);
+    while let Some(page) = pages.next().await.map_err(|cause| failed(family, cause))? {
+        for object in page.objects.into_iter().filter(is_held) {
+            released += usize::from(release_one(server, family, object).await?);
+        }
+    }
+    Ok(released)
+}
+
+fn is_held(object: &PartialObjectMeta<DynamicObject>) -> bool {
+    object.finalizers().iter().any(|name| name == FINALIZER)
+}
+
+/// Whether the object was changed.
+async fn release_one(
+    server: &Server,
+    family: Family,
+    mut object: PartialObjectMeta<DynamicObject>,
+) -> Result<bool, CrdsError> {
+    let resource = resource(family, family.storage_version());
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &namespace, &resource);
+    for _ in 0..MOST_TRIES {
+        let kept: Vec<_> = object.finalizers().iter().filter(|name| *name != FINALIZER).collect();
+        let patch = json!({ "metadata": { "resourceVersion": object.resource_version(), "finalizers": kept } });
+        match server.call(api.patch_metadata(&name, &params(), &Patch::Merge(patch))).await {
+            Ok(_) => return Ok(true),
+            Err(CallError::Answered { code: 404, .. }) => return Ok(false),
+            // The operator still runs and has just written its status, most likely.
+            Err(CallError::Answered { code: 409, .. }) => {}
+            Err(cause) => return Err(failed(family, cause)),
+        }
+        match server.call(api.get_metadata_opt(&name)).await.map_err(|cause| failed(family, cause))? {
+            Some(now) if is_held(&now) => object = now,
+            _ => return Ok(false),
+        }
+    }
+    Err(CrdsError::Busy { crd: family.crd_name() })
+}
+
+/// The one write that detaches: from then on the API server needs nobody.
+async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
+    let crd = family.crd_name();
+    for _ in 0..MOST_TRIES {
+        let Some(live) = read(server, family).await? else { return Ok("not installed".to_owned()) };
+        if !live.outdated().is_empty() {
+            return Err(CrdsError::Busy { crd });
+        }
+        let storage = live.storage();
+        let mut unserved = Vec::new();
+        let mut versions = live.versions().to_vec();
+        for version in versions.iter_mut().filter(|version| version["storage"] != true && version["served"] == true) {
+            unserved.push(version["name"].as_str().unwrap_or_default().to_owned());
+            version["served"] = Value::Bool(false);
+        }
+        let patch = json!({
+            "metadata": { "resourceVersion": live.resource_version() },
+            "spec": { "conversion": { "strategy": "None", "webhook": null }, "versions": versions },
+        });
+        match server.call(live::api(server).patch(crd, &params(), &Patch::Merge(patch))).await {
+            Ok(_) => {
+                let gone = unserved.join(" and ");
+                return Ok(format!("detached; served as {storage} only, no more as {gone}"));
+            }
+            Err(CallError::Answered { code: 409, .. }) => {}
+            Err(cause) => return Err(failed(family, cause)),
+        }
+    }
+    Err(CrdsError::Busy { crd })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(conversion: &Value, storage: &str) -> Live {
+        let versions: Vec<_> = ["v1alpha1", "v1alpha2"]
+            .map(|name| json!({ "name": name, "served": true, "storage": name == storage }))
+            .into();
+        let object = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": "x" }, "spec": { "versions": versions, "conversion": conversion } });
+        Live { object: serde_json::from_value(object).unwrap() }
+    }
+
+    fn by(service: &str) -> Value {
+        let client = json!({ "service": { "namespace": "n", "name": service, "path": "/convert", "port": 443 } });
+        json!({ "strategy": "Webhook", "webhook": { "clientConfig": client } })
+    }
+
+    fn said(live: Option<&Live>, given: &Given) -> String {
+        match standing(Family::Llsd, live, given) {
+            Standing::Attached => "attached".to_owned(),
+            Standing::Not(why) => why,
+        }
+    }
+
+    #[test]
+    fn only_what_is_converted_by_us_is_detached() {
+        let nothing = Given::default();
+        assert_eq!(said(None, &nothing), "not installed");
+        assert_eq!(said(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha2")), &nothing), "attached");
+        let none = json!({ "strategy": "None" });
+        assert_eq!(said(Some(&live(&none, "v1alpha2")), &nothing), "needs no operator; nothing to detach");
+        let foreign = live(&by("webhook-service"), "v1alpha2");
+        assert!(
+            said(Some(&foreign), &nothing).starts_with("left alone: it is converted by Service n/webhook-service,")
+        );
+        let named = Given { target: foreign.converter(), bundle: None };
+        assert_eq!(said(Some(&foreign), &named), "attached");
+        let older = said(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha1")), &nothing);
+        assert!(older.starts_with("left alone: it stores v1alpha1"), "{older}");
+    }
+}

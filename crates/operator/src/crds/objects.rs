@@ -1,0 +1,86 @@
+//! All objects of a family, page by page.
+//! Comes in: a family and the versions that may be read; goes out: the metadata of its objects, a bounded number at a time.
+
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
+use kube::core::GroupVersionKind;
+use steersman_api::Family;
+
+use crate::client::{CallError, Server};
+
+/// Metadata alone is small, but each object of an old version costs the API server a conversion, within one call's time.
+const PAGE: u32 = 100;
+
+/// How often the list may run out of date before it is given up. It lives for minutes, and a page takes seconds.
+const MOST_RESTARTS: usize = 5;
+
+pub(super) fn resource(family: Family, version: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
+    ApiResource::from_gvk_with_plural(&kind, family.plural())
+}
+
+/// Some of the objects.
+pub(super) struct Page {
+    pub objects: Vec<PartialObjectMeta<DynamicObject>>,
+    /// The first page: also when the list had to be begun again, and what came before comes once more.
+    pub first: bool,
+}
+
+pub(super) struct Pages<'a> {
+    server: &'a Server,
+    family: Family,
+    /// Those still to be tried; the first is the one that is read.
+    versions: Vec<&'a str>,
+    failed: Option<CallError>,
+    position: Position,
+    restarts: usize,
+}
+
+enum Position {
+    Start,
+    After(String),
+    End,
+}
+
+impl<'a> Pages<'a> {
+    /// `versions` in the order in which they are tried. One object that cannot be converted makes the list of a version
+    /// unreadable as a whole; in the version in which it is stored, it can still be listed.
+    pub fn new(server: &'a Server, family: Family, versions: Vec<&'a str>) -> Self {
+        Self { server, family, versions, failed: None, position: Position::Start, restarts: 0 }
+    }
+
+    pub async fn next(&mut self) -> Result<Option<Page>, CallError> {
+        loop {
+            let params = match &self.position {
+                Position::Start => ListParams::default().limit(PAGE),
+                Position::After(token) => ListParams::default().limit(PAGE).continue_token(token),
+                Position::End => return Ok(None),
+            };
+            let Some(version) = self.versions.first() else { return Ok(None) };
+            let api: Api<DynamicObject> = Api::all_with(self.server.client.clone(), &resource(self.family, version));
+            match self.server.call(api.list_metadata(&params)).await {
+                Ok(list) => {
+                    let first = matches!(self.position, Position::Start);
+                    let token = list.metadata.continue_.filter(|token| !token.is_empty());
+                    self.position = token.map_or(Position::End, Position::After);
+                    return Ok(Some(Page { objects: list.items, first }));
+                }
+                Err(CallError::Answered { code: 410, .. }) if self.restarts < MOST_RESTARTS => {
+                    self.restarts += 1;
+                    self.position = Position::Start;
+                }
+                Err(error) if self.versions.len() > 1 && is_of_the_version(&error) => {
+                    self.versions.remove(0);
+                    self.failed.get_or_insert(error);
+                    self.position = Position::Start;
+                }
+                // The version that we would rather have read says more than the last one that we tried.
+                Err(error) => return Err(self.failed.take().unwrap_or(error)),
+            }
+        }
+    }
+}
+
+/// Whether another version may be readable where this one is not.
+fn is_of_the_version(error: &CallError) -> bool {
+    matches!(error, CallError::Answered { code: 500.., .. } | CallError::TooSlow { .. })
+}

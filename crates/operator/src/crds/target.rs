@@ -1,0 +1,150 @@
+//! Where conversion is served.
+//! Comes in: the flags, or a CRD as it is; goes out: the `clientConfig` that the API server follows, and words for it.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
+
+use super::WEBHOOK_SERVICE;
+use crate::cli::ConverterArgs;
+use crate::rbac;
+
+const PATH: &str = "/convert";
+const PORT: i32 = 443;
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error("cannot read {}, given as --webhook-ca: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: std::io::Error },
+    #[error("{}, given as --webhook-ca, holds no certificate; give a PEM file with a line {CERTIFICATE}", path.display())]
+    NoCertificate { path: PathBuf },
+}
+
+/// What the flags say. Each part that they leave open is decided by what is there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// Without a bundle.
+    pub target: Option<WebhookClientConfig>,
+    pub bundle: Option<ByteString>,
+}
+
+impl Given {
+    pub fn read(args: &ConverterArgs) -> Result<Self, TargetError> {
+        let target = match (&args.url, &args.namespace, &args.service) {
+            (Some(url), _, _) => Some(by_url(url)),
+            (None, None, None) => None,
+            (None, namespace, service) => Some(by_service(
+                namespace.as_deref().unwrap_or(rbac::NAMESPACE),
+                service.as_deref().unwrap_or(WEBHOOK_SERVICE),
+            )),
+        };
+        Ok(Self { target, bundle: args.ca.as_deref().map(bundle).transpose()? })
+    }
+
+    /// For a CRD of which nothing is known.
+    pub fn or_default(&self) -> WebhookClientConfig {
+        let target = self.target.clone().unwrap_or_else(default);
+        WebhookClientConfig { ca_bundle: self.bundle.clone(), ..target }
+    }
+}
+
+/// The Service that our manifests install.
+pub(super) fn default() -> WebhookClientConfig {
+    by_service(rbac::NAMESPACE, WEBHOOK_SERVICE)
+}
+
+/// An address without a path is that of the whole process, as `steersman run --webhook-url` has it.
+fn by_url(given: &str) -> WebhookClientConfig {
+    let host = given.trim_start_matches("https://").trim_end_matches('/');
+    let url = if host.contains('/') { given.to_owned() } else { format!("https://{host}{PATH}") };
+    WebhookClientConfig { url: Some(url), ..WebhookClientConfig::default() }
+}
+
+fn by_service(namespace: &str, name: &str) -> WebhookClientConfig {
+    let service = ServiceReference {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        path: Some(PATH.to_owned()),
+        port: Some(PORT),
+    };
+    WebhookClientConfig { service: Some(service), ..WebhookClientConfig::default() }
+}
+
+/// Read here and not by the API server, which would accept any bytes and fail at the first conversion.
+fn bundle(path: &Path) -> Result<ByteString, TargetError> {
+    let read = std::fs::read(path).map_err(|cause| TargetError::Unreadable { path: path.to_owned(), cause })?;
+    if !String::from_utf8_lossy(&read).lines().any(|line| line.trim() == CERTIFICATE) {
+        return Err(TargetError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(ByteString(read))
+}
+
+/// Whether both are the same server, whatever certificate it is trusted by.
+pub(super) fn same(one: &WebhookClientConfig, other: &WebhookClientConfig) -> bool {
+    let plain = |client: &WebhookClientConfig| {
+        let service = client.service.clone().map(|service| ServiceReference {
+            port: Some(service.port.unwrap_or(PORT)),
+            path: Some(service.path.unwrap_or_else(|| "/".to_owned())),
+            ..service
+        });
+        (service, client.url.clone())
+    };
+    plain(one) == plain(other)
+}
+
+/// As it stands in a sentence.
+pub(super) fn describe(client: &WebhookClientConfig) -> String {
+    match (&client.service, &client.url) {
+        (Some(service), _) => format!("Service {}/{}", service.namespace, service.name),
+        (None, Some(url)) => url.clone(),
+        (None, None) => "nobody".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(url: Option<&str>, namespace: Option<&str>, service: Option<&str>) -> ConverterArgs {
+        let owned = |word: Option<&str>| word.map(str::to_owned);
+        ConverterArgs { url: owned(url), namespace: owned(namespace), service: owned(service), ca: None }
+    }
+
+    #[test]
+    fn flags_name_a_service_or_an_address_and_leave_the_rest_to_the_default() {
+        let said = |args: &ConverterArgs| Given::read(args).unwrap().target.map(|client| describe(&client));
+        assert_eq!(said(&args(None, None, None)), None);
+        assert_eq!(said(&args(None, Some("models"), None)).as_deref(), Some("Service models/steersman-webhook"));
+        assert_eq!(said(&args(None, None, Some("own"))).as_deref(), Some("Service steersman-system/own"));
+        for url in ["https://10.0.0.1:9443/convert", "https://10.0.0.1:9443", "https://10.0.0.1:9443/"] {
+            assert_eq!(said(&args(Some(url), None, None)).as_deref(), Some("https://10.0.0.1:9443/convert"));
+        }
+        assert_eq!(said(&args(Some("https://a/b"), None, None)).as_deref(), Some("https://a/b"));
+    }
+
+    #[test]
+    fn a_bundle_that_is_none_is_refused_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let read = || Given::read(&ConverterArgs { ca: Some(path.clone()), ..args(None, None, None) });
+        assert!(matches!(read(), Err(TargetError::Unreadable { .. })));
+        std::fs::write(&path, "not a certificate").unwrap();
+        let said = read().unwrap_err().to_string();
+        assert!(said.contains("ca.pem, given as --webhook-ca, holds no certificate"), "{said}");
+        std::fs::write(&path, format!("{CERTIFICATE}\nAA==\n")).unwrap();
+        assert!(read().unwrap().bundle.is_some());
+    }
+
+    #[test]
+    fn what_the_api_server_fills_in_and_the_bundle_make_no_difference() {
+        let full = default();
+        let mut filled_in = full.clone();
+        filled_in.ca_bundle = Some(ByteString(vec![1]));
+        filled_in.service.as_mut().unwrap().port = None;
+        assert!(same(&full, &filled_in));
+        let url = WebhookClientConfig { url: Some("https://a/b".into()), ..WebhookClientConfig::default() };
+        assert!(!same(&full, &url));
+    }
+}

@@ -1,0 +1,191 @@
+//! A cluster whose CRDs one test has for itself.
+//! Comes in: the test's turn; goes out: old CRDs with objects in them, the binary run as an administrator, and what the
+//! API server says of it all.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use steersman::client::Server;
+use steersman_api::Family;
+use steersman_testkit::{Cluster, Flavour, object, shared, wait};
+use tokio::sync::MutexGuard;
+
+use super::converter::Converter;
+use crate::schemas::{self, CRDS, resource, uninstall};
+
+pub struct Place {
+    pub cluster: &'static Cluster,
+    pub admin: Client,
+    pub converter: Converter,
+    folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What a command printed, and whether it succeeded.
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub error: String,
+}
+
+impl Place {
+    /// None (after saying so) where no cluster is to be had.
+    pub async fn take() -> Option<Self> {
+        let cluster = shared(Flavour::Bare).await?;
+        let turn = CRDS.lock().await;
+        let admin = cluster.admin().await.unwrap();
+        let converter = Converter::start();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), &converter.authority).unwrap();
+        let place = Self { cluster, admin, converter, folder, _turn: turn };
+        place.clear().await;
+        Some(place)
+    }
+
+    /// No CRD of ours is left. One that is still converted could not be deleted: its objects are read first.
+    pub async fn clear(&self) {
+        for family in steersman_api::crds::FAMILIES {
+            if self.crds().get_opt(family.crd_name()).await.unwrap().is_none() {
+                continue;
+            }
+            let none = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
+            self.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+            self.release(family).await;
+            uninstall(&self.admin, family).await;
+        }
+    }
+
+    /// Deletes all objects, with what would keep them from being deleted. Left to the API server, that takes seconds.
+    pub async fn release(&self, family: Family) {
+        let crd = self.crd(family).await;
+        let versions = crd["spec"]["versions"].as_array().unwrap();
+        let storage = versions.iter().find(|version| version["storage"] == true).unwrap()["name"].as_str().unwrap();
+        let all: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource(family, storage));
+        // The API server takes a moment to notice that nothing is converted any more.
+        let listed = wait::eventually("objects are listed", async || all.list(&ListParams::default()).await.ok());
+        let mut namespaces = BTreeSet::new();
+        for object in &listed.await.unwrap().items {
+            let namespace = object.namespace().unwrap();
+            if !object.finalizers().is_empty() {
+                let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                let api = self.objects(family, storage, &namespace);
+                api.patch(&object.name_any(), &PatchParams::default(), &free).await.unwrap();
+            }
+            namespaces.insert(namespace);
+        }
+        for namespace in namespaces {
+            let api = self.objects(family, storage, &namespace);
+            api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+        }
+    }
+
+    pub fn crds(&self) -> Api<DynamicObject> {
+        let kind = kube::api::ApiResource::erase::<CustomResourceDefinition>(&());
+        Api::all_with(self.admin.clone(), &kind)
+    }
+
+    pub async fn crd(&self, family: Family) -> Value {
+        serde_json::to_value(self.crds().get(family.crd_name()).await.unwrap()).unwrap()
+    }
+
+    pub async fn stored(&self, family: Family) -> Vec<String> {
+        serde_json::from_value(self.crd(family).await["status"]["storedVersions"].clone()).unwrap()
+    }
+
+    /// A client's calls are limited to this; one that is cut in a crash test runs into it.
+    pub fn server(&self, client: Client) -> Server {
+        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(5))
+    }
+
+    /// `steersman crds ARGUMENTS` as the administrator.
+    pub fn steersman(&self, arguments: &[&str]) -> Said {
+        self.steersman_as(&self.cluster.admin_kubeconfig(), arguments)
+    }
+
+    pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+        command.arg("crds").args(arguments).arg("--kubeconfig").arg(kubeconfig).env_clear();
+        said(command)
+    }
+
+    /// `crds --apply` with this test's converter.
+    pub fn attach(&self, families: &[&str]) -> Said {
+        let authority = self.folder.path().join("ca.pem");
+        let flags = ["--apply", "--webhook-url", &self.converter.url, "--webhook-ca", authority.to_str().unwrap()];
+        self.steersman(&[families, &flags].concat())
+    }
+
+    pub fn kubectl(&self, arguments: &[&str]) -> Said {
+        let binaries = steersman_testkit::binaries::Binaries::find().unwrap().unwrap();
+        let mut command = Command::new(binaries.path("kubectl"));
+        command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(arguments);
+        said(command)
+    }
+
+    /// The CRD as it was before there was a second version.
+    pub async fn install_old(&self, family: Family) {
+        let old = schemas::only(family, "v1alpha1");
+        schemas::install(&self.admin, &old, &resource(family, "v1alpha1")).await;
+    }
+
+    pub fn objects(&self, family: Family, version: &str, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.admin.clone(), namespace, &resource(family, version))
+    }
+
+    /// Creates a request of the first version.
+    pub async fn create_request(&self, namespace: &str, name: &str, annotations: Value) -> DynamicObject {
+        let wish: DynamicObject = object(json!({
+            "apiVersion": "nvidia.com/v1alpha1",
+            "kind": "DynamoGraphDeploymentRequest",
+            "metadata": { "name": name, "annotations": annotations, "labels": { "team": "search" } },
+            "spec": {
+                "model": "m",
+                "backend": "vllm",
+                "profilingConfig": { "profilerImage": "i", "config": { "engine": { "extra": ["a", 1, 2.5] } } },
+            },
+        }));
+        let api = self.objects(Family::Dgdr, "v1alpha1", namespace);
+        api.create(&PostParams::default(), &wish).await.unwrap()
+    }
+
+    /// All objects in the storage version, read while nothing can be converted: whatever is stored otherwise fails.
+    pub async fn without_conversion(&self, family: Family, namespace: &str, names: &[&str]) -> Vec<DynamicObject> {
+        self.converter.set_down(true);
+        let api = self.objects(family, family.storage_version(), namespace);
+        let mut read = Vec::new();
+        for name in names {
+            read.push(api.get(name).await.unwrap_or_else(|error| panic!("{name} is not stored anew: {error}")));
+        }
+        self.converter.set_down(false);
+        read
+    }
+}
+
+fn said(mut command: Command) -> Said {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+}
+
+impl Said {
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.error);
+        assert_eq!(self.error, "");
+        self.out
+    }
+
+    /// The one sentence of a failure.
+    #[track_caller]
+    pub fn failed(self) -> String {
+        assert_eq!(self.code, Some(1), "{}{}", self.out, self.error);
+        assert_eq!(self.error.trim_end().lines().count(), 1, "{}", self.error);
+        self.error
+    }
+}
