@@ -28,7 +28,8 @@ pub enum Command {
     /// Say whether a cluster can run Steersman and what is there already; changes nothing
     #[command(after_help = EXIT_STATUS)]
     Preflight(PreflightArgs),
-    /// Print the CustomResourceDefinitions, as manifests for `kubectl apply --server-side -f -`
+    /// Print the CustomResourceDefinitions for `kubectl apply --server-side -f -`, or install them, or leave them behind
+    #[command(after_help = EXIT_STATUS)]
     Crds(CrdsArgs),
     /// Print the rights that Steersman needs, as manifests for `kubectl apply -f -`
     Rbac,
@@ -51,12 +52,49 @@ pub enum Output {
 
 #[derive(Clone, Debug, Args)]
 pub struct CrdsArgs {
-    /// Print only the CRDs of these families; without a name, all
+    /// Only the CRDs of these families; without a name, all
     #[arg(value_name = "FAMILY", value_parser = family_with_crd())]
     pub families: Vec<Family>,
     /// Form of the manifests: YAML documents, or one JSON list
     #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Manifests::Yaml)]
     pub output: Manifests,
+    /// Install the CRDs, or bring those that are there up to date. Objects stay; the operator stores those of an older
+    /// version anew
+    #[arg(long, conflicts_with_all = ["detach", "output"])]
+    pub apply: bool,
+    /// Before the operator is removed: store all objects in the newest version and serve that one alone, so that they can be
+    /// read and deleted without an operator. Needs the operator running if objects are stored in an older version; --apply
+    /// attaches the CRDs again
+    #[arg(long, conflicts_with = "output")]
+    pub detach: bool,
+    /// With --apply: how long to wait, at most, until the API server serves the CRDs; 0: not at all
+    #[arg(long, value_name = "SECONDS", requires = "apply", default_value = "30", value_parser = wait,
+          num_args = 0..=1, default_missing_value = "30")]
+    pub wait: Duration,
+    #[command(flatten)]
+    pub webhook: ConverterArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// Where the API server finds the operator that converts objects between their versions.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Conversion")]
+pub struct ConverterArgs {
+    /// Namespace of the Service in front of the operator. Without any of these flags, --apply keeps what the last --apply
+    /// was told
+    #[arg(long = "webhook-namespace", value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Name of the Service in front of the operator
+    #[arg(long = "webhook-service", value_name = "NAME")]
+    pub service: Option<String>,
+    /// Address of an operator outside of the cluster, as the API server reaches it: https://HOST:PORT/convert
+    #[arg(long = "webhook-url", value_name = "URL", value_parser = https, conflicts_with_all = ["namespace", "service"])]
+    pub url: Option<String>,
+    /// PEM file with the certificates by which the API server knows the operator; without it those are kept that are there,
+    /// put there by the operator itself
+    #[arg(long = "webhook-ca", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,6 +120,20 @@ pub struct ClusterArgs {
     /// How many seconds one request may take, retries included
     #[arg(long = "request-timeout", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub request_timeout: Duration,
+}
+
+fn wait(given: &str) -> Result<Duration, String> {
+    match given.parse() {
+        Ok(seconds @ 0..=600) => Ok(Duration::from_secs(seconds)),
+        _ => Err("give a whole number of seconds from 0 to 600".to_owned()),
+    }
+}
+
+fn https(given: &str) -> Result<String, String> {
+    match given.strip_prefix("https://") {
+        Some(rest) if !rest.is_empty() && !given.contains(['#', '?', '@']) => Ok(given.to_owned()),
+        _ => Err("give an address that begins with https://, without user, query or fragment".to_owned()),
+    }
 }
 
 fn seconds(given: &str) -> Result<Duration, String> {

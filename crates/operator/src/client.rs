@@ -8,10 +8,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::{HeaderValue, header};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Status;
+use kube::runtime::watcher;
 use kube::{Client, Config};
 
 use crate::cli::ClusterArgs;
+use crate::leader::Fence;
 use crate::proxy;
 
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
@@ -19,6 +23,9 @@ const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
 /// kube ends a watch after 290 s and gives the server some time to do so first; a connection silent beyond that is dead.
 const LONGEST_WATCH: Duration = Duration::from_secs(330);
+
+/// How we name ourselves to the API server.
+const AGENT: &str = concat!("steersman/", env!("CARGO_PKG_VERSION"));
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +88,11 @@ impl Server {
         Self { client, address, limit }
     }
 
+    /// The same server, to which nothing is written unless the fence is open.
+    pub fn behind(&self, fence: &Fence) -> Self {
+        Self { client: fence.around(&self.client), ..self.clone() }
+    }
+
     /// Every call goes through here: kube has no time limit of its own and retries a busy server for minutes.
     pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
         match tokio::time::timeout(self.limit, call).await {
@@ -118,6 +130,15 @@ impl Server {
     }
 }
 
+/// Why a watch broke, in the words of whoever knows best.
+pub fn watch_trouble(error: &watcher::Error) -> String {
+    let said = causes(error).find_map(|cause| match cause.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status.message.clone()),
+        _ => cause.downcast_ref::<Status>().map(|status| status.message.clone()),
+    });
+    said.unwrap_or_else(|| causes(error).last().map_or_else(|| error.to_string(), ToString::to_string))
+}
+
 /// The chain of causes. `io::Error` hides the error it wraps from `source`, and TLS errors arrive wrapped so.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
@@ -128,21 +149,24 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 /// Sets up a client; nothing is sent yet.
 pub async fn connect(args: &ClusterArgs) -> Result<Server, ConnectError> {
-    connect_with(args, args.request_timeout).await
+    connect_with(args, args.request_timeout, AGENT).await
 }
 
-/// The same for a client that watches: a watch may be silent for as long as nothing changes.
-pub async fn connect_to_watch(args: &ClusterArgs) -> Result<Server, ConnectError> {
-    connect_with(args, LONGEST_WATCH).await
+/// The same for a client that watches: a watch may be silent for as long as nothing changes. The name of the process goes
+/// into the API server's audit log, where replicas can be told apart by nothing else.
+pub async fn connect_to_watch(args: &ClusterArgs, identity: &str) -> Result<Server, ConnectError> {
+    connect_with(args, LONGEST_WATCH, &format!("{AGENT} {identity}")).await
 }
 
-async fn connect_with(args: &ClusterArgs, silence: Duration) -> Result<Server, ConnectError> {
+async fn connect_with(args: &ClusterArgs, silence: Duration, agent: &str) -> Result<Server, ConnectError> {
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = config(args).await?;
     config.connect_timeout = Some(args.request_timeout.min(LONGEST_CONNECT));
     config.read_timeout = Some(silence);
     config.write_timeout = Some(args.request_timeout);
+    let agent = HeaderValue::from_str(agent).unwrap_or(HeaderValue::from_static(AGENT));
+    config.headers.push((header::USER_AGENT, agent));
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     if proxy::is_bypassed(&config.cluster_url, &no_proxy()) {
         config.proxy_url = None;

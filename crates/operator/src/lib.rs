@@ -2,6 +2,7 @@
 //! Comes in: a cluster, named by flags; goes out: what was read from it, and the rights that reading needs.
 
 pub mod apply;
+pub mod certs;
 pub mod cli;
 pub mod client;
 pub mod controllers;
@@ -16,3 +17,4 @@ pub mod run;
 mod serve;
 pub mod settings;
 pub mod telemetry;
+pub mod webhooks;

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use steersman::cli::{Cli, Command, Manifests, Output, PreflightArgs};
+use steersman::cli::{Cli, Command, CrdsArgs, Manifests, Output, PreflightArgs};
+use steersman::crds::Given;
 use steersman::settings::Settings;
-use steersman::{crds, preflight, rbac};
+use steersman::{client, crds, preflight, rbac};
+use steersman_api::crds::Options;
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's words and status 2.
@@ -24,18 +26,16 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(settings) => operate(&settings),
-        Command::Preflight(args) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.context("cannot start the async runtime")?;
-            let outcome = runtime.block_on(print_preflight(&args));
-            // A credential plugin that hangs is not waited for.
-            runtime.shutdown_background();
-            outcome
-        }
+        Command::Preflight(args) => on_this_thread(print_preflight(&args)),
         Command::Crds(args) => {
+            let given = Given::read(&args.webhook)?;
+            if args.apply || args.detach {
+                return on_this_thread(write_crds(&args, &given));
+            }
+            let options = Options { conversion: Some(given.or_default()) };
             let text = match args.output {
-                Manifests::Yaml => crds::yaml(&args.families)?,
-                Manifests::Json => crds::json(&args.families)?,
+                Manifests::Yaml => crds::yaml(&args.families, &options)?,
+                Manifests::Json => crds::json(&args.families, &options)?,
             };
             print(&text)?;
             Ok(ExitCode::SUCCESS)
@@ -45,6 +45,33 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn on_this_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let outcome = runtime.block_on(work);
+    // A credential plugin that hangs is not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
+    let server = client::connect(&args.cluster).await?;
+    let mut unprinted = Ok(());
+    // What has happened is said at once: the next step may fail.
+    let mut say = |line: &str| {
+        let printed = print(&format!("{line}\n"));
+        if unprinted.is_ok() {
+            unprinted = printed;
+        }
+    };
+    if args.apply {
+        crds::apply(&server, &args.families, given, args.wait, &mut say).await?;
+    } else {
+        crds::detach(&server, &args.families, given, &mut say).await?;
+    }
+    unprinted.map(|()| ExitCode::SUCCESS)
 }
 
 /// A few threads do, however many cores the node has: each costs memory, and what the operator does is mostly waiting.

@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::Resource;
 use kube::api::ObjectMeta;
-use steersman_plan::preflight::Right;
+use steersman_plan::preflight::{Reach, Right};
 
 use crate::telemetry::scrape;
-use crate::{observe, run};
+use crate::{certs, controllers, crds, observe, run};
 
 pub const NAMESPACE: &str = "steersman-system";
 pub const NAME: &str = "steersman";
@@ -33,8 +33,17 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The single rights that make up the rule.
+    /// The single rights that make up the rule, where it reaches as far as it can.
     pub fn rights(&self) -> Vec<Right> {
+        self.rights_within(if self.namespaced { Reach::AllNamespaces } else { Reach::Cluster })
+    }
+
+    /// The same for a rule of our own namespace.
+    pub fn rights_in(&self, namespace: &str) -> Vec<Right> {
+        self.rights_within(Reach::Namespace(namespace.to_owned()))
+    }
+
+    fn rights_within(&self, reach: Reach) -> Vec<Right> {
         let names: Vec<Option<&str>> =
             if self.names.is_empty() { vec![None] } else { self.names.iter().copied().map(Some).collect() };
         let right = |name: Option<&str>, verb: &str| Right {
@@ -42,10 +51,11 @@ impl Rule {
             resource: self.resource.to_owned(),
             name: name.map(str::to_owned),
             verb: verb.to_owned(),
-            namespaced: self.namespaced,
+            reach: reach.clone(),
             why: self.why.to_owned(),
         };
-        names.into_iter().flat_map(|name| self.verbs.iter().map(move |verb| right(name, verb))).collect()
+        let single = |name| self.verbs.iter().map(move |verb| (name, *verb));
+        names.into_iter().flat_map(single).map(|(name, verb)| right(name, verb)).collect()
     }
 
     fn policy(&self) -> PolicyRule {
@@ -62,12 +72,13 @@ impl Rule {
 
 /// What the program does in all namespaces and with the cluster itself.
 pub fn rules() -> Vec<Rule> {
-    [observe::preflight::rules(), scrape::rules()].concat()
+    [observe::preflight::rules(), scrape::rules(), certs::rules(), crds::migrate::rules(), controllers::rules()]
+        .concat()
 }
 
 /// What it does in its own namespace alone.
 pub fn own_rules() -> Vec<Rule> {
-    run::rules()
+    [run::rules(), certs::own_rules()].concat()
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,15 @@
 //! `steersman run`: the life of the process, from the first signal handler to the last answer.
 //! Comes in: settings; goes out: nothing while all is well, and on the way out either success or the one cause.
 //!
-//! Start: signals, log, crypto provider, client, servers, Lease, controllers. Stop: controllers, Lease, servers.
+//! Start: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop: controllers, Lease, servers, and
+//! the webhook last.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use steersman_api::Family;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +17,8 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{self, CallError, ConnectError, Server};
+use crate::controllers::{self, Given};
+use crate::crds;
 use crate::health::{self, Readiness};
 use crate::leader::{Election, Fence, Timing};
 use crate::rbac::Rule;
@@ -23,9 +27,7 @@ use crate::settings::Settings;
 use crate::telemetry::logs::{self, AlreadySetUp};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::scrape::{self, Guard};
-
-/// The families whose controller this version has.
-pub const AVAILABLE: &[Family] = &[];
+use crate::webhooks;
 
 /// One Lease for all controllers.
 pub const LEASE: &str = "steersman";
@@ -79,26 +81,36 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
     let controllers = settings.controllers();
-    if controllers.is_empty() {
-        tracing::warn!("this version has no controllers yet: it acts on no object");
-    }
-
-    let server = client::connect_to_watch(&settings.cluster).await?;
+    let server = client::connect_to_watch(&settings.cluster, &identity).await?;
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
     let metrics = Arc::new(Metrics::new(Timestamp::now()));
     metrics.leads(LEASE, false);
+    let (mut webhook, keeper) = webhooks::start(settings, &server, &readiness, &metrics)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let election = Election::new(server.clone(), &settings.namespace, LEASE, &identity, Timing::default());
+    let act = |fence: Fence, stop: CancellationToken| {
+        let given = Given {
+            server: server.behind(&fence),
+            scope: settings.scope(),
+            identity: identity.clone(),
+            metrics: metrics.clone(),
+        };
+        act(controllers.clone(), given, stop)
+    };
     let outcome = tokio::select! {
-        () = lead(&election, &metrics, &stop, act) => Ok(()),
+        () = lead(&election, &metrics, &stop, |fence, stop| {
+            futures::future::join(keeper.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
+        }) => Ok(()),
         never = first_answer(&server, &readiness) => match never {},
+        never = keeper.follow() => match never {},
+        ended = webhook.ended() => Err(ended.into()),
         ended = health.ended() => Err(ended.into()),
         ended = scrapes.ended() => Err(ended.into()),
     };
     readiness.awaits(NOTHING);
-    tokio::join!(health.stop(SERVERS_STOP), scrapes.stop(SERVERS_STOP));
+    tokio::join!(health.stop(SERVERS_STOP), scrapes.stop(SERVERS_STOP), webhook.stop());
     tracing::info!("stopped");
     outcome
 }
@@ -192,7 +204,9 @@ async fn lead<A: Future<Output = ()>>(
 }
 
 /// Everything that only the leader does, until `stop`.
-async fn act(_fence: Fence, stop: CancellationToken) {
+async fn act(families: Vec<Family>, given: Given, stop: CancellationToken) {
+    let running = families.into_iter().map(|family| controllers::run(family, given.clone(), stop.clone()));
+    tokio::join!(futures::future::join_all(running), crds::migrate::keep(given.server.clone(), stop.clone()));
     stop.cancelled().await;
 }
 

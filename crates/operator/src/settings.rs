@@ -4,19 +4,23 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use jiff::{Span, SpanRelativeTo};
 use steersman_api::Family;
 use tracing::Level;
 
+use crate::certs::reach;
 use crate::cli::ClusterArgs;
-use crate::{rbac, run};
+use crate::observe::cache::Scope;
+use crate::{controllers, crds, rbac};
 
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Controllers to run, as a list such as dgdr,llsd; without it all that this version has. It has none yet: it elects a
-    /// leader and answers on its addresses, and acts on no object
+    /// Controllers to run, as a list such as dgdr,llsd; without it all that this version has
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = controller)]
     controllers: Vec<Family>,
     /// The namespace that Steersman runs in; its Lease is there
@@ -32,10 +36,49 @@ pub struct Settings {
     #[arg(long, env = "LOG_LEVEL", hide_env_values = true, value_enum, ignore_case = true, value_name = "LEVEL",
         default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,
+    /// Act on objects of this namespace alone; without it on those of all
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    watch_namespace: Option<String>,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]
+    pub webhooks: WebhookArgs,
+    #[command(flatten)]
     pub cluster: ClusterArgs,
+}
+
+/// How API servers reach the webhooks, and who keeps their certificate.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Webhooks")]
+pub struct WebhookArgs {
+    /// Whether to serve webhooks. Without them objects can be read and written in the version that is stored, and in no
+    /// other; off is for a second install beside one that serves them
+    #[arg(long = "webhooks", value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
+    pub serve: Switch,
+    /// Serves /convert, /validate and /mutate, by HTTPS
+    #[arg(long = "webhook-address", value_name = "IP:PORT", default_value = "0.0.0.0:9443", value_parser = address)]
+    pub address: SocketAddr,
+    /// The Service in front of the webhooks, in Steersman's namespace. CRDs that name it get its CA bundle
+    #[arg(long = "webhook-service", value_name = "NAME", default_value = crds::WEBHOOK_SERVICE,
+        value_parser = NonEmptyStringValueParser::new())]
+    pub service: String,
+    /// Where API servers reach this process if it runs outside the cluster, such as https://127.0.0.1:9443. CRDs that name
+    /// it get the CA bundle, too
+    #[arg(long = "webhook-url", value_name = "URL", value_parser = reach::url)]
+    pub url: Option<String>,
+    /// A folder with tls.crt and tls.key that somebody else keeps, such as cert-manager. Steersman then makes no certificate
+    /// and writes no CA bundle
+    #[arg(long = "webhook-certificate-directory", value_name = "FOLDER")]
+    pub certificate_directory: Option<PathBuf>,
+    /// How long a certificate that Steersman makes is valid, such as 90d or 12h. It is replaced when a third of that is left
+    #[arg(long = "webhook-certificate-life", value_name = "TIME", default_value = "90d", value_parser = life)]
+    pub certificate_life: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 /// Where the process answers.
@@ -74,7 +117,12 @@ impl Settings {
     /// Each once, in the order in which families are listed everywhere.
     pub fn controllers(&self) -> Vec<Family> {
         let all = self.controllers.is_empty();
-        run::AVAILABLE.iter().copied().filter(|family| all || self.controllers.contains(family)).collect()
+        controllers::AVAILABLE.iter().copied().filter(|family| all || self.controllers.contains(family)).collect()
+    }
+
+    /// Where objects are acted on.
+    pub fn scope(&self) -> Scope {
+        self.watch_namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
     }
 
     /// A name of its own for each call, unless one was given.
@@ -89,13 +137,10 @@ impl Settings {
 
 fn controller(given: &str) -> Result<Family, String> {
     let family: Family = given.trim().parse().map_err(|error: steersman_api::UnknownFamily| error.to_string())?;
-    if run::AVAILABLE.contains(&family) {
+    if controllers::AVAILABLE.contains(&family) {
         return Ok(family);
     }
-    let has = match run::AVAILABLE.iter().map(|family| family.short_name()).collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "no controller yet; leave --controllers out".to_owned(),
-        names => names,
-    };
+    let has = controllers::AVAILABLE.iter().map(|family| family.short_name()).collect::<Vec<_>>().join(", ");
     Err(format!("this version of Steersman has no controller for {family}; it has {has}"))
 }
 
@@ -105,9 +150,29 @@ fn address(given: &str) -> Result<SocketAddr, String> {
     whole.parse().map_err(|_| "give an IP address and a port, such as 0.0.0.0:8080 or [::1]:8080".to_owned())
 }
 
+/// From a minute, below which a rotation has no time to settle, to ten years.
+fn life(given: &str) -> Result<Duration, String> {
+    let span = given.parse::<Span>().ok();
+    let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let length = length.and_then(|length| Duration::try_from(length).ok());
+    let range = Duration::from_secs(60)..=Duration::from_secs(3650 * 24 * 3600);
+    length.filter(|length| range.contains(length)).ok_or_else(|| "give a time from 1m to 3650d, such as 90d".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_life_has_a_unit_and_bounds() {
+        for (given, seconds) in [("1m", 60), ("300s", 300), ("12h", 43_200), ("90d", 7_776_000), ("3650d", 315_360_000)]
+        {
+            assert_eq!(life(given).unwrap(), Duration::from_secs(seconds));
+        }
+        for given in ["", "90", "59s", "-1d", "3651d", "soon"] {
+            assert_eq!(life(given).unwrap_err(), "give a time from 1m to 3650d, such as 90d", "{given}");
+        }
+    }
 
     #[test]
     fn an_address_is_an_ip_and_a_port() {
@@ -125,7 +190,7 @@ mod tests {
         assert_eq!(unknown, "there is no controller \"llama\"; the names are dgdr, dgd, llsd, va");
         for family in Family::ALL {
             match controller(family.short_name()) {
-                Ok(accepted) => assert!(run::AVAILABLE.contains(&accepted)),
+                Ok(accepted) => assert!(controllers::AVAILABLE.contains(&accepted)),
                 Err(said) => {
                     assert!(said.starts_with(&format!("this version of Steersman has no controller for {family}")))
                 }

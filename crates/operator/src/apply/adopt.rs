@@ -5,17 +5,42 @@
 
 use http::{Request, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
+use steersman_plan::ADOPTED;
 
-use super::claim::{is_legacy, is_ours};
+use super::claim::is_legacy;
 use super::owner::{Legacy, Owner};
 use crate::client::{CallError, Server};
 
+/// Takes over a child in two steps, each of which can be the last one before a crash: the mark under which the plan keeps
+/// what runs, then the fields. In the other order, a crash in between would leave a child that looks as if it had always
+/// been ours, and the next pass would restart its pods.
+pub(super) async fn take_over(
+    server: &Server,
+    manager: &str,
+    owner: &Owner,
+    kind: &GroupVersionKind,
+    wanted: &DynamicObject,
+    live: &DynamicObject,
+) -> Result<DynamicObject, CallError> {
+    let mark = wanted.labels().get(ADOPTED);
+    let Some(mark) = mark.filter(|mark| live.labels().get(ADOPTED) != Some(mark)) else {
+        return fold(server, manager, owner, kind, live).await;
+    };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(server.client.clone(), &owner.namespace, &ApiResource::from_gvk(kind));
+    let metadata = json!({ "resourceVersion": live.metadata.resource_version, "labels": { ADOPTED: mark } });
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    let marked = server.call(api.patch(&live.name_any(), &params, &patch)).await?;
+    fold(server, manager, owner, kind, &marked).await
+}
+
 /// Folds the entries of the earlier operator into ours, in one call: there is no moment at which nobody owns the fields.
-pub(super) async fn fold(
+async fn fold(
     server: &Server,
     manager: &str,
     owner: &Owner,
@@ -40,7 +65,7 @@ pub(super) async fn fold(
 /// The JSON patch that moves all fields of the earlier operator to `manager`, if the object is still as seen.
 fn patch(manager: &str, api_version: &str, legacy: &Legacy, live: &DynamicObject) -> Value {
     let (theirs, mut entries): (Vec<_>, Vec<_>) =
-        live.managed_fields().iter().cloned().partition(|entry| is_legacy(entry, legacy) || is_ours(entry, manager));
+        live.managed_fields().iter().cloned().partition(|entry| is_legacy(entry, legacy) || is_by(entry, manager));
     let mut fields = Map::new();
     // Fields are named as their version names them; of another version they cannot be ours.
     for entry in theirs.iter().filter(|entry| entry.api_version.as_deref() == Some(api_version)) {
@@ -61,6 +86,11 @@ fn patch(manager: &str, api_version: &str, legacy: &Legacy, live: &DynamicObject
         { "op": "test", "path": "/metadata/resourceVersion", "value": live.metadata.resource_version },
         { "op": "replace", "path": "/metadata/managedFields", "value": entries },
     ])
+}
+
+/// Ours, whether applied or, like the mark, merely written.
+fn is_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    entry.manager.as_deref() == Some(manager) && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
 /// The fields of both.

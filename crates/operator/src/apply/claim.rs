@@ -72,12 +72,12 @@ pub(super) fn judge(
         }
         None if legacy.is_some_and(|legacy| is_marked(live, legacy)) && same_selector(wanted, live) => {}
         // Our own mark without a controller: somebody removed the reference, or restored the object from a backup.
-        None if live.managed_fields().iter().any(|entry| is_ours(entry, manager)) => {}
+        None if is_managed_by(live, manager) => {}
         None => return Err(Refusal::Foreign { owner: owner.describe_self() }),
     }
     match legacy_entry {
         None => Ok(Claim::Ours),
-        Some(entry) if live.managed_fields().iter().any(|entry| is_ours(entry, manager)) => {
+        Some(entry) if is_managed_by(live, manager) => {
             let kind = live.types.as_ref().map_or("object", |types| types.kind.as_str()).to_lowercase();
             let command = format!("{kind} {} -n {}", live.name_any(), owner.namespace);
             Err(Refusal::Contested { manager: entry.manager.clone().unwrap_or_default(), command })
@@ -90,6 +90,11 @@ pub(super) fn judge(
 pub(super) fn is_legacy(entry: &ManagedFieldsEntry, legacy: &Legacy) -> bool {
     let known = |manager: &String| legacy.managers.contains(manager);
     entry.subresource.as_deref().unwrap_or_default().is_empty() && entry.manager.as_ref().is_some_and(known)
+}
+
+/// Whether `manager` has applied something of it.
+pub fn is_managed_by(live: &DynamicObject, manager: &str) -> bool {
+    live.managed_fields().iter().any(|entry| is_ours(entry, manager))
 }
 
 pub(super) fn is_ours(entry: &ManagedFieldsEntry, manager: &str) -> bool {

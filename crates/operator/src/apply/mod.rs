@@ -18,35 +18,28 @@ use steersman_plan::{Failure, Outcome, Plan, Severity, Write};
 use crate::client::{CallError, Server};
 use claim::Claim;
 
+pub use claim::is_managed_by;
 pub use differs::{Difference, differs};
 pub use events::Recorder;
 pub use live::Live;
+pub(crate) use owner::controller;
 pub use owner::{Legacy, Owner};
-pub use status::{Stored, write_status};
+pub use status::{Stored, Told, write_status};
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Applied {
+    pub outcome: Outcome,
+    /// The children as the server answered to our writes.
+    pub children: Vec<DynamicObject>,
+}
 
 /// Does what `plan` says for `owner`: the writes in their order, then the sweep. `manager` is our field manager.
-pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &Plan, live: &Live) -> Outcome {
+pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &Plan, live: &Live) -> Applied {
     let pass = Pass { server, manager, owner, live };
-    let mut outcome = Outcome::default();
-    for write in &plan.writes {
-        match pass.write(write).await {
-            Ok(true) => outcome.written += 1,
-            Ok(false) => {}
-            Err(failure) => return Outcome { failure: Some(failure), ..outcome },
-        }
-    }
-    // The plan leaves the sweep empty while something blocks; removing is worth a second look.
-    if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
-        return outcome;
-    }
-    for child in pass.orphans(plan) {
-        match pass.remove(child).await {
-            Ok(true) => outcome.written += 1,
-            Ok(false) => {}
-            Err(failure) => return Outcome { failure: Some(failure), ..outcome },
-        }
-    }
-    outcome
+    let mut applied = Applied::default();
+    applied.outcome.failure = pass.all(plan, &mut applied).await.err();
+    applied
 }
 
 struct Pass<'a> {
@@ -57,8 +50,25 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Whether something changed.
-    async fn write(&self, write: &Write) -> Result<bool, Failure> {
+    async fn all(&self, plan: &Plan, applied: &mut Applied) -> Result<(), Failure> {
+        for write in &plan.writes {
+            if let Some(child) = self.write(write).await? {
+                applied.outcome.written += 1;
+                applied.children.push(child);
+            }
+        }
+        // The plan leaves the sweep empty while something blocks; removing is worth a second look.
+        if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
+            return Ok(());
+        }
+        for child in self.orphans(plan) {
+            applied.outcome.written += usize::from(self.remove(child).await?);
+        }
+        Ok(())
+    }
+
+    /// The child, if something changed.
+    async fn write(&self, write: &Write) -> Result<Option<DynamicObject>, Failure> {
         let wanted = self.owner.complete(write.object());
         let Some(kind) = kind_of(&wanted) else {
             return Err(refused(self.owner, &wanted, "the plan names no apiVersion and kind; this is a bug".into()));
@@ -67,7 +77,7 @@ impl Pass<'_> {
         let cached = self.live.get(&kind, &wanted.name_any());
         match write {
             Write::Apply(_) => self.apply(&api, &kind, wanted, cached).await,
-            Write::CreateOnce(_) if cached.is_some() => Ok(false),
+            Write::CreateOnce(_) if cached.is_some() => Ok(None),
             Write::CreateOnce(_) => self.create_once(&api, &wanted).await,
         }
     }
@@ -78,7 +88,7 @@ impl Pass<'_> {
         kind: &GroupVersionKind,
         mut wanted: DynamicObject,
         cached: Option<&DynamicObject>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Option<DynamicObject>, Failure> {
         let name = wanted.name_any();
         let stopped = |error| failed(self.owner, &wanted, error);
         // A cache may lag, and a forced apply would take over whatever has our name by now: what seems absent is asked for.
@@ -87,21 +97,29 @@ impl Pass<'_> {
             None => self.server.call(api.get_opt(&name)).await.map_err(stopped)?,
         };
         let mut current = cached.cloned().or(read);
+        let mut adopted = false;
         if let Some(object) = &current {
             match claim::judge(self.owner, self.manager, &wanted, object) {
                 Ok(Claim::Ours) => {}
                 Ok(Claim::Legacy) => {
-                    let folded = adopt::fold(self.server, self.manager, self.owner, kind, object);
+                    let folded = adopt::take_over(self.server, self.manager, self.owner, kind, &wanted, object);
                     current = Some(folded.await.map_err(stopped)?);
+                    adopted = true;
                 }
                 Err(refusal) => return Err(refusal.into_failure(self.owner.describe(&wanted))),
             }
         }
         if let Some(object) = &current {
-            let Some(difference) = differs(&wanted, object, self.manager) else { return Ok(false) };
+            let Some(difference) = differs(&wanted, object, self.manager) else {
+                return Ok(adopted.then(|| object.clone()));
+            };
             tracing::info!(object = %self.owner.describe(&wanted), %difference, "applying");
             // Nothing but the object that was judged.
             wanted.metadata.uid.clone_from(&object.metadata.uid);
+            // A plan that builds on what it has seen says which version that was. Our own adoption has moved it on.
+            if adopted && wanted.metadata.resource_version.is_some() {
+                wanted.metadata.resource_version.clone_from(&object.metadata.resource_version);
+            }
         }
         let params = PatchParams::apply(self.manager).force();
         let written = match self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await {
@@ -113,15 +131,19 @@ impl Pass<'_> {
             Err(error) => return Err(failed(self.owner, &wanted, error)),
         };
         let before = current.and_then(|object| object.metadata.resource_version);
-        Ok(written.metadata.resource_version != before)
+        Ok((adopted || written.metadata.resource_version != before).then_some(written))
     }
 
-    async fn create_once(&self, api: &Api<DynamicObject>, wanted: &DynamicObject) -> Result<bool, Failure> {
+    async fn create_once(
+        &self,
+        api: &Api<DynamicObject>,
+        wanted: &DynamicObject,
+    ) -> Result<Option<DynamicObject>, Failure> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         match self.server.call(api.create(&params, wanted)).await {
-            Ok(_) => Ok(true),
+            Ok(created) => Ok(Some(created)),
             // A quota that changes at the same moment is a 409 as well.
-            Err(CallError::Answered { code: 409, message }) if message.ends_with("already exists") => Ok(false),
+            Err(CallError::Answered { code: 409, message }) if message.ends_with("already exists") => Ok(None),
             Err(error) => Err(failed(self.owner, wanted, error)),
         }
     }

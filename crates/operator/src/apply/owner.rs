@@ -6,6 +6,8 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 
+use super::claim::is_legacy;
+
 /// The object that the children belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -30,6 +32,11 @@ impl Legacy {
     /// The Go operator creates and updates as `manager`, its binary's name, and applies under the name of the object.
     pub fn llama_stack(object: &str) -> Self {
         Self { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
+    }
+
+    /// Whether fields of a child still belong to the earlier operator.
+    pub fn is_of(&self, child: &DynamicObject) -> bool {
+        child.managed_fields().iter().any(|entry| is_legacy(entry, self))
     }
 }
 
@@ -73,6 +80,6 @@ impl Owner {
 }
 
 /// Who controls a child; there is at most one.
-pub(super) fn controller(child: &DynamicObject) -> Option<&OwnerReference> {
+pub(crate) fn controller(child: &DynamicObject) -> Option<&OwnerReference> {
     child.owner_references().iter().find(|reference| reference.controller == Some(true))
 }

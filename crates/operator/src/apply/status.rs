@@ -7,7 +7,7 @@ use steersman_plan::Failure;
 
 use super::is_transient;
 use super::owner::Owner;
-use crate::client::Server;
+use crate::client::{CallError, Server};
 
 /// What the object was when it was seen.
 #[derive(Clone, Copy, Debug)]
@@ -17,17 +17,26 @@ pub struct Stored<'a> {
     pub status: Option<&'a Value>,
 }
 
-/// Writes the status if it differs from the stored one, and says whether it did. The whole status is replaced: we are its
-/// only writer. If the object has changed since it was seen, nothing is written and the failure is transient.
+/// What came of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The stored one says the same.
+    Before,
+    Now,
+    /// The object has changed or gone since it was seen; nothing was written.
+    Overtaken,
+}
+
+/// Writes the status if it differs from the stored one. The whole status is replaced: we are its only writer.
 pub async fn write_status(
     server: &Server,
     manager: &str,
     owner: &Owner,
     stored: Stored<'_>,
     status: &Value,
-) -> Result<bool, Failure> {
+) -> Result<Told, Failure> {
     if same(stored.status.unwrap_or(&Value::Null), status) {
-        return Ok(false);
+        return Ok(Told::Before);
     }
     // The server takes nothing but the status from this body.
     let body = DynamicObject {
@@ -45,7 +54,8 @@ pub async fn write_status(
     let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &owner.namespace, &resource);
     let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
     match server.call(api.replace_status(&owner.name, &params, &body)).await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(Told::Now),
+        Err(CallError::Answered { code: 404 | 409, .. }) => Ok(Told::Overtaken),
         Err(error) => {
             let object = format!("status of {}", owner.describe_self());
             Err(Failure { object, transient: is_transient(&error), message: error.to_string() })

@@ -1,32 +1,40 @@
 //! One pass over one object: observe, plan, apply, report. This is the only place where the order of the steps is written
 //! down.
-//! Comes in: the name of an object; goes out: when to look again, or why the pass did not get to its end.
+//! Comes in: an object as it was last seen; goes out: when to look again, or why the pass did not get to its end.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
+use steersman_api::Family as Api;
 use steersman_plan::{Failure, Next, Outcome, Plan};
 
-use crate::apply::{self, Live, Owner, Stored};
+use crate::apply::{self, Live, Owner, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
+use crate::observe::cache::{Cache, Watched};
+use crate::rbac::Rule;
 
 /// What a family does in the steps of a pass.
 pub trait Family {
     /// Everything that its plan may look at.
     type Seen;
 
-    /// The kind of its objects, in the version that the controller reads.
-    fn kind(&self) -> GroupVersionKind;
+    /// Which API it is.
+    fn api(&self) -> Api;
 
     /// Its field manager.
     fn manager(&self) -> &str;
 
+    /// The kinds of its children.
+    fn children(&self) -> Vec<Watched>;
+
     /// Reads only.
     fn observe(
         &self,
-        server: &Server,
+        tools: &Tools,
         object: &DynamicObject,
     ) -> impl Future<Output = Result<Observed<Self::Seen>, PassError>> + Send;
 
@@ -35,6 +43,30 @@ pub trait Family {
 
     /// Pure.
     fn report(&self, seen: &Self::Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError>;
+}
+
+/// The kind of a family's objects, in the version that its controller reads: the stored one, which needs no conversion.
+pub fn stored_kind(api: Api) -> GroupVersionKind {
+    GroupVersionKind::gvk(api.group(), api.storage_version(), api.kind())
+}
+
+/// What a controller does with its objects, next to what it does with their children.
+pub fn rules_for(api: Api, status: &'static str, finalizers: &'static str) -> Vec<Rule> {
+    let rule =
+        |resource, verbs, why| Rule { group: api.group(), resource, names: vec![], verbs, namespaced: true, why };
+    vec![
+        rule(api.plural(), &["get", "list", "watch"], "follow the objects that it acts on"),
+        rule(status, &["update"], "say in its objects' status what it did"),
+        // Where the cluster checks who may hold up a deletion, as OpenShift does.
+        rule(finalizers, &["update"], "make its objects the owners of their children"),
+    ]
+}
+
+/// What the steps of a pass work with.
+pub struct Tools {
+    pub server: Server,
+    pub cache: Arc<Cache>,
+    pub recorder: Recorder,
 }
 
 /// What was observed of one object.
@@ -48,8 +80,10 @@ pub struct Observed<S> {
 /// How a pass ended that got to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// There is no such object any more; its children go with it.
-    Gone,
+    /// The object is on its way out; its children go with it.
+    Leaving,
+    /// The object has changed since it was seen. Its watch brings the next pass.
+    Overtaken,
     /// All was written that had to be.
     Done { written: usize, next: Next },
 }
@@ -62,9 +96,9 @@ pub enum PassError {
     #[error("{}: {}", .0.object, .0.message)]
     Write(Failure),
     #[error("{object} cannot be read: {cause}")]
-    Unreadable { object: String, cause: serde_json::Error },
+    Unreadable { object: String, cause: String },
     #[error("the status of {object} cannot be written as JSON: {cause}")]
-    Status { object: String, cause: serde_json::Error },
+    Status { object: String, cause: String },
 }
 
 impl PassError {
@@ -79,27 +113,31 @@ impl PassError {
 }
 
 /// Brings one object to where its spec wants it, as far as that is possible now.
-pub async fn pass<F: Family>(family: &F, server: &Server, namespace: &str, name: &str) -> Result<Passed, PassError> {
-    let resource = ApiResource::from_gvk(&family.kind());
-    let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
-    let Some(object) = server.call(api.get_opt(name)).await? else { return Ok(Passed::Gone) };
+pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) -> Result<Passed, PassError> {
     // What is being deleted is left to the garbage collector: writing children now would only delay it.
     if object.metadata.deletion_timestamp.is_some() {
-        return Ok(Passed::Gone);
+        return Ok(Passed::Leaving);
     }
-    let Observed { owner, seen, live } = family.observe(server, &object).await?;
+    let Tools { server, cache, recorder } = tools;
+    let Observed { owner, seen, live } = family.observe(tools, object).await?;
     let plan = family.plan(&seen);
-    let outcome = apply::apply(server, family.manager(), &owner, &plan, &live).await;
+    let applied = apply::apply(server, family.manager(), &owner, &plan, &live).await;
+    applied.children.iter().for_each(|child| cache.wrote(child));
+    let outcome = applied.outcome;
     // Also after a failed write: the status is where its user reads of it.
     let status = family.report(&seen, &plan, &outcome)?;
-    let stored = Stored {
-        resource_version: object.metadata.resource_version.as_deref().unwrap_or_default(),
-        status: object.data.get("status"),
-    };
+    // Before the status, which says that they were told: a crash in between tells them twice, never not at all.
+    for note in &plan.notes {
+        recorder.tell(&owner, note).await;
+    }
+    let version = object.resource_version().unwrap_or_default();
+    let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
     if let Some(failure) = outcome.failure {
         return Err(PassError::Write(failure));
     }
-    let told = told.map_err(PassError::Write)?;
-    Ok(Passed::Done { written: outcome.written + usize::from(told), next: plan.next })
+    match told.map_err(PassError::Write)? {
+        Told::Overtaken => Ok(Passed::Overtaken),
+        told => Ok(Passed::Done { written: outcome.written + usize::from(told == Told::Now), next: plan.next }),
+    }
 }

@@ -1,8 +1,64 @@
 //! The controllers: for each family, what a pass over one of its objects reads, decides, writes and reports.
-//! Comes in: the name of an object; goes out: the object's children and status as they should be.
+//! Comes in: objects as users change them; goes out: their children and status as they should be.
 
+mod control;
 mod driver;
 mod llamastack;
 
-pub use driver::{Family, Observed, PassError, Passed, pass};
+use std::sync::Arc;
+
+use steersman_api::Family as Api;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::Recorder;
+use crate::client::Server;
+use crate::observe::cache::{Cache, Scope};
+use crate::observe::served;
+use crate::rbac::Rule;
+use crate::telemetry::metrics::Metrics;
+
+pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
 pub use llamastack::LlamaStack;
+
+/// The families whose controller this version has.
+pub const AVAILABLE: &[Api] = &[Api::Llsd];
+
+/// What all controllers together do in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let events = Rule {
+        group: "events.k8s.io",
+        resource: "events",
+        names: vec![],
+        verbs: &["create", "get", "patch"],
+        namespaced: true,
+        why: "tell as events on users' objects what happened to them",
+    };
+    [served::rules(), llamastack::rules(), vec![events]].concat()
+}
+
+/// What a controller is given by the process.
+#[derive(Clone)]
+pub struct Given {
+    /// Behind the fence of the term: it writes nothing once the Lease is lost.
+    pub server: Server,
+    pub scope: Scope,
+    /// The name of this process in events.
+    pub identity: String,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Runs one controller until `stop`, and until the passes under way have ended.
+pub async fn run(api: Api, given: Given, stop: CancellationToken) {
+    match api {
+        Api::Llsd => control::run(LlamaStack::shipped(), given, stop).await,
+        // Not among the available.
+        Api::Dgdr | Api::Dgd | Api::Va => {}
+    }
+}
+
+impl Tools {
+    pub fn new(family: &impl Family, server: Server, instance: &str) -> Self {
+        let recorder = Recorder::new(server.clone(), family.manager(), instance);
+        Self { server, cache: Arc::new(Cache::new(family.children())), recorder }
+    }
+}

@@ -5,18 +5,22 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_api::llamastack::v1alpha1::LlamaStackDistribution;
+use steersman_api::convert::convert;
+use steersman_api::llamastack::convert::beyond_v1alpha1;
+use steersman_api::llamastack::v1alpha1::{LlamaStackDistribution, LlamaStackDistributionStatus};
+use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::{
     ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, names,
 };
 
-use crate::apply::{Legacy, Live, Owner};
-use crate::client::{CallError, Server};
-use crate::controllers::{Observed, PassError};
+use super::cache::Watched;
+use crate::apply::{Legacy, Owner, is_managed_by};
+use crate::controllers::{Observed, PassError, Tools, stored_kind};
 
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/llamastack";
@@ -24,39 +28,33 @@ pub const MANAGER: &str = "steersman/llamastack";
 /// Found by the label that the Go operator put on the same children.
 const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
 
-/// The kind and the version that the controller reads.
-pub fn kind() -> GroupVersionKind {
-    GroupVersionKind::gvk(Family::Llsd.group(), "v1alpha1", Family::Llsd.kind())
+/// The version that the plan is made from.
+const PLANNED: &str = "v1alpha1";
+
+/// The kinds of children.
+pub fn children() -> Vec<Watched> {
+    let kinds = [gvk::<Deployment>(), gvk::<Service>(), gvk::<PersistentVolumeClaim>(), gvk::<ServiceAccount>()];
+    kinds.map(|kind| Watched { kind, labels: CHILDREN }).to_vec()
 }
 
 /// Reads only.
-pub async fn observe(
-    server: &Server,
-    settings: &Settings,
-    object: &DynamicObject,
-) -> Result<Observed<Seen>, PassError> {
+pub async fn observe(tools: &Tools, settings: &Settings, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-    let described = || format!("LlamaStackDistribution {namespace}/{name}");
-    let typed: LlamaStackDistribution = serde_json::to_value(object)
-        .and_then(serde_json::from_value)
-        .map_err(|cause| PassError::Unreadable { object: described(), cause })?;
-    let mut live = Live::default();
-    let (deployments, services, claims, accounts) = tokio::try_join!(
-        list::<Deployment>(server, &namespace),
-        list::<Service>(server, &namespace),
-        list::<PersistentVolumeClaim>(server, &namespace),
-        list::<ServiceAccount>(server, &namespace),
-    )?;
-    for (kind, objects) in [deployments, services, claims, accounts] {
-        objects.into_iter().for_each(|object| live.insert(&kind, object));
-    }
+    let typed = planned(object)?;
     let owner = Owner {
-        kind: kind(),
+        kind: stored_kind(Family::Llsd),
         namespace: namespace.clone(),
         name: name.clone(),
         uid: object.uid().unwrap_or_default(),
         legacy: Some(Legacy::llama_stack(&name)),
     };
+    let named = [
+        (gvk::<Deployment>(), names::deployment(&name)),
+        (gvk::<Service>(), names::service(&name)),
+        (gvk::<PersistentVolumeClaim>(), names::volume_claim(&name)),
+        (gvk::<ServiceAccount>(), names::service_account(&name)),
+    ];
+    let live = tools.cache.children(&namespace, &owner.uid, &named);
     let seen = Seen {
         now: Timestamp::now(),
         settings: settings.clone(),
@@ -67,6 +65,7 @@ pub async fn observe(
             generation: object.metadata.generation,
             deleting: object.metadata.deletion_timestamp.is_some(),
             spec: typed.spec,
+            beyond: beyond_v1alpha1(&object.data),
             status: typed.status,
         },
         deployment: live
@@ -79,35 +78,50 @@ pub async fn observe(
     Ok(Observed { owner, seen, live })
 }
 
-fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
-    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
+/// The object in the version that the plan is made from.
+fn planned(object: &DynamicObject) -> Result<LlamaStackDistribution, PassError> {
+    let unreadable = |cause: String| PassError::Unreadable {
+        object: format!("LlamaStackDistribution {}/{}", object.namespace().unwrap_or_default(), object.name_any()),
+        cause,
+    };
+    let value = serde_json::to_value(object).map_err(|error| unreadable(error.to_string()))?;
+    let converted = convert(value, &format!("{}/{PLANNED}", Family::Llsd.group()));
+    let converted = converted.map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_value(converted.object).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn list<K: Resource<DynamicType = ()>>(
-    server: &Server,
-    namespace: &str,
-) -> Result<(GroupVersionKind, Vec<DynamicObject>), CallError> {
-    let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &ApiResource::erase::<K>(&()));
-    let listed = server.call(api.list(&ListParams::default().labels(CHILDREN))).await?;
-    Ok((gvk::<K>(), listed.items))
+/// A status of the planned version in the stored one.
+pub fn stored_status(status: &LlamaStackDistributionStatus) -> Result<Value, String> {
+    let api_version = format!("{}/{PLANNED}", Family::Llsd.group());
+    let object = json!({ "apiVersion": api_version, "kind": Family::Llsd.kind(), "status": status });
+    let mut converted = convert(object, &stored_kind(Family::Llsd).api_version()).map_err(|error| error.to_string())?;
+    Ok(converted.object.get_mut("status").map(Value::take).unwrap_or_default())
+}
+
+fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
+    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
 }
 
 fn deployment_seen(object: &DynamicObject, owner: &str) -> Option<DeploymentSeen> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
+    let legacy = Legacy::llama_stack(owner);
     Some(DeploymentSeen {
         generation: typed.metadata.generation,
         observed_generation: status.observed_generation,
         replicas: typed.spec.and_then(|spec| spec.replicas),
-        replicas_owner: replicas_owner(object.managed_fields(), owner),
+        replicas_owner: replicas_owner(object.managed_fields(), &legacy),
         ready: status.ready_replicas.unwrap_or_default(),
         updated: status.updated_replicas.unwrap_or_default(),
+        legacy: legacy.is_of(object) && !is_managed_by(object, MANAGER),
+        adopted: object.labels().get(ADOPTED).cloned(),
+        template: object.data.pointer("/spec/template").cloned().unwrap_or_default(),
+        resource_version: object.resource_version(),
     })
 }
 
 /// An earlier operator's claim on the field is ours to take over; anyone else's is not.
-fn replicas_owner(fields: &[ManagedFieldsEntry], object: &str) -> ReplicasOwner {
-    let legacy = Legacy::llama_stack(object);
+fn replicas_owner(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> ReplicasOwner {
     let other = fields.iter().find_map(|entry| {
         let manager = entry.manager.as_deref()?;
         let owns = entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:replicas").is_some();
@@ -138,13 +152,14 @@ mod tests {
             serde_json::from_value(json!({ "manager": manager, "operation": "Apply", "fieldsV1": fields })).unwrap()
         };
         let replicas = || json!({ "f:spec": { "f:replicas": {} } });
+        let legacy = Legacy::llama_stack("starter");
         let ours = [MANAGER, "manager", "starter"];
         for manager in ours {
-            assert_eq!(replicas_owner(&[entry(manager, replicas())], "starter"), ReplicasOwner::Ours, "{manager}");
+            assert_eq!(replicas_owner(&[entry(manager, replicas())], &legacy), ReplicasOwner::Ours, "{manager}");
         }
         let template = entry("kubectl", json!({ "f:spec": { "f:template": {} } }));
-        assert_eq!(replicas_owner(&[template], "starter"), ReplicasOwner::Ours);
+        assert_eq!(replicas_owner(&[template], &legacy), ReplicasOwner::Ours);
         let scaled = [entry(MANAGER, replicas()), entry("kube-controller-manager", replicas())];
-        assert_eq!(replicas_owner(&scaled, "starter"), ReplicasOwner::Other("kube-controller-manager".into()));
+        assert_eq!(replicas_owner(&scaled, &legacy), ReplicasOwner::Other("kube-controller-manager".into()));
     }
 }

@@ -1,5 +1,8 @@
 //! Reading: the only place where the cluster is looked at.
 //! Comes in: a client; goes out: a `Seen` of plain data for the plan.
 
+pub mod cache;
 pub mod llamastack;
 pub mod preflight;
+pub mod served;
+pub mod watching;

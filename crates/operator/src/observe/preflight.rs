@@ -18,7 +18,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Right, RightSeen, Seen,
+    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen,
 };
 
 use crate::client::{CallError, Server};
@@ -59,7 +59,8 @@ pub fn rules() -> Vec<Rule> {
 /// Reads only. Fails if the server does not answer the first question; after that every failure is part of the answer.
 pub async fn observe(server: &Server) -> Result<Seen, CallError> {
     let version = version(server).await?;
-    let rights = rbac::rules().into_iter().flat_map(|rule| rule.rights());
+    let everywhere = rbac::rules().into_iter().flat_map(|rule| rule.rights());
+    let rights = everywhere.chain(rbac::own_rules().into_iter().flat_map(|rule| rule.rights_in(rbac::NAMESPACE)));
     let (user, families, rights, leases) = tokio::join!(
         user(server),
         join_all(Family::ALL.map(|family| family_seen(server, family))),
@@ -166,11 +167,21 @@ async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition
 
 async fn asked(server: &Server, right: Right) -> RightSeen {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(server.client.clone());
+    let (resource, part) = match right.resource.split_once('/') {
+        Some((resource, part)) => (resource.to_owned(), Some(part.to_owned())),
+        None => (right.resource.clone(), None),
+    };
+    let namespace = match &right.reach {
+        Reach::Namespace(name) => Some(name.clone()),
+        Reach::Cluster | Reach::AllNamespaces => None,
+    };
     let question = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
                 group: Some(right.group.clone()),
-                resource: Some(right.resource.clone()),
+                resource: Some(resource),
+                subresource: part,
+                namespace,
                 name: right.name.clone(),
                 verb: Some(right.verb.clone()),
                 ..ResourceAttributes::default()

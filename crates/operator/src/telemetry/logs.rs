@@ -8,6 +8,7 @@ use std::io::Write;
 use jiff::Timestamp;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -26,7 +27,12 @@ pub fn install(level: LogLevel) -> Result<(), AlreadySetUp> {
     let own = level.as_level();
     // The libraries' debug lines are about sockets and frames: they would bury ours.
     let others = own.min(Level::INFO);
-    let filter = Targets::new().with_default(others).with_target("steersman", own);
+    // A call that fails is told by whoever made it, in one line and with what it means. The libraries' lines are not.
+    let filter = Targets::new()
+        .with_default(others)
+        .with_target("steersman", own)
+        .with_target("kube_runtime", LevelFilter::OFF)
+        .with_target("kube_client", LevelFilter::OFF);
     let lines =
         Lines { write: |line: &str| drop(std::io::stdout().lock().write_all(line.as_bytes())), now: Timestamp::now };
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter));

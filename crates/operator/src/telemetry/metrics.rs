@@ -4,14 +4,18 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use steersman_api::Family as Api;
 
 /// What the answer to a scrape is written in.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -21,12 +25,71 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Metrics {
     registry: Registry,
     leads: Family<Lease, Gauge>,
+    passes: Family<Pass, Counter>,
+    failed_passes: Family<Controller, Counter>,
+    pass_time: Family<Controller, Histogram>,
+    webhook_requests: Family<WebhookRequest, Counter>,
+    webhook_latency: Family<Webhook, Histogram, fn() -> Histogram>,
+    webhook_reviews: Family<WebhookReview, Counter>,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WebhookRequest {
+    webhook: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Webhook {
+    webhook: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WebhookReview {
+    webhook: &'static str,
+    outcome: &'static str,
+}
+
+/// A conversion takes a fraction of a millisecond; an API server waits for ten seconds.
+const LATENCIES: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lease {
     name: &'static str,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Controller {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Pass {
+    controller: &'static str,
+    result: PassResult,
+}
+
+/// How a pass ended, in controller-runtime's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PassResult {
+    Success,
+    RequeueAfter,
+    Error,
+}
+
+impl EncodeLabelValue for PassResult {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let word = match self {
+            Self::Success => "success",
+            Self::RequeueAfter => "requeue_after",
+            Self::Error => "error",
+        };
+        EncodeLabelValue::encode(&word, encoder)
+    }
+}
+
+/// From a pass that finds nothing to do to one whose calls all take their time.
+const PASS_SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 impl Metrics {
     pub fn new(started: Timestamp) -> Self {
@@ -39,12 +102,47 @@ impl Metrics {
         let leads = Family::<Lease, Gauge>::default();
         let help = "Whether this process holds the Lease of this name: 1 yes, 0 no";
         registry.register("leader_election_master_status", help, leads.clone());
-        Self { registry, leads }
+        let passes = Family::<Pass, Counter>::default();
+        let help = "Passes over single objects, by how they ended";
+        registry.register("controller_runtime_reconcile", help, passes.clone());
+        let failed_passes = Family::<Controller, Counter>::default();
+        registry.register("controller_runtime_reconcile_errors", "Passes that failed", failed_passes.clone());
+        let pass_time = Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(PASS_SECONDS));
+        let help = "How long passes over single objects take";
+        registry.register("controller_runtime_reconcile_time_seconds", help, pass_time.clone());
+        let webhook_requests = Family::<WebhookRequest, Counter>::default();
+        let help = "Requests to the webhooks, by their path and the HTTP status of the answer";
+        registry.register("controller_runtime_webhook_requests", help, webhook_requests.clone());
+        let latency: fn() -> Histogram = || Histogram::new(LATENCIES);
+        let webhook_latency = Family::<Webhook, Histogram, fn() -> Histogram>::new_with_constructor(latency);
+        let help = "How long the webhooks took to answer, by their path";
+        registry.register("controller_runtime_webhook_latency_seconds", help, webhook_latency.clone());
+        let webhook_reviews = Family::<WebhookReview, Counter>::default();
+        let help = "Reviews by the path of their webhook and what became of them: answered, denied, failed or panicked";
+        registry.register("steersman_webhook_reviews", help, webhook_reviews.clone());
+        Self { registry, leads, passes, failed_passes, pass_time, webhook_requests, webhook_latency, webhook_reviews }
+    }
+
+    /// Counts one answered review. All are answered with HTTP 200, so the outcome has a count of its own.
+    pub fn reviewed(&self, webhook: &'static str, outcome: &'static str, took: Duration) {
+        self.webhook_requests.get_or_create(&WebhookRequest { webhook, code: "200" }).inc();
+        self.webhook_latency.get_or_create(&Webhook { webhook }).observe(took.as_secs_f64());
+        self.webhook_reviews.get_or_create(&WebhookReview { webhook, outcome }).inc();
     }
 
     /// Says whether this process holds the Lease `name`.
     pub fn leads(&self, name: &'static str, leads: bool) {
         self.leads.get_or_create(&Lease { name }).set(leads.into());
+    }
+
+    /// Counts one pass.
+    pub fn passed(&self, family: Api, result: PassResult, time: Duration) {
+        let controller = family.short_name();
+        self.passes.get_or_create(&Pass { controller, result }).inc();
+        if result == PassResult::Error {
+            self.failed_passes.get_or_create(&Controller { controller }).inc();
+        }
+        self.pass_time.get_or_create(&Controller { controller }).observe(time.as_secs_f64());
     }
 
     pub fn text(&self) -> Result<String, fmt::Error> {
@@ -63,19 +161,42 @@ mod tests {
         let metrics = Metrics::new("2026-11-16T00:00:00.25Z".parse().unwrap());
         metrics.leads("steersman", false);
         metrics.leads("steersman", true);
-        let expected = format!(
-            "# HELP steersman_build The version of this program.\n\
-             # TYPE steersman_build info\n\
-             steersman_build_info{{version=\"{}\"}} 1\n\
-             # HELP process_start_time_seconds When this process started, in seconds since 1970.\n\
-             # TYPE process_start_time_seconds gauge\n\
-             process_start_time_seconds 1794787200.25\n\
-             # HELP leader_election_master_status Whether this process holds the Lease of this name: 1 yes, 0 no.\n\
-             # TYPE leader_election_master_status gauge\n\
-             leader_election_master_status{{name=\"steersman\"}} 1\n\
-             # EOF\n",
-            env!("CARGO_PKG_VERSION")
-        );
-        assert_eq!(metrics.text().unwrap(), expected);
+        metrics.passed(Api::Llsd, PassResult::Success, Duration::from_millis(2));
+        metrics.passed(Api::Llsd, PassResult::Error, Duration::from_millis(30));
+        let version = env!("CARGO_PKG_VERSION");
+        let text = metrics.text().unwrap();
+        for expected in [
+            &format!("steersman_build_info{{version=\"{version}\"}} 1"),
+            "# HELP process_start_time_seconds When this process started, in seconds since 1970.",
+            "# TYPE process_start_time_seconds gauge",
+            "process_start_time_seconds 1794787200.25",
+            "leader_election_master_status{name=\"steersman\"} 1",
+            "# TYPE controller_runtime_reconcile counter",
+            "controller_runtime_reconcile_total{controller=\"llsd\",result=\"error\"} 1",
+            "controller_runtime_reconcile_total{controller=\"llsd\",result=\"success\"} 1",
+            "controller_runtime_reconcile_errors_total{controller=\"llsd\"} 1",
+            "# TYPE controller_runtime_reconcile_time_seconds histogram",
+            "controller_runtime_reconcile_time_seconds_count{controller=\"llsd\"} 2",
+            "controller_runtime_reconcile_time_seconds_bucket{le=\"0.025\",controller=\"llsd\"} 1",
+        ] {
+            assert!(text.lines().any(|line| line == expected), "{expected} is not in\n{text}");
+        }
+        assert!(text.ends_with("\n# EOF\n"));
+    }
+
+    #[test]
+    fn webhooks_are_counted_under_the_names_of_controller_runtime() {
+        let metrics = Metrics::new("2026-11-16T00:00:00Z".parse().unwrap());
+        metrics.reviewed("/convert", "answered", Duration::from_millis(2));
+        metrics.reviewed("/convert", "failed", Duration::from_millis(300));
+        let text = metrics.text().unwrap();
+        for line in [
+            "controller_runtime_webhook_requests_total{webhook=\"/convert\",code=\"200\"} 2",
+            "controller_runtime_webhook_latency_seconds_count{webhook=\"/convert\"} 2",
+            "controller_runtime_webhook_latency_seconds_bucket{le=\"0.0025\",webhook=\"/convert\"} 1",
+            "steersman_webhook_reviews_total{webhook=\"/convert\",outcome=\"failed\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
     }
 }

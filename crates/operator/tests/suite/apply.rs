@@ -133,7 +133,7 @@ fn plan_of(env: Value) -> Plan {
 async fn pass(cluster: &Cluster, namespace: &Namespace, owner: &Owner, plan: &Plan) -> Outcome {
     let client = cluster.admin().await.unwrap();
     let live = live(&client, namespace).await;
-    apply(&server(cluster, client), MANAGER, owner, plan, &live).await
+    apply(&server(cluster, client), MANAGER, owner, plan, &live).await.outcome
 }
 
 fn written(outcome: Outcome) -> usize {
@@ -159,7 +159,7 @@ async fn nothing_is_sent_when_all_is_as_it_should_be() {
     let admin = cluster.admin().await.unwrap();
     let counter = Cutter::counting().with_reads();
     let counted = server(cluster, counter.around(&admin));
-    let outcome = apply(&counted, MANAGER, &owner, &plan_of(env()), &live(&admin, &namespace).await).await;
+    let outcome = apply(&counted, MANAGER, &owner, &plan_of(env()), &live(&admin, &namespace).await).await.outcome;
     assert_eq!(outcome, Outcome::default());
     assert_eq!(counter.calls(), 0, "neither writes nor reads");
 }
@@ -171,7 +171,8 @@ async fn a_stale_cache_costs_a_call_and_no_harm() {
     let owner = owner(&namespace).await;
     assert_eq!(written(pass(cluster, &namespace, &owner, &plan_of(env())).await), 4);
     let admin = cluster.admin().await.unwrap();
-    let outcome = apply(&server(cluster, admin.clone()), MANAGER, &owner, &plan_of(env()), &Live::default()).await;
+    let outcome =
+        apply(&server(cluster, admin.clone()), MANAGER, &owner, &plan_of(env()), &Live::default()).await.outcome;
     assert_eq!(outcome, Outcome::default(), "what the cache does not know yet is there and equal");
 
     // A cache from before somebody replaced the object: the object that was judged is gone.
@@ -182,7 +183,7 @@ async fn a_stale_cache_costs_a_call_and_no_harm() {
     let mut changed = account("starter-sa");
     changed["metadata"]["labels"]["more"] = "1".into();
     let plan = Plan { writes: vec![Write::Apply(object(changed))], ..Plan::default() };
-    let failure = apply(&server(cluster, admin), MANAGER, &owner, &plan, &old).await.failure.unwrap();
+    let failure = apply(&server(cluster, admin), MANAGER, &owner, &plan, &old).await.outcome.failure.unwrap();
     assert!(failure.transient && failure.message.contains("409"), "{failure:?}");
     let left = namespace.all::<ServiceAccount>().get("starter-sa").await.unwrap();
     assert!(left.labels().is_empty(), "the foreign one is untouched");
@@ -249,7 +250,7 @@ async fn what_is_not_ours_is_refused_and_nothing_after_it_is_written() {
 
     // The same if the cache does not know of it yet.
     let admin = cluster.admin().await.unwrap();
-    let blind = apply(&server(cluster, admin), MANAGER, &owner, &plan_of(env()), &Live::default()).await;
+    let blind = apply(&server(cluster, admin), MANAGER, &owner, &plan_of(env()), &Live::default()).await.outcome;
     assert_eq!(blind.failure.unwrap().message, failure.message);
     assert_eq!(namespace.all::<Service>().get("starter-service").await.unwrap(), before);
 

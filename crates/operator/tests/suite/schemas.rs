@@ -64,14 +64,24 @@ pub fn only(family: Family, version: &str) -> CustomResourceDefinition {
     crd
 }
 
+/// The CRD of llsd that its project publishes, where those files are.
+pub fn published() -> Option<CustomResourceDefinition> {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/upstream/llamastack"].iter().collect();
+    let text = std::fs::read_to_string(folder.join("crd-v1alpha1.yaml")).ok()?;
+    Some(serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { budget: None }).unwrap())
+}
+
 pub fn resource(family: Family, version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk(family.group(), version, family.kind());
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
-/// Installs a CRD and waits until its objects can be listed.
+/// Installs a CRD and waits until its objects can be listed. One that a failed test has left is removed first.
 pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    if crds.delete(&crd.name_any(), &DeleteParams::default()).await.is_ok() {
+        wait::until_gone(crds.clone(), &crd.name_any()).await.unwrap();
+    }
     crds.create(&PostParams::default(), crd).await.unwrap();
     let is = |crd: &CustomResourceDefinition, type_: &str| {
         let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -158,7 +168,7 @@ async fn va_fixtures() {
     fixtures_are_judged_as_documented(Family::Va).await;
 }
 
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
+pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
     let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
     let output = Command::new(binaries.path("kubectl"))
         .arg("--kubeconfig")

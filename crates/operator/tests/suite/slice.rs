@@ -1,31 +1,31 @@
 //! A whole pass over a LlamaStackDistribution on a real API server: the objects it makes, its silence once they are there,
 //! and a crash at every one of its calls.
 
-use std::collections::BTreeMap;
+mod adopt;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use steersman::client::Server;
-use steersman::controllers::{LlamaStack, Passed, pass};
+use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
+use steersman::observe::cache::{Cache, Scope};
 use steersman_api::Family;
-use steersman_plan::llamastack::Settings;
-use steersman_testkit::cut::{Cut, Cutter, crash_everywhere};
+use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
 use tokio::sync::MutexGuard;
 
 use crate::schemas::{CRDS, install, only, resource, uninstall};
 
-const VERSION: &str = "v1alpha1";
+const VERSION: &str = "v1alpha2";
 
 fn family() -> LlamaStack {
-    let distributions =
-        BTreeMap::from([("starter".to_owned(), "docker.io/llamastack/distribution-starter:0.7.1".to_owned())]);
-    LlamaStack { settings: Settings { operator_version: "0.1.0".to_owned(), distributions } }
+    LlamaStack::shipped()
 }
 
 fn server(cluster: &Cluster, client: Client) -> Server {
@@ -34,15 +34,16 @@ fn server(cluster: &Cluster, client: Client) -> Server {
 
 fn starter() -> Value {
     json!({
-        "apiVersion": "llamastack.io/v1alpha1",
+        "apiVersion": "llamastack.io/v1alpha2",
         "kind": "LlamaStackDistribution",
         "metadata": { "name": "starter" },
         "spec": {
-            "replicas": 1,
-            "server": {
-                "distribution": { "name": "starter" },
-                "containerSpec": { "port": 8321, "env": [{ "name": "INFERENCE_MODEL", "value": "m" }] },
+            "distribution": { "name": "starter" },
+            "networking": { "port": 8321 },
+            "workload": {
+                "replicas": 1,
                 "storage": { "size": "20Gi" },
+                "overrides": { "env": [{ "name": "INFERENCE_MODEL", "value": "m" }] },
             },
         },
     })
@@ -60,6 +61,13 @@ async fn create(client: &Client, namespace: &str) {
 /// What is there before a run of the crash harness.
 async fn prepare(client: &Client, namespace: &Namespace) -> Result<()> {
     create(client, namespace.name()).await;
+    Ok(())
+}
+
+/// The user takes a variable away.
+async fn without_env(client: &Client, namespace: &Namespace) -> Result<()> {
+    let without = Patch::Merge(json!({ "spec": { "workload": { "overrides": { "env": null } } } }));
+    objects(client, namespace.name()).patch("starter", &PatchParams::default(), &without).await?;
     Ok(())
 }
 
@@ -90,8 +98,28 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
     Ok(left)
 }
 
+/// All that a pass looks at.
+struct View {
+    object: DynamicObject,
+    cache: Arc<Cache>,
+}
+
+async fn view(cluster: &Cluster, client: &Client, namespace: &str) -> Result<View> {
+    let object = objects(client, namespace).get("starter").await?;
+    let cache = Arc::new(Cache::new(family().children()));
+    cache.fill(&server(cluster, client.clone()), &Scope::Namespace(namespace.to_owned())).await?;
+    Ok(View { object, cache })
+}
+
+async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<Passed> {
+    let tools = Tools { cache: view.cache.clone(), ..Tools::new(&family(), server(cluster, client), "test") };
+    pass(&family(), &tools, &view.object).await.context("a pass")
+}
+
+/// As after a start: with new eyes.
 async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
-    pass(&family(), &server(cluster, client), namespace, "starter").await.context("a pass")
+    let view = view(cluster, &client, namespace).await?;
+    pass_on(cluster, client, &view).await
 }
 
 #[tokio::test]
@@ -131,8 +159,7 @@ async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
     assert_eq!(counter.calls(), 0, "settled means silent");
 
     // A variable that the user takes away goes from the Deployment too.
-    let without = Patch::Merge(json!({ "spec": { "server": { "containerSpec": { "env": null } } } }));
-    objects(&admin, namespace.name()).patch("starter", &PatchParams::default(), &without).await.unwrap();
+    without_env(&admin, &namespace).await.unwrap();
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
     let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
@@ -148,7 +175,7 @@ async fn a_wrong_name_leaves_what_runs_and_says_so() {
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
     let before = namespace.all::<Deployment>().get("starter").await.unwrap();
 
-    let wrong = Patch::Merge(json!({ "spec": { "server": { "distribution": { "name": "startr" } } } }));
+    let wrong = Patch::Merge(json!({ "spec": { "distribution": { "name": "startr" } } }));
     objects(&admin, namespace.name()).patch("starter", &PatchParams::default(), &wrong).await.unwrap();
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
     let after = namespace.all::<Deployment>().get("starter").await.unwrap();
@@ -174,6 +201,45 @@ async fn the_slice_survives_a_crash_at_every_call() {
     .unwrap();
     assert_eq!(crashes.calls, 6, "four children, and the status before and after they are seen");
     assert_eq!(crashes.runs, crashes.calls * Cut::ALL.len());
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    uninstall(&admin, Family::Llsd).await;
+}
+
+/// Reads that fail end the pass before it has decided anything.
+#[tokio::test]
+async fn the_slice_survives_a_failed_read_at_every_call() {
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let crashes = crash_everywhere_and(
+        cluster,
+        "reads",
+        (Calls::All, &[Cut::NotSent, Cut::Status(500)]),
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
+        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |_: &Namespace| Ok(()),
+        async |namespace: &Namespace| snapshot(&admin, namespace).await,
+    )
+    .await
+    .unwrap();
+    assert!(crashes.calls > 20, "reads are cut too: {crashes:?}");
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+    uninstall(&admin, Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn the_slice_survives_a_watch_that_is_held_back() {
+    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let crashes = stale_everywhere(
+        cluster,
+        "stale",
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
+        async |namespace: &Namespace| without_env(&admin, namespace).await,
+        async |namespace: &Namespace| view(cluster, &admin, namespace.name()).await,
+        async |client, view: &View| pass_on(cluster, client, view).await.map(|_| ()),
+        async |namespace: &Namespace| snapshot(&admin, namespace).await,
+    )
+    .await
+    .unwrap();
+    assert!(crashes.runs >= 5, "{crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
     uninstall(&admin, Family::Llsd).await;
 }
@@ -207,4 +273,51 @@ async fn a_status_before_the_children_is_caught() {
     assert_eq!(crashes.broken.len(), 1, "{:#?}", crashes.broken);
     assert!(crashes.broken[0].starts_with("NotSent at call 2 of 2"), "{:#?}", crashes.broken);
     uninstall(&admin, Family::Llsd).await;
+}
+
+/// Another planted bug: what is replaced goes before its successor is there. In the end all is the same, but in between
+/// a crash leaves the server without an address.
+#[tokio::test]
+async fn a_sweep_before_the_successor_is_caught() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let admin = cluster.admin().await.unwrap();
+    let service = |name: &str| -> Service {
+        object(json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } }))
+    };
+    let swept = async |early: bool| {
+        crash_everywhere_and(
+            cluster,
+            "sweep",
+            (Calls::Writes, &[Cut::NotSent, Cut::AnswerLost]),
+            async |namespace: &Namespace| {
+                namespace.all::<Service>().create(&PostParams::default(), &service("old")).await?;
+                Ok(())
+            },
+            async |client, namespace: &Namespace, ()| {
+                let services: Api<Service> = Api::namespaced(client, namespace.name());
+                let remove = async || match services.get_opt("old").await? {
+                    Some(_) => services.delete("old", &DeleteParams::default()).await.map(|_| ()),
+                    None => Ok(()),
+                };
+                if early {
+                    remove().await?;
+                }
+                if services.get_opt("new").await?.is_none() {
+                    services.create(&PostParams::default(), &service("new")).await?;
+                }
+                Ok(remove().await?)
+            },
+            async |namespace: &Namespace| {
+                let there = namespace.all::<Service>().list(&ListParams::default()).await?;
+                anyhow::ensure!(!there.items.is_empty(), "there is no Service");
+                Ok(())
+            },
+            async |namespace: &Namespace| all::<Service>(&admin, namespace.name()).await,
+        )
+        .await
+        .unwrap()
+    };
+    assert!(swept(false).await.broken.is_empty());
+    let broken = swept(true).await.broken;
+    assert!(!broken.is_empty() && broken.iter().all(|flaw| flaw.contains("there is no Service")), "{broken:#?}");
 }

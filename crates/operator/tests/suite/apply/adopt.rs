@@ -89,7 +89,7 @@ async fn adoption_of_an_object_that_changed_meanwhile_waits_for_the_next_pass() 
     let old = live(&admin, &namespace).await;
     let noted = Patch::Merge(json!({ "metadata": { "annotations": { "a": "b" } } }));
     namespace.all::<Deployment>().patch("starter", &PatchParams::default(), &noted).await.unwrap();
-    let outcome = apply(&server(cluster, admin), MANAGER, &owner, &only_deployment(env()), &old).await;
+    let outcome = apply(&server(cluster, admin), MANAGER, &owner, &only_deployment(env()), &old).await.outcome;
     assert!(outcome.failure.as_ref().is_some_and(|failure| failure.transient), "{outcome:?}");
     assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(env())).await), 1);
 }

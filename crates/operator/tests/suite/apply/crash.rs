@@ -42,7 +42,7 @@ async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) ->
     };
     let pass = async |client: Client, namespace: &Namespace, owner: &Owner| {
         let live = live(&client, namespace).await;
-        let outcome = apply(&impatient(cluster, client), MANAGER, owner, &plan, &live).await;
+        let outcome = apply(&impatient(cluster, client), MANAGER, owner, &plan, &live).await.outcome;
         outcome.failure.map_or(Ok(()), |failure| Err(anyhow!("{failure:?}")))
     };
     let snapshot = async |namespace: &Namespace| snapshot(&admin, namespace).await;

@@ -1,6 +1,6 @@
 //! The status of a user's object is replaced as a whole, and only where it differs.
 
-use steersman::apply::{Stored, write_status};
+use steersman::apply::{Stored, Told, write_status};
 use steersman_testkit::wait;
 
 use super::*;
@@ -57,14 +57,13 @@ async fn a_status_is_written_once_and_only_on_the_object_that_was_seen() {
         write_status(&server, MANAGER, &owner, stored, &status).await
     };
 
-    assert_eq!(write(&made, json!({ "phase": "Pending", "old": 1 })).await, Ok(true));
-    let stale = write(&made, json!({ "phase": "Ready" })).await.unwrap_err();
-    assert!(stale.transient && stale.object.starts_with("status of Widget"), "{stale:?}");
+    assert_eq!(write(&made, json!({ "phase": "Pending", "old": 1 })).await, Ok(Told::Now));
+    assert_eq!(write(&made, json!({ "phase": "Ready" })).await, Ok(Told::Overtaken));
     let seen = widgets.get("w").await.unwrap();
-    assert_eq!(write(&seen, json!({ "phase": "Ready" })).await, Ok(true));
+    assert_eq!(write(&seen, json!({ "phase": "Ready" })).await, Ok(Told::Now));
     let seen = widgets.get("w").await.unwrap();
     assert_eq!(seen.data, json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }), "fields of old go");
     let before = counter.calls();
-    assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(false));
+    assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(Told::Before));
     assert_eq!(counter.calls(), before);
 }

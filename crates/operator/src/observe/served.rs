@@ -1,0 +1,108 @@
+//! Whether the cluster serves an API.
+//! Comes in: a family; goes out: an answer once its stored version is served, and until then a line in the log that says
+//! what to do.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::Api;
+use kube::runtime::watcher;
+use steersman_api::Family;
+
+use crate::client::{self, Server};
+use crate::rbac::Rule;
+
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What the calls of this module need.
+pub fn rules() -> Vec<Rule> {
+    vec![Rule {
+        group: "apiextensions.k8s.io",
+        resource: "customresourcedefinitions",
+        names: Family::ALL.map(Family::crd_name).to_vec(),
+        verbs: &["list", "watch"],
+        namespaced: false,
+        why: "begin as soon as its APIs are installed",
+    }]
+}
+
+/// Waits until the version in which a family's objects are stored is served.
+pub async fn until_served(server: &Server, family: Family) {
+    let mut said = String::new();
+    loop {
+        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+        let mut changes = pin!(watcher::watch_object(crds, family.crd_name()));
+        while let Some(change) = changes.next().await {
+            let broken = change.is_err();
+            let missing = match change {
+                Ok(crd) => missing(family, crd.as_ref()),
+                Err(error) => {
+                    Some(format!("cannot see the CRD {}: {}", family.crd_name(), client::watch_trouble(&error)))
+                }
+            };
+            let Some(missing) = missing else { return };
+            // The same again and again would only fill the log.
+            if missing != said {
+                tracing::warn!(controller = %family, missing, "the controller waits for its CRD");
+                said = missing;
+            }
+            // A broken watch begins again at once, and would break again at once.
+            if broken {
+                break;
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn missing(family: Family, crd: Option<&CustomResourceDefinition>) -> Option<String> {
+    let (name, version) = (family.crd_name(), family.storage_version());
+    let Some(crd) = crd else {
+        return Some(format!("there is no CRD {name}; install it with: steersman crds --apply"));
+    };
+    let Some(stored) = crd.spec.versions.iter().find(|known| known.name == version && known.served) else {
+        return Some(format!("the CRD {name} does not serve {version}; replace it with: steersman crds --apply"));
+    };
+    if !stored.storage {
+        return Some(format!("the CRD {name} does not store {version}; replace it with: steersman crds --apply"));
+    }
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let established = conditions.into_iter().any(|known| known.type_ == "Established" && known.status == "True");
+    (!established).then(|| format!("the CRD {name} is not established yet; see: kubectl describe crd {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn crd(versions: Value, conditions: Value) -> CustomResourceDefinition {
+        serde_json::from_value(
+            json!({ "spec": { "group": "llamastack.io", "scope": "Namespaced", "names": { "kind": "K",
+            "plural": "ks" }, "versions": versions }, "status": { "conditions": conditions } }),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_stored_version_must_be_served() {
+        let version =
+            |name: &str, served: bool, storage: bool| json!({ "name": name, "served": served, "storage": storage });
+        let established = json!([{ "type": "Established", "status": "True" }]);
+        let says = |crd: Option<CustomResourceDefinition>| missing(Family::Llsd, crd.as_ref()).unwrap_or_default();
+        assert!(says(None).starts_with("there is no CRD llamastackdistributions.llamastack.io; install it with"));
+        let old = crd(json!([version("v1alpha1", true, true)]), established.clone());
+        assert!(says(Some(old)).contains("does not serve v1alpha2"));
+        let unserved = crd(json!([version("v1alpha2", false, true)]), established.clone());
+        assert!(says(Some(unserved)).contains("does not serve v1alpha2"));
+        let other =
+            crd(json!([version("v1alpha1", true, true), version("v1alpha2", true, false)]), established.clone());
+        assert!(says(Some(other)).contains("does not store v1alpha2"));
+        let new = crd(json!([version("v1alpha2", true, true)]), json!([]));
+        assert!(says(Some(new)).contains("is not established yet"));
+        assert_eq!(says(Some(crd(json!([version("v1alpha2", true, true)]), established))), "");
+    }
+}

@@ -1,0 +1,232 @@
+//! Operators that act: what they make of objects, who of several writes, and what an idle one does.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Event;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_testkit::audit::Written;
+use steersman_testkit::{Cluster, Flavour, Namespace, object, shared, wait};
+use tokio::sync::MutexGuard;
+
+use super::operator::{Operator, Place};
+use super::standby;
+use crate::schemas::{CRDS, install, only, resource, uninstall};
+
+const VERSION: &str = "v1alpha2";
+
+struct World {
+    cluster: &'static Cluster,
+    admin: Client,
+    place: Place,
+    namespace: Namespace,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The shipped roles, the CRD as it is after a detachment (so that no conversion is needed), and a namespace.
+async fn world(flavour: Flavour, prefix: &str) -> Option<World> {
+    let cluster = shared(flavour).await?;
+    let turn = CRDS.lock().await;
+    let place = Place::of(cluster).await;
+    let admin = cluster.admin().await.unwrap();
+    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    let namespace = cluster.namespace(prefix).await.unwrap();
+    Some(World { cluster, admin, place, namespace, _turn: turn })
+}
+
+impl World {
+    fn objects(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Llsd, VERSION))
+    }
+
+    async fn create(&self, name: &str, spec: Value) {
+        let wish: DynamicObject = object(json!({ "apiVersion": "llamastack.io/v1alpha2",
+            "kind": "LlamaStackDistribution", "metadata": { "name": name }, "spec": spec }));
+        self.objects().create(&PostParams::default(), &wish).await.unwrap();
+    }
+
+    async fn until_phase(&self, name: &str, phase: &str, operator: &Operator) {
+        let is = |object: &DynamicObject| object.data["status"]["phase"] == phase;
+        let what = format!("{name} is {phase}");
+        let reached = wait::eventually(&what, async || self.objects().get_opt(name).await.unwrap().filter(is));
+        reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    }
+
+    /// The writes of one operator.
+    fn writes_of(&self, identity: &str) -> Vec<Written> {
+        let agent = format!(" {identity}");
+        let writes = self.cluster.writes().unwrap();
+        writes.into_iter().filter(|written| written.user_agent.ends_with(&agent)).collect()
+    }
+}
+
+fn starter() -> Value {
+    json!({ "distribution": { "name": "starter" }, "networking": { "port": 8321 } })
+}
+
+#[tokio::test]
+async fn an_object_comes_to_life_and_its_trouble_is_told() {
+    let Some(world) = world(Flavour::Full, "acting").await else { return };
+    let operator = world.place.start("acting", &[]).await;
+    let mut spec = starter();
+    spec["workload"] = json!({ "storage": { "size": "20Gi" } });
+    world.create("starter", spec).await;
+    world.until_phase("starter", "Ready", &operator).await;
+    operator.until_metric("controller_runtime_reconcile_total{controller=\"llsd\",result=\"success\"}").await;
+
+    // A name that nobody knows: what runs stays, the status and an event say what to do.
+    let before = world.namespace.all::<Deployment>().get("starter").await.unwrap();
+    let wrong = Patch::Merge(json!({ "spec": { "distribution": { "name": "startr" } } }));
+    world.objects().patch("starter", &PatchParams::default(), &wrong).await.unwrap();
+    world.until_phase("starter", "Failed", &operator).await;
+    let events: Api<Event> = world.namespace.all();
+    let told = wait::eventually("an event tells of it", async || {
+        let listed = events.list(&ListParams::default()).await.unwrap();
+        listed.items.into_iter().find(|event| event.reason.as_deref() == Some("DistributionUnknown"))
+    });
+    let told = told.await.unwrap();
+    let said = told.message.unwrap();
+    assert!(said.contains("startr") && said.contains("Set spec.server.distribution.name to one of"), "{said}");
+    let after = world.namespace.all::<Deployment>().get("starter").await.unwrap();
+    assert_eq!(after.metadata.generation, before.metadata.generation);
+
+    let right = Patch::Merge(json!({ "spec": { "distribution": { "name": "starter" } } }));
+    world.objects().patch("starter", &PatchParams::default(), &right).await.unwrap();
+    world.until_phase("starter", "Ready", &operator).await;
+
+    // What somebody else removes comes back.
+    let deployments: Api<Deployment> = world.namespace.all();
+    deployments.delete("starter", &kube::api::DeleteParams::default()).await.unwrap();
+    let back = wait::eventually("the Deployment is back", async || {
+        deployments.get_opt("starter").await.unwrap().filter(|made| made.metadata.uid != before.metadata.uid)
+    });
+    back.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    world.until_phase("starter", "Ready", &operator).await;
+    operator.assert_log_is_json();
+    uninstall(&world.admin, Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn a_controller_without_its_crd_says_what_to_do_and_begins_when_it_is_there() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let turn = CRDS.lock().await;
+    let place = Place::of(cluster).await;
+    let operator = place.start("early", &[]).await;
+    operator.until_said("the controller waits for its CRD").await;
+    assert!(operator.log().contains("install it with: steersman crds --apply"), "{}", operator.log());
+    operator.until_answer("/readyz", 200).await;
+    let admin = cluster.admin().await.unwrap();
+    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+    operator.until_said("controller started").await;
+    uninstall(&admin, Family::Llsd).await;
+    drop(turn);
+}
+
+/// Who held the Lease when each write was answered is in the same log, and in the same order, as the writes.
+fn assert_only_leaders_wrote(writes: &[Written], identities: &[&str]) -> usize {
+    let mut holder = String::new();
+    let mut checked = 0;
+    // What was refused or broke off changed nothing.
+    for written in writes.iter().filter(|written| written.succeeded()) {
+        if written.is_lease() && written.uri.contains("steersman") {
+            holder = written.holder().to_owned();
+        }
+        let by = identities.iter().find(|identity| written.user_agent.ends_with(&format!(" {identity}")));
+        // The webhook's certificate and the CRDs' trust in it are every replica's business: one is ready before it leads.
+        let of_the_webhook = written.uri.contains("/secrets") || written.uri.contains("/customresourcedefinitions/");
+        if let Some(by) = by.filter(|_| !written.is_lease() && !of_the_webhook) {
+            assert_eq!(&holder, by, "{written:?}");
+            checked += 1;
+        }
+    }
+    checked
+}
+
+#[tokio::test]
+async fn only_the_leader_writes_by_the_audit_log() {
+    let Some(world) = world(Flavour::Bare, "leaders").await else { return };
+    for index in 0..5 {
+        world.create(&format!("busy-{index}"), starter()).await;
+    }
+    // Users who never rest, so that every leader always has something to write.
+    let (objects, stop) = (world.objects(), tokio_util::sync::CancellationToken::new());
+    let restless = tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            for turn in 0u64.. {
+                let env = json!([{ "name": "TURN", "value": turn.to_string() }]);
+                let patch = Patch::Merge(json!({ "spec": { "workload": { "overrides": { "env": env } } } }));
+                let name = format!("busy-{}", turn % 5);
+                objects.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(Duration::from_millis(20)) => {}
+                }
+            }
+        }
+    });
+    let until_writes = async |identity: &str, operator: &Operator| {
+        let count = || world.writes_of(identity).iter().filter(|written| !written.is_lease()).count();
+        let before = count();
+        let more = async || (count() > before + 10).then_some(());
+        wait::eventually(&format!("{identity} writes"), more).await.unwrap_or_else(|error| {
+            panic!("{error}\n{}", operator.log());
+        });
+    };
+
+    let mut first = world.place.start("audit-1", &[]).await;
+    world.place.until_led_by("audit-1").await;
+    until_writes("audit-1", &first).await;
+    let second = standby(&world.place, "audit-2").await;
+    first.signal(Signal::TERM);
+    world.place.until_led_by("audit-2").await;
+    assert_eq!(first.exit_code().await, Some(0));
+    until_writes("audit-2", &second).await;
+
+    // Paused in the middle of its work, it wakes when another one leads.
+    let third = standby(&world.place, "audit-3").await;
+    second.signal(Signal::STOP);
+    world.place.until_led_by("audit-3").await;
+    until_writes("audit-3", &third).await;
+    second.signal(Signal::CONT);
+    second.until_said("lost the lease: standing by").await;
+    until_writes("audit-3", &third).await;
+
+    third.signal(Signal::KILL);
+    world.place.until_led_by("audit-2").await;
+    until_writes("audit-2", &second).await;
+    stop.cancel();
+    restless.await.unwrap();
+    let checked = assert_only_leaders_wrote(&world.cluster.writes().unwrap(), &["audit-1", "audit-2", "audit-3"]);
+    println!("{checked} writes, each by the leader of its moment");
+    assert!(checked > 40, "{checked}");
+    uninstall(&world.admin, Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn a_settled_operator_writes_nothing_but_its_lease() {
+    let Some(world) = world(Flavour::Full, "idle").await else { return };
+    for index in 0..3 {
+        world.create(&format!("idle-{index}"), starter()).await;
+    }
+    let operator = world.place.start("idle", &[]).await;
+    for index in 0..3 {
+        world.until_phase(&format!("idle-{index}"), "Ready", &operator).await;
+    }
+    // Its own last write comes back to it once more; what follows a few renewals of the Lease follows of itself.
+    let renewals = || world.writes_of("idle").iter().filter(|written| written.is_lease()).count();
+    let more_renewals = async |count: usize| {
+        let before = renewals();
+        wait::eventually("the Lease is renewed", async || (renewals() >= before + count).then_some(())).await.unwrap();
+    };
+    more_renewals(1).await;
+    let before = world.writes_of("idle").into_iter().filter(|written| !written.is_lease()).count();
+    more_renewals(4).await;
+    let after: Vec<_> = world.writes_of("idle").into_iter().filter(|written| !written.is_lease()).collect();
+    assert_eq!(after.len(), before, "{:#?}", &after[before.min(after.len())..]);
+    uninstall(&world.admin, Family::Llsd).await;
+}
