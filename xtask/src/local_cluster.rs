@@ -23,7 +23,7 @@ pub fn programs() -> Result<Binaries> {
     let target = binaries::folder()?;
     let parent = target.parent().context("the cluster's folder lies in the cache folder")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-    let _lock = lock(&parent.join("build.lock"))?;
+    let _lock = lock(&parent.join("build.lock"), "building the local cluster")?;
     // Whoever held the lock may have built just what is needed.
     if let Some(binaries) = Binaries::find()? {
         return Ok(binaries);
@@ -32,12 +32,13 @@ pub fn programs() -> Result<Binaries> {
     Binaries::find()?.with_context(|| format!("the programs were built but are not in {}", target.display()))
 }
 
-fn lock(path: &Path) -> Result<File> {
+/// Holds the lock until the file is dropped; says what the other run is `doing` where that has to be waited for.
+pub fn lock(path: &Path, doing: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            eprintln!("another run is building the local cluster; waiting for it ...");
+            eprintln!("another run is {doing}; waiting for it ...");
             file.lock()?;
         }
         Err(TryLockError::Error(error)) => {

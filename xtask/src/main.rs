@@ -5,8 +5,10 @@
 mod check;
 mod command;
 mod guard;
+mod llamastack_real;
 mod local_cluster;
 mod progress;
+mod python;
 mod test;
 mod up;
 

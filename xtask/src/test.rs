@@ -69,9 +69,9 @@ fn summarise(results: &[(&Step, Duration, Result<()>)], skipped: &[String]) {
     println!("\n=== summary");
     for (step, took, result) in results {
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-        println!("{:<10} {:>7}  {verdict}", step.name, elapsed(*took));
+        println!("{:<15} {:>7}  {verdict}", step.name, elapsed(*took));
     }
-    println!("{:<10} {:>7}", "in all", elapsed(results.iter().map(|(_, took, _)| *took).sum()));
+    println!("{:<15} {:>7}", "in all", elapsed(results.iter().map(|(_, took, _)| *took).sum()));
     for line in skipped {
         println!("skipped: {line}");
     }

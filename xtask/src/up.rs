@@ -1,6 +1,7 @@
 //! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. It ends with
 //! Ctrl-C; the guard ends what was started.
 
+mod operator;
 mod show;
 
 use std::fs;
@@ -13,6 +14,7 @@ use steersman::cli::ClusterArgs;
 use steersman::rbac;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
+use steersman_testkit::process::Process;
 use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply, wait};
 
 use crate::local_cluster;
@@ -34,6 +36,9 @@ pub struct Up {
 /// How long one request of the preflight may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What is shown: users' objects, and what simulated pods can be told to do.
+const EXAMPLES: [&str; 2] = ["examples/llamastack", "cluster/examples"];
+
 /// The namespace that the examples go to.
 const NAMESPACE: &str = "examples";
 
@@ -46,7 +51,7 @@ impl Up {
             match &self.kubeconfig {
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
-                    println!("\nNothing was changed. Steersman has no controller to run yet.");
+                    println!("\nNothing was changed. What to install, and how, is in the README.");
                     Ok(())
                 }
                 None => self.run_local_cluster().await,
@@ -68,9 +73,10 @@ impl Up {
         progress.done();
         install_account(&cluster).await?;
         preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
+        let mut operator = operator::start(&cluster, run.path()).await?;
         apply_examples(&cluster).await?;
-        offer(&cluster, &binaries);
-        show::pods(&mut cluster, NAMESPACE).await
+        offer(&cluster, &binaries, &operator);
+        show::changes(&mut cluster, &mut operator, NAMESPACE).await
     }
 }
 
@@ -108,8 +114,11 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
     apply::manifests(&client, None, &namespace).await?;
     cluster.wait_for_default_account(NAMESPACE).await?;
-    let folder = crate::root().join("cluster/examples");
-    let mut files: Vec<_> = fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let mut files = Vec::new();
+    for folder in EXAMPLES {
+        let listed = fs::read_dir(crate::root().join(folder)).with_context(|| format!("cannot read {folder}"))?;
+        files.extend(listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
+    }
     files.sort();
     for file in files {
         let manifests = fs::read_to_string(&file)?;
@@ -120,7 +129,7 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn offer(cluster: &Cluster, binaries: &Binaries) {
+fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
     let description = cluster.description();
     println!("\nThe local cluster is up: {}", description.api_url);
     for pool in usual_fleet() {
@@ -133,7 +142,7 @@ fn offer(cluster: &Cluster, binaries: &Binaries) {
     println!("\nIn another terminal:");
     println!("  export KUBECONFIG='{}'", cluster.admin_kubeconfig().display());
     println!("  alias kubectl='{}'", binaries.path("kubectl").display());
-    println!("  kubectl -n {NAMESPACE} get pods");
-    println!("\nSteersman has no controller to run yet; the examples in cluster/examples show what simulated pods do.");
+    println!("  kubectl -n {NAMESPACE} get llsd,pods");
+    println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().display());
     println!("Ctrl-C ends everything.\n");
 }

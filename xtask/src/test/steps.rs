@@ -1,16 +1,18 @@
 //! The parts of `cargo xtask test`, in the order they run: what is quick to fail comes first.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
-use steersman_testkit::skip::SKIP_LIST;
+use steersman_testkit::skip::{self, SKIP_LIST};
 use steersman_testkit::{Cluster, Flavour, Options, SHARED_CLUSTERS};
 
 use crate::command::{cargo, run, run_lines, show};
-use crate::{check, local_cluster, progress};
+use crate::{check, llamastack_real as real, local_cluster, progress, python};
 
 pub struct Step {
     pub name: &'static str,
@@ -18,7 +20,7 @@ pub struct Step {
     pub run: fn(&mut Session) -> Result<()>,
 }
 
-pub const STEPS: [Step; 8] = [
+pub const STEPS: [Step; 9] = [
     Step { name: "format", about: "the code is formatted", run: format },
     Step { name: "clippy", about: "no lint warns", run: clippy },
     Step { name: "deny", about: "dependencies: licences, sources, banned crates", run: deny },
@@ -28,6 +30,7 @@ pub const STEPS: [Step; 8] = [
         run: |_| check::Check::default().run(),
     },
     Step { name: "unit", about: "unit and law tests", run: unit },
+    Step { name: "llamastack-real", about: "configurations of Llama Stack, by the real server", run: llamastack_real },
     Step { name: "cluster", about: "the local cluster itself", run: |session| session.suite("cluster") },
     Step { name: "operator", about: "the operator on the local cluster", run: |session| session.suite("operator") },
     Step { name: "commands", about: "the two commands, and how they end", run: |session| session.suite("commands") },
@@ -85,13 +88,28 @@ impl Session {
         Ok(())
     }
 
+    /// Lists a step that cannot run here, or fails where skipping is not allowed.
+    fn skip(&self, what: &str, why: &str) -> Result<()> {
+        if skip::is_forbidden() {
+            bail!("{what} would be skipped ({why}), and {} forbids that", skip::NO_SKIP);
+        }
+        eprintln!("skipped: {what}: {why}");
+        let mut list = OpenOptions::new().create(true).append(true).open(self.skip_list())?;
+        Ok(writeln!(list, "{what}: {why}")?)
+    }
+
     /// Runs `cargo test`, keeping the runner's closing lines.
     fn cargo_test(&mut self, mut command: Command) -> Result<()> {
         command.env(SKIP_LIST, self.skip_list());
-        let shown = show(&command);
+        self.test(&command)
+    }
+
+    /// Runs a command that closes as the test runner does.
+    fn test(&mut self, command: &Command) -> Result<()> {
+        let shown = show(command);
         let mut ran = 0;
         let closing_lines = &mut self.closing_lines;
-        let status = run_lines(&command, |line| {
+        let status = run_lines(command, |line| {
             let Some(line) = line else { return };
             println!("{line}");
             if let Some(count) = passed(line) {
@@ -145,6 +163,15 @@ fn unit(session: &mut Session) -> Result<()> {
         command.args(["--test", pure]);
     }
     session.cargo_test(command)
+}
+
+fn llamastack_real(session: &mut Session) -> Result<()> {
+    let Some(python) = python::find() else {
+        return session.skip("llamastack-real", "no Python 3.12 was found; install it so that `python3.12` runs");
+    };
+    let packages = python.packages()?;
+    let command = real::command(&python, &packages, &session.folder.join("llamastack-real"))?;
+    session.test(&command)
 }
 
 /// The version of cargo-deny that reads our `deny.toml`.

@@ -1,39 +1,66 @@
-//! Shows what pods do: a line each time one of them changes.
+//! Shows what happens: a line each time a server or a pod changes.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
+use steersman::controllers::stored_kind;
+use steersman_api::Family;
 use steersman_testkit::Cluster;
+use steersman_testkit::process::Process;
 use tokio::time;
 
 /// How often the pods are looked at, and how long a look may take.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Prints the state of every pod in `namespace` whenever it changes, until a program of the cluster ends.
-pub async fn pods(cluster: &mut Cluster, namespace: &str) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(cluster.admin().await?, namespace);
+/// Prints the state of every server and pod in `namespace` whenever it changes, until a program of the cluster ends.
+pub async fn changes(cluster: &mut Cluster, operator: &mut Process, namespace: &str) -> Result<()> {
+    let client = cluster.admin().await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&stored_kind(Family::Llsd)));
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     loop {
         cluster.ensure_running()?;
-        // Bounded: a call can hang because a program has just died, which only the line above can tell.
-        let listed = match time::timeout(LOOK_LIMIT, pods.list(&ListParams::default())).await {
-            Ok(Ok(listed)) => listed.items,
-            Ok(Err(_)) | Err(_) => Vec::new(),
-        };
-        for pod in listed {
-            let (name, state) = (pod.name_any(), state(&pod));
+        operator.ensure_running()?;
+        let mut seen = Vec::new();
+        for server in listed(&servers).await {
+            seen.push((format!("llsd {:<31}", server.name_any()), told(&server)));
+        }
+        for pod in listed(&pods).await {
+            seen.push((format!("pod {:<32}", pod.name_any()), state(&pod)));
+        }
+        for (name, state) in seen {
             if known.get(&name) != Some(&state) {
-                println!("pod {name:<32} {state}");
+                println!("{name} {state}");
                 known.insert(name, state);
             }
         }
         time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// Bounded: a call can hang because a program has just died, which only looking at the programs can tell.
+async fn listed<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> Vec<K> {
+    match time::timeout(LOOK_LIMIT, api.list(&ListParams::default())).await {
+        Ok(Ok(listed)) => listed.items,
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+/// The phase of a server, and why it is not another.
+fn told(server: &DynamicObject) -> String {
+    let status = &server.data["status"];
+    let phase = status["phase"].as_str().unwrap_or("new");
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let why = conditions.filter(|known| known["status"] == "False").find_map(|known| known["message"].as_str());
+    format!("{phase:<22} {}", why.unwrap_or_default())
 }
 
 /// What `kubectl get pods` shows in its columns, and the node.

@@ -4,5 +4,6 @@
 
 mod endings;
 mod purity;
+mod python;
 mod sentences;
 mod support;

@@ -1,0 +1,105 @@
+//! The operator beside the local cluster: built, its CRDs installed, and run with the rights that are shipped.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::json;
+use steersman::cli::{ClusterArgs, ConverterArgs};
+use steersman::crds::{self, Given};
+use steersman::{client, rbac};
+use steersman_api::Family;
+use steersman_testkit::Cluster;
+use steersman_testkit::ports::HeldPort;
+use steersman_testkit::process::Process;
+use steersman_testkit::wait;
+
+use super::PATIENCE;
+use crate::command::{cargo, run_lines, show};
+use crate::progress::Progress;
+
+/// How long the API server may take to serve new CRDs.
+const SERVED: Duration = Duration::from_secs(60);
+
+/// Installs the CRDs, starts the operator and waits until it converts objects.
+pub async fn start(cluster: &Cluster, folder: &Path) -> Result<Process> {
+    let program = build()?;
+    // API servers reach the operator by this port; it is let go of at the last moment.
+    let port = HeldPort::any()?;
+    let url = format!("https://127.0.0.1:{}", port.number());
+    install_crds(cluster, &url).await?;
+    let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?;
+    let address = format!("127.0.0.1:{}", port.number());
+    let kubeconfig = kubeconfig.display().to_string();
+    let arguments = ["run", "--kubeconfig", &kubeconfig, "--identity", "local", "--health-address", "127.0.0.1:0"];
+    let webhook = ["--metrics-address", "127.0.0.1:0", "--webhook-address", &address, "--webhook-url", &url];
+    drop(port);
+    let log = folder.join("log/steersman.log");
+    let mut process = Process::start("steersman", &program, &[&arguments[..], &webhook].concat(), folder, log)?;
+    until_ready(cluster, &mut process).await?;
+    Ok(process)
+}
+
+/// The binary, built if it is not there yet.
+fn build() -> Result<PathBuf> {
+    let mut progress = Progress::start("building the operator");
+    let mut command = cargo();
+    command.args([
+        "build",
+        "--package",
+        "steersman",
+        "--bin",
+        "steersman",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
+    let mut program = None;
+    let mut said = Vec::new();
+    let status = run_lines(&command, |line| {
+        let Some(line) = line else { return progress.say("compiling") };
+        match serde_json::from_str::<serde_json::Value>(line) {
+            Ok(message) => {
+                let executable = message["executable"].as_str().filter(|_| message["target"]["name"] == "steersman");
+                program = executable.map(PathBuf::from).or(program.take());
+            }
+            Err(_) => {
+                progress.say(line.trim());
+                said.push(line.to_owned());
+            }
+        }
+    })?;
+    ensure!(status.success(), "`{}` failed:\n{}", show(&command), said.join("\n"));
+    progress.done();
+    program.context("cargo did not say where the operator's program is")
+}
+
+/// As an administrator would, by hand or by a chart: the operator itself may not.
+async fn install_crds(cluster: &Cluster, url: &str) -> Result<()> {
+    let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
+    let server = client::connect(&args).await?;
+    let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
+    println!();
+    crds::apply(&server, &[], &given, SERVED, &mut |line| println!("{line}")).await?;
+    Ok(())
+}
+
+/// Ready is when objects of an older version are taken: the API server needs a moment to trust the operator's certificate.
+async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
+    let progress = Progress::start("starting the operator");
+    let kind = GroupVersionKind::gvk(Family::Llsd.group(), "v1alpha1", Family::Llsd.kind());
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(cluster.admin().await?, "default", &ApiResource::from_gvk(&kind));
+    let mut object = DynamicObject::new("probe", &ApiResource::from_gvk(&kind));
+    object.data = json!({ "spec": { "server": { "distribution": { "name": "starter" } } } });
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let converts = async || objects.create(&dry_run, &object).await.ok();
+    let started = wait::eventually("the operator converts", converts).await;
+    process.ensure_running()?;
+    if started.is_err() {
+        bail!("the operator does not convert objects; its log ends with:\n{}", process.log_end());
+    }
+    progress.done();
+    Ok(())
+}
