@@ -25,6 +25,9 @@ pub struct Up {
     /// Use this cluster instead of starting one: say what Steersman finds there, and change nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api_port", "prometheus_port"])]
     kubeconfig: Option<PathBuf>,
+    /// Build the operator as it is shipped: slower to build, and what its speed and memory are to be judged by
+    #[arg(long, conflicts_with = "kubeconfig")]
+    release: bool,
     /// Port of the API server [default: any free one]
     #[arg(long, value_name = "PORT")]
     api_port: Option<u16>,
@@ -73,7 +76,7 @@ impl Up {
         progress.done();
         install_account(&cluster).await?;
         preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
-        let mut operator = operator::start(&cluster, run.path()).await?;
+        let mut operator = operator::start(&cluster, run.path(), self.release).await?;
         apply_examples(&cluster).await?;
         offer(&cluster, &binaries, &operator);
         show::changes(&mut cluster, &mut operator, NAMESPACE).await

@@ -24,8 +24,8 @@ use crate::progress::Progress;
 const SERVED: Duration = Duration::from_secs(60);
 
 /// Installs the CRDs, starts the operator and waits until it converts objects.
-pub async fn start(cluster: &Cluster, folder: &Path) -> Result<Process> {
-    let program = build()?;
+pub async fn start(cluster: &Cluster, folder: &Path, release: bool) -> Result<Process> {
+    let program = build(release)?;
     // API servers reach the operator by this port; it is let go of at the last moment.
     let port = HeldPort::any()?;
     let url = format!("https://127.0.0.1:{}", port.number());
@@ -43,7 +43,7 @@ pub async fn start(cluster: &Cluster, folder: &Path) -> Result<Process> {
 }
 
 /// The binary, built if it is not there yet.
-fn build() -> Result<PathBuf> {
+fn build(release: bool) -> Result<PathBuf> {
     let mut progress = Progress::start("building the operator");
     let mut command = cargo();
     command.args([
@@ -55,6 +55,9 @@ fn build() -> Result<PathBuf> {
         "--message-format",
         "json-render-diagnostics",
     ]);
+    if release {
+        command.arg("--release");
+    }
     let mut program = None;
     let mut said = Vec::new();
     let status = run_lines(&command, |line| {
