@@ -1,0 +1,137 @@
+//! What a request asks for, beyond its fields: the image that counts, the fields that only v1alpha1 has, and whether the
+//! spec is still the one that profiling began with.
+//! Comes in: the request and the settings; goes out: answers, the same for the same spec.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use steersman_api::Family;
+use steersman_api::convert::convert;
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
+
+use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
+use super::seen::{ObjectSeen, Settings};
+
+/// An empty text counts as not given.
+pub fn image<'a>(settings: &'a Settings, spec: &'a DynamoGraphDeploymentRequestSpec) -> Option<&'a str> {
+    given(spec.image.as_deref()).or_else(|| given(settings.default_image.as_deref()))
+}
+
+pub fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// Absent counts as true.
+pub fn auto_apply(object: &ObjectSeen) -> bool {
+    object.spec.auto_apply.unwrap_or(true)
+}
+
+pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
+    spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
+}
+
+pub fn phase(object: &ObjectSeen) -> Option<Phase> {
+    object.status.as_ref().and_then(|status| status.phase)
+}
+
+/// What v1alpha1 can say and v1beta1 keeps in annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// A ConfigMap and the key in it.
+    pub config_map: Option<(String, String)>,
+    pub output_claim: Option<String>,
+    /// Fields of `deploymentOverrides` that no version has acted on since v1beta1.
+    pub ignored: Vec<String>,
+    /// Why they cannot be read, as a phrase.
+    pub unreadable: Option<String>,
+}
+
+pub const CONFIG_KEY: &str = "disagg.yaml";
+
+pub fn kept(object: &ObjectSeen) -> Kept {
+    let (group, kind) = (Family::Dgdr.group(), Family::Dgdr.kind());
+    let whole = json!({
+        "apiVersion": format!("{group}/v1beta1"),
+        "kind": kind,
+        "metadata": { "name": object.name, "namespace": object.namespace, "annotations": object.annotations },
+        "spec": object.spec,
+    });
+    let alpha = match convert(whole, &format!("{group}/v1alpha1")) {
+        Ok(alpha) => alpha.object,
+        Err(error) => return Kept { unreadable: Some(error.to_string()), ..Kept::default() },
+    };
+    // Not by type: a native v1beta1 request may lack what v1alpha1 demands.
+    let profiling = &alpha["spec"]["profilingConfig"];
+    let text = |value: &Value| given(value.as_str()).map(str::to_owned);
+    let reference = &profiling["configMapRef"];
+    let overrides = alpha["spec"]["deploymentOverrides"].as_object();
+    Kept {
+        config_map: text(&reference["name"])
+            .map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned()))),
+        output_claim: text(&profiling["outputPVC"]),
+        ignored: overrides
+            .into_iter()
+            .flatten()
+            .filter(|(name, value)| *name != "workersImage" && !value.is_null())
+            .map(|(name, _)| format!("spec.deploymentOverrides.{name}"))
+            .collect(),
+        unreadable: None,
+    }
+}
+
+/// Whether the spec is the one that profiling began with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    Accepted,
+    /// The request carries no mark, or one that a permitted change has overtaken. This is the mark it should carry.
+    Marked(String),
+    /// It was changed where it may not be. Changing it back is all it takes: the mark is made from the spec, while a
+    /// generation never comes back.
+    Changed,
+}
+
+pub fn acceptance(object: &ObjectSeen) -> Acceptance {
+    let now = mark(&object.spec);
+    let Some(known) = object.annotations.get(ACCEPTED_SPEC) else { return Acceptance::Marked(now) };
+    if *known == now {
+        return Acceptance::Accepted;
+    }
+    let rest = |mark: &str| mark.split_once(' ').map(|(rest, _)| rest.to_owned());
+    // Without automatic deployment, the version may be set until the graph is made, and deployment be switched on at
+    // Ready; admission sees to it that the two come in this order.
+    let open = match phase(object) {
+        Some(Phase::Ready) => true,
+        Some(Phase::Profiling) => !auto_apply(object),
+        _ => false,
+    };
+    if open && rest(known) == rest(&now) { Acceptance::Marked(now) } else { Acceptance::Changed }
+}
+
+/// Everything that decides on the profiling, then the version.
+pub fn mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
+    let mut rest = json!(spec);
+    if let Value::Object(fields) = &mut rest {
+        // A part without fields says nothing, and versions of the API differ in whether they write it.
+        let empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        fields.retain(|name, value| name != "autoApply" && name != "runtimeVersionOverride" && !empty(value));
+    }
+    let digest = Sha256::digest(sorted(&rest).to_string());
+    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{digest} {}", spec.runtime_version_override.as_deref().unwrap_or_default())
+}
+
+/// Another crate of the build can switch serde_json to keep the order of insertion, which is no part of the content.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields: std::collections::BTreeMap<&String, &Value> = fields.iter().collect();
+            fields.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The generated graph that waits to be created, as text.
+pub fn generated(object: &ObjectSeen) -> Option<&str> {
+    given(object.annotations.get(GENERATED_GRAPH).map(String::as_str))
+}

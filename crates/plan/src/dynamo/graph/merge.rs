@@ -1,0 +1,397 @@
+//! `overrides.dgd`, merged over a generated graph.
+//! Comes in: the graph and the part of one that shall be laid over it; goes out: both in one, and warnings about what was
+//! left out. The profiler asks for it once for each graph that it writes, through a program of ours.
+
+use serde_json::{Map, Value};
+use steersman_api::Family;
+
+use super::{is_served, lists, translate};
+
+type Object = Map<String, Value>;
+
+const SPEC_BETA: [&str; 10] = [
+    "annotations",
+    "backendFramework",
+    "components",
+    "env",
+    "experimental",
+    "labels",
+    "priorityClassName",
+    "providerOverride",
+    "restart",
+    "topologyConstraint",
+];
+const SPEC_ALPHA: [&str; 11] = [
+    "annotations",
+    "backendFramework",
+    "envs",
+    "experimental",
+    "labels",
+    "priorityClassName",
+    "providerOverride",
+    "pvcs",
+    "restart",
+    "services",
+    "topologyConstraint",
+];
+const COMPONENT: [&str; 17] = [
+    "name",
+    "type",
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "podTemplate",
+    "replicas",
+    "minAvailable",
+    "multinode",
+    "sharedMemorySize",
+    "modelRef",
+    "scalingAdapter",
+    "eppConfig",
+    "frontendSidecar",
+    "compilationCache",
+    "topologyConstraint",
+    "experimental",
+    "providerOverride",
+];
+const SERVICE: [&str; 31] = [
+    "annotations",
+    "labels",
+    "serviceName",
+    "componentType",
+    "subComponentType",
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "modelRef",
+    "replicas",
+    "minAvailable",
+    "eppConfig",
+    "topologyConstraint",
+    "providerOverride",
+    "dynamoNamespace",
+    "resources",
+    "autoscaling",
+    "envs",
+    "envFromSecret",
+    "volumeMounts",
+    "ingress",
+    "sharedMemory",
+    "extraPodMetadata",
+    "extraPodSpec",
+    "livenessProbe",
+    "readinessProbe",
+    "multinode",
+    "scalingAdapter",
+    "frontendSidecar",
+    "checkpoint",
+    "gpuMemoryService",
+    "failover",
+];
+/// Annotations with which versions of graphs are converted.
+const RESERVED: &str = "nvidia.com/dgd-";
+pub(super) const APPEND: &str = "$patch";
+/// Their arguments are written by the profiler as a whole, and so is the override of them.
+pub(super) const ARGUMENTS_REPLACED: [&str; 2] = ["Frontend", "Planner"];
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merged {
+    pub graph: Object,
+    /// As `path: text`.
+    pub warnings: Vec<String>,
+}
+
+/// Why an override can be merged into no graph at all.
+pub fn problem(wanted: &Object) -> Option<String> {
+    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
+        return Some(format!(
+            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {} of {}",
+            Family::Dgd.kind(),
+            quoted(text("kind")),
+            quoted(text("apiVersion"))
+        ));
+    }
+    if wanted.contains_key("status") {
+        return Some("override status is not supported".to_owned());
+    }
+    let spec = wanted.get("spec")?;
+    null(spec, &mut vec!["spec".to_owned()])
+        .map(|path| format!("override {path} must not be null; field deletion is not supported"))
+        .or_else(|| shape(text("apiVersion"), spec))
+}
+
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// The first null, where one would mean to take a field away.
+fn null(value: &Value, path: &mut Vec<String>) -> Option<String> {
+    let mut below = |step: String, value: &Value| {
+        path.push(step);
+        let found = null(value, path);
+        path.pop();
+        found
+    };
+    match value {
+        Value::Null => Some(path.join(".")),
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !lists::is_opaque(name))
+            .find_map(|(name, value)| below(name.clone(), value)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(place, value)| below(place.to_string(), value)),
+        _ => None,
+    }
+}
+
+/// The first field that graphs do not have; further down the API server sees to it.
+fn shape(api_version: &str, spec: &Value) -> Option<String> {
+    let Value::Object(spec) = spec else { return Some("override spec must be an object of fields".to_owned()) };
+    let alpha = api_version.ends_with("/v1alpha1");
+    let unknown = |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let known = if alpha { &SPEC_ALPHA[..] } else { &SPEC_BETA[..] };
+    if let Some(name) = unknown(spec, known) {
+        return Some(format!("override spec.{name} is not a field of {api_version}"));
+    }
+    let (list, known) = if alpha { ("services", &SERVICE[..]) } else { ("components", &COMPONENT[..]) };
+    components(spec, alpha).into_iter().find_map(|(name, component)| match component {
+        Value::Object(fields) => unknown(fields, known)
+            .map(|field| format!("override spec.{list}[{name}].{field} is not a field of {api_version}")),
+        _ => Some(format!("override spec.{list}[{name}] must be an object of fields")),
+    })
+}
+
+fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
+    if alpha {
+        let services = spec.get("services").and_then(Value::as_object);
+        return services.into_iter().flatten().map(|(name, service)| (name.clone(), service)).collect();
+    }
+    let components = spec.get("components").and_then(Value::as_array);
+    let name = |component: &Value| component["name"].as_str().unwrap_or_default().to_owned();
+    components.into_iter().flatten().map(|component| (name(component), component)).collect()
+}
+
+pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
+    if let Some(problem) = problem(wanted) {
+        return Err(problem);
+    }
+    let version = |of: &Object| of.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (alpha, beta) =
+        (|of: &Object| version(of).ends_with("/v1alpha1"), |of: &Object| version(of).ends_with("/v1beta1"));
+    let (translated, warnings) = match (alpha(wanted), beta(graph)) {
+        (true, true) => translate::to_beta(wanted, graph),
+        _ => (wanted.clone(), Vec::new()),
+    };
+    let wanted = &translated;
+    if version(graph) != version(wanted) {
+        return Err(format!(
+            "override of {} cannot be merged into a graph of {}: write it in the version that the profiler generates",
+            version(wanted),
+            version(graph)
+        ));
+    }
+    let mut merging = Merging { alpha: alpha(wanted), warnings };
+    let mut graph = graph.clone();
+    merging.metadata(&mut graph, wanted.get("metadata"));
+    if let Some(Value::Object(spec)) = wanted.get("spec") {
+        let spec = merging.known(spec, &graph);
+        let mut own = graph.remove("spec").unwrap_or_else(|| Object::new().into());
+        merging.value(&mut own, &Value::Object(spec), &mut vec!["spec".to_owned()])?;
+        graph.insert("spec".to_owned(), own);
+    }
+    Ok(Merged { graph, warnings: merging.warnings })
+}
+
+struct Merging {
+    alpha: bool,
+    warnings: Vec<String>,
+}
+
+impl Merging {
+    /// Labels and annotations only: the rest names an object or is the server's.
+    fn metadata(&mut self, graph: &mut Object, wanted: Option<&Value>) {
+        let Some(Value::Object(wanted)) = wanted else { return };
+        let beyond: Vec<&str> =
+            wanted.keys().map(String::as_str).filter(|name| !["labels", "annotations"].contains(name)).collect();
+        if !beyond.is_empty() {
+            self.warnings.push(format!("metadata: ignored identity/runtime fields: {}", beyond.join(", ")));
+        }
+        let mut reserved = Vec::new();
+        for part in ["labels", "annotations"] {
+            for (key, value) in wanted.get(part).and_then(Value::as_object).into_iter().flatten() {
+                if part == "annotations" && key.starts_with(RESERVED) {
+                    reserved.push(key.as_str());
+                    continue;
+                }
+                let metadata = graph.entry("metadata").or_insert_with(|| Object::new().into());
+                if let Value::Object(metadata) = metadata {
+                    let fields = metadata.entry(part).or_insert_with(|| Object::new().into());
+                    if let Value::Object(fields) = fields {
+                        fields.insert(key.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        if !reserved.is_empty() {
+            self.warnings
+                .push(format!("metadata.annotations: ignored reserved operator keys: {}", reserved.join(", ")));
+        }
+    }
+
+    /// Without components that the graph does not have: profiling decides which there are.
+    fn known(&mut self, spec: &Object, graph: &Object) -> Object {
+        let empty = Object::new();
+        let own = graph.get("spec").and_then(Value::as_object).unwrap_or(&empty);
+        let there: Vec<String> = components(own, self.alpha).into_iter().map(|(name, _)| name).collect();
+        let (list, word) = if self.alpha { ("services", "service") } else { ("components", "component") };
+        for (name, _) in components(spec, self.alpha).into_iter().filter(|(name, _)| !there.contains(name)) {
+            let text = format!("spec.{list}[{name}]: ignored because the generated blueprint has no such {word}");
+            self.warnings.push(text);
+        }
+        let mut spec = spec.clone();
+        match spec.get_mut(list) {
+            Some(Value::Object(services)) => services.retain(|name, _| there.contains(name)),
+            Some(Value::Array(components)) => {
+                components.retain(|component| there.iter().any(|name| component["name"] == name.as_str()));
+            }
+            _ => {}
+        }
+        spec
+    }
+
+    fn value(&self, own: &mut Value, wanted: &Value, path: &mut Vec<String>) -> Result<(), String> {
+        let name = path.last().map(String::as_str).unwrap_or_default();
+        match (own, wanted) {
+            (Value::Object(own), Value::Object(wanted)) if !lists::is_whole(name) => self.object(own, wanted, path),
+            (Value::Array(own), Value::Array(wanted)) => match lists::keys(path) {
+                Some(keys) => self.list(own, wanted, keys, path),
+                None if lists::is_set(name) => {
+                    let new: Vec<Value> = wanted.iter().filter(|item| !own.contains(item)).cloned().collect();
+                    own.extend(new);
+                    Ok(())
+                }
+                None if self.appends(path) => {
+                    own.extend(wanted.iter().cloned());
+                    Ok(())
+                }
+                None => {
+                    own.clone_from(wanted);
+                    Ok(())
+                }
+            },
+            (own, wanted) => {
+                refuse_patch(wanted, path)?;
+                own.clone_from(wanted);
+                Ok(())
+            }
+        }
+    }
+
+    fn object(&self, own: &mut Object, wanted: &Object, path: &mut Vec<String>) -> Result<(), String> {
+        let container = path.len() >= 2 && path[path.len() - 2] == "containers";
+        let append = match wanted.get(APPEND) {
+            Some(modifier) => Some(appended(own, wanted, modifier, container && !self.alpha, path)?),
+            None => None,
+        };
+        for (name, value) in wanted.iter().filter(|(name, _)| *name != APPEND) {
+            if let Some(arguments) = append.as_ref().filter(|_| name == "args") {
+                own.insert(name.clone(), Value::Array(arguments.clone()));
+                continue;
+            }
+            path.push(name.clone());
+            match own.get_mut(name) {
+                Some(there) => self.value(there, value, path)?,
+                None => {
+                    refuse_patch(value, path)?;
+                    own.insert(name.clone(), value.clone());
+                }
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+
+    fn list(
+        &self,
+        own: &mut Vec<Value>,
+        wanted: &[Value],
+        keys: &[&str],
+        path: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let key = |item: &Value| -> Vec<Value> {
+            let of = |key: &&str| match &item[*key] {
+                Value::Null => lists::default(key).map_or(Value::Null, Value::from),
+                value => value.clone(),
+            };
+            keys.iter().map(of).collect()
+        };
+        for item in wanted {
+            path.push(item[keys[0]].as_str().map_or_else(|| item[keys[0]].to_string(), str::to_owned));
+            match own.iter_mut().find(|there| key(there) == key(item)) {
+                Some(there) => self.value(there, item, path)?,
+                None => {
+                    refuse_patch(item, path)?;
+                    own.push(item.clone());
+                }
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+
+    /// What v1alpha1 does with the arguments of workers.
+    fn appends(&self, path: &[String]) -> bool {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        match path.as_slice() {
+            ["spec", "services", service, "extraPodSpec", "mainContainer", "args"] => {
+                self.alpha && !ARGUMENTS_REPLACED.contains(service)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The arguments of a container with those of the override behind them.
+fn appended(
+    own: &Object,
+    wanted: &Object,
+    modifier: &Value,
+    permitted: bool,
+    path: &[String],
+) -> Result<Vec<Value>, String> {
+    let place = path.join(".");
+    let only = || format!("override {place}.{APPEND}: only {{args: append}} on an existing container is supported");
+    let is_append = modifier
+        .as_object()
+        .is_some_and(|fields| fields.len() == 1 && fields.get("args").and_then(Value::as_str) == Some("append"));
+    if !permitted || !is_append {
+        return Err(only());
+    }
+    let more = wanted.get("args").and_then(Value::as_array);
+    let more = more.filter(|items| !items.is_empty() && items.iter().all(Value::is_string));
+    let Some(more) = more else {
+        return Err(format!("override {place}.args must be a list of at least one text to be appended"));
+    };
+    let Some(there) = own.get("args").and_then(Value::as_array) else {
+        return Err(format!(
+            "override {place}.args cannot be appended: the generated container has no args of its own"
+        ));
+    };
+    Ok(there.iter().chain(more).cloned().collect())
+}
+
+/// In what the graph does not have there is nothing to append to.
+fn refuse_patch(value: &Value, path: &[String]) -> Result<(), String> {
+    let found = match value {
+        Value::Object(fields) => {
+            fields.contains_key(APPEND) || fields.values().any(|value| refuse_patch(value, path).is_err())
+        }
+        Value::Array(items) => items.iter().any(|value| refuse_patch(value, path).is_err()),
+        _ => false,
+    };
+    if found {
+        return Err(format!(
+            "override {}.{APPEND}: only {{args: append}} on an existing container is supported",
+            path.join(".")
+        ));
+    }
+    Ok(())
+}

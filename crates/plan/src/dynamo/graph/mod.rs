@@ -1,0 +1,241 @@
+//! The graph that profiling generates.
+//! Comes in: the profiler's output and the request; goes out: the graph as it will be created, what belongs to it, and
+//! whether a graph in the cluster is this request's.
+
+mod lists;
+pub mod merge;
+mod read;
+mod translate;
+
+pub use read::{FINAL, Output, PARETO, key, read};
+
+use serde_json::{Map, Value, json};
+use steersman_api::Family;
+
+use super::asked;
+use super::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_UID};
+use super::seen::{GraphSeen, ObjectSeen, OutputSeen};
+
+/// As much as an annotation may hold, with room for the others.
+pub const ANNOTATION_LIMIT: usize = 250_000;
+
+/// What profiling has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    pub graph: Map<String, Value>,
+    /// The graph as the request's annotation holds it.
+    pub text: String,
+    /// The same for the ConfigMaps that belong to it.
+    pub additional: String,
+    /// Other objects of the output, as `Secret x`. They are not created, nor kept where everybody could read them.
+    pub skipped: Vec<String>,
+    pub pareto: Vec<Map<String, Value>>,
+}
+
+impl Generated {
+    pub fn name(&self) -> &str {
+        self.graph.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
+    }
+
+    pub fn is_stored(&self, object: &ObjectSeen) -> bool {
+        let stored = |key: &str| object.annotations.get(key).map(String::as_str).unwrap_or_default();
+        stored(GENERATED_GRAPH) == self.text && stored(ADDITIONAL) == self.additional
+    }
+}
+
+pub fn generate(object: &ObjectSeen, output: &OutputSeen) -> Result<Generated, String> {
+    let Output { graph, additional, pareto } = read(&output.data, asked::simulated(&object.spec))?;
+    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
+    let graph = ready(object, graph, &names::graph(&object.name, wanted));
+    let text = yaml(&Value::Object(graph.clone()))?;
+    let (additional, others): (Vec<Value>, Vec<Value>) = additional.into_iter().partition(is_config_map);
+    let word = |of: &Value| of.as_str().unwrap_or("?").to_owned();
+    let skipped = others.iter().map(|other| format!("{} {}", word(&other["kind"]), word(&other["metadata"]["name"])));
+    let skipped = skipped.collect();
+    let additional = additional.iter().map(yaml).collect::<Result<Vec<_>, _>>()?.join("---\n");
+    let size = additional.len();
+    if size > ANNOTATION_LIMIT {
+        return Err(format!(
+            "additional resources YAML size ({size} bytes) exceeds maximum annotation size ({ANNOTATION_LIMIT} bytes); \
+             consider reducing the number of resources or storing them separately"
+        ));
+    }
+    if size + text.len() > ANNOTATION_LIMIT {
+        return Err(format!(
+            "the generated DynamoGraphDeployment ({} bytes) and its additional resources ({size} bytes) exceed the \
+             {ANNOTATION_LIMIT} bytes that annotations can hold; leave out spec.features.planner, or shorten \
+             spec.overrides.dgd",
+            text.len()
+        ));
+    }
+    Ok(Generated { graph, text, additional, skipped, pareto })
+}
+
+/// Which of its own fields a graph brings along; the rest of the metadata is the server's.
+const KEPT_METADATA: [&str; 2] = ["labels", "annotations"];
+
+/// The graph under its name, where the request is, marked as its.
+fn ready(object: &ObjectSeen, mut graph: Map<String, Value>, name: &str) -> Map<String, Value> {
+    let metadata = match graph.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    let mut metadata: Map<String, Value> = metadata
+        .into_iter()
+        .filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object())
+        .collect();
+    for (key, value) in names::labels(&object.name, &object.namespace) {
+        put(&mut metadata, "labels", &key, &value);
+    }
+    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
+    metadata.insert("name".to_owned(), name.into());
+    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
+    graph.insert("metadata".to_owned(), metadata.into());
+    graph.remove("status");
+    if let Some(version) = asked::given(object.spec.runtime_version_override.as_deref()) {
+        give_version(&mut graph, version);
+    }
+    graph
+}
+
+fn put(metadata: &mut Map<String, Value>, part: &str, key: &str, value: &str) {
+    if let Value::Object(fields) = metadata.entry(part).or_insert_with(|| json!({})) {
+        fields.insert(key.to_owned(), value.into());
+    }
+}
+
+/// To every component that does not name its own.
+fn give_version(graph: &mut Map<String, Value>, version: &str) {
+    let Some(spec) = graph.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let mut give = |component: &mut Value| {
+        if let Value::Object(fields) = component {
+            let own = fields.get("runtimeVersionOverride").and_then(Value::as_str);
+            if own.is_none_or(str::is_empty) {
+                fields.insert("runtimeVersionOverride".to_owned(), version.into());
+            }
+        }
+    };
+    match spec.get_mut("components") {
+        Some(Value::Array(components)) => components.iter_mut().for_each(&mut give),
+        _ => {
+            if let Some(services) = spec.get_mut("services").and_then(Value::as_object_mut) {
+                services.values_mut().for_each(give);
+            }
+        }
+    }
+}
+
+/// The graph that shall be created: as the request keeps it, where its user may have looked it over, with the version that
+/// counts now. None: there is none that can be read.
+pub fn wanted(object: &ObjectSeen) -> Option<Map<String, Value>> {
+    let from_status = || {
+        let results = object.status.as_ref()?.profiling_results.as_ref()?;
+        results.selected_config.clone().filter(is_graph)
+    };
+    let graph = annotated(object).or_else(from_status)?;
+    Some(ready(object, graph, &name(object)))
+}
+
+/// The graph in the request's annotation.
+fn annotated(object: &ObjectSeen) -> Option<Map<String, Value>> {
+    asked::generated(object).and_then(read::yaml).filter(is_graph)
+}
+
+/// The name under which the request's graph is or will be found. Earlier operators wrote it to the status only when the
+/// graph was there; until then their manifest has it.
+pub fn name(object: &ObjectSeen) -> String {
+    let known = object.status.as_ref().and_then(|status| asked::given(status.dgd_name.as_deref()).map(str::to_owned));
+    let of_manifest = || {
+        let graph = annotated(object)?;
+        asked::given(graph.get("metadata")?["name"].as_str()).map(str::to_owned)
+    };
+    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
+    known.or_else(of_manifest).unwrap_or_else(|| names::graph(&object.name, wanted))
+}
+
+fn is_graph(graph: &Map<String, Value>) -> bool {
+    let text = |name: &str| graph.get(name).and_then(Value::as_str).unwrap_or_default();
+    text("kind") == Family::Dgd.kind() && is_served(text("apiVersion"))
+}
+
+fn is_served(api_version: &str) -> bool {
+    let group = Family::Dgd.group();
+    Family::Dgd.served_versions().iter().any(|version| api_version == format!("{group}/{version}"))
+}
+
+/// Whose a graph is that has the name of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    Ours,
+    /// Made for an earlier request of the same name, which it has outlived as graphs do.
+    Earlier,
+    Foreign,
+}
+
+/// The labels name the request, and names come back: without our mark, only what is younger than the request is its.
+pub fn claim(object: &ObjectSeen, graph: &GraphSeen) -> Claim {
+    let named =
+        names::labels(&object.name, &object.namespace).iter().all(|(key, value)| graph.labels.get(key) == Some(value));
+    match graph.annotations.get(REQUEST_UID) {
+        _ if !named => Claim::Foreign,
+        Some(uid) if *uid == object.uid => Claim::Ours,
+        Some(_) => Claim::Earlier,
+        None => match (object.created, graph.created) {
+            (Some(request), Some(graph)) if graph < request => Claim::Earlier,
+            _ => Claim::Ours,
+        },
+    }
+}
+
+/// The ConfigMaps that the generated graph needs. Before it is there they belong to nobody, afterwards to the graph: they
+/// have to outlive the request as it does. Other kinds are passed over.
+pub fn additional(object: &ObjectSeen, graph: Option<&GraphSeen>) -> Vec<Value> {
+    let text = object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default();
+    read::documents(text)
+        .into_iter()
+        .filter(is_config_map)
+        .filter_map(|document| config_map(object, graph, document))
+        .collect()
+}
+
+fn is_config_map(document: &Value) -> bool {
+    document["apiVersion"] == "v1" && document["kind"] == "ConfigMap"
+}
+
+fn config_map(object: &ObjectSeen, graph: Option<&GraphSeen>, document: Value) -> Option<Value> {
+    let Value::Object(mut document) = document else { return None };
+    let Some(Value::Object(found)) = document.remove("metadata") else { return None };
+    let name = asked::given(found.get("name").and_then(Value::as_str))?.to_owned();
+    // The profiler's ConfigMap has this name; a generated one must not write over it.
+    if name == names::output(&object.name) {
+        return None;
+    }
+    let mut metadata: Map<String, Value> =
+        found.into_iter().filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object()).collect();
+    for (key, value) in names::labels(&object.name, &object.namespace) {
+        put(&mut metadata, "labels", &key, &value);
+    }
+    metadata.insert("name".to_owned(), name.into());
+    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
+    if let Some(graph) = graph {
+        let owner = json!({
+            "apiVersion": graph.api_version,
+            "kind": Family::Dgd.kind(),
+            "name": graph.name,
+            "uid": graph.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        });
+        metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    }
+    document.insert("metadata".to_owned(), metadata.into());
+    document
+        .retain(|key, _| ["apiVersion", "kind", "metadata", "data", "binaryData", "immutable"].contains(&key.as_str()));
+    Some(Value::Object(document))
+}
+
+fn yaml(value: &Value) -> Result<String, String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, yaml_12: false };
+    serde_saphyr::to_string_with_options(value, options)
+        .map_err(|error| format!("the generated manifest cannot be written as YAML: {error}"))
+}

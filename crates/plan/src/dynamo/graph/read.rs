@@ -1,0 +1,88 @@
+//! The profiler's output.
+//! Comes in: the data of the output ConfigMap; goes out: the graph and the other objects in it, or why there is no graph.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use steersman_api::Family;
+
+use super::is_served;
+
+pub const FINAL: &str = "final_config.yaml";
+/// What profilers before the newest protocol delivered, simulated and real.
+const EARLIER: [&str; 2] = ["mocker_config_with_planner.yaml", "config_with_planner.yaml"];
+/// A list of other configurations, where a profiler delivers one.
+pub const PARETO: &str = "pareto.yaml";
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    pub graph: Map<String, Value>,
+    /// All other objects, in their order.
+    pub additional: Vec<Value>,
+    pub pareto: Vec<Map<String, Value>>,
+}
+
+/// The key under which this output has its manifests. None: it has none yet.
+pub fn key(data: &BTreeMap<String, String>, simulated: bool) -> Option<&'static str> {
+    let earlier = if simulated { EARLIER[0] } else { EARLIER[1] };
+    [FINAL, earlier].into_iter().find(|key| data.contains_key(*key))
+}
+
+pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, String> {
+    let key = key(data, simulated).unwrap_or(FINAL);
+    let text = data.get(key).map(String::as_str).unwrap_or_default();
+    let mut graph = None;
+    let mut additional = Vec::new();
+    for document in documents(text) {
+        match document {
+            // The last one counts, and those before it are nothing that belongs to it.
+            Value::Object(found) if found.get("kind").and_then(Value::as_str) == Some(Family::Dgd.kind()) => {
+                graph = Some(found);
+            }
+            other => additional.push(other),
+        }
+    }
+    let Some(graph) = graph else {
+        return Err(format!("failed to extract DGD from {key}: no DynamoGraphDeployment found in YAML content"));
+    };
+    let version = graph.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if !is_served(version) {
+        return Err(format!("unsupported DynamoGraphDeployment apiVersion {version:?}"));
+    }
+    if !graph.get("spec").is_some_and(Value::is_object) {
+        return Err(format!("failed to extract DGD from {key}: the DynamoGraphDeployment has no spec"));
+    }
+    Ok(Output { graph, additional, pareto: pareto(data) })
+}
+
+/// One by one, so that a document that cannot be read does not take the others with it. What has no kind is passed over.
+pub fn documents(text: &str) -> Vec<Value> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        match line.strip_prefix("---") {
+            Some(rest) if rest.is_empty() || rest.starts_with([' ', '\t']) => {
+                documents.push(format!("{}\n", rest.trim()))
+            }
+            _ => {
+                if let Some(last) = documents.last_mut() {
+                    last.push_str(line);
+                    last.push('\n');
+                }
+            }
+        }
+    }
+    let read = documents.iter().filter_map(|text| yaml::<Value>(text));
+    read.filter(|document| document["kind"].as_str().is_some_and(|kind| !kind.is_empty())).collect()
+}
+
+/// As the profiler's own library means it: there only `true` and `false` are no texts, while `y` and `on` are. None: not to
+/// be read.
+pub fn yaml<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true }).ok()
+}
+
+fn pareto(data: &BTreeMap<String, String>) -> Vec<Map<String, Value>> {
+    let read = data.get(PARETO).and_then(|text| yaml::<Vec<Map<String, Value>>>(text));
+    read.unwrap_or_default()
+}

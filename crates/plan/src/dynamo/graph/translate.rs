@@ -1,0 +1,261 @@
+//! An override that was written in v1alpha1, for a graph that the profiler wrote in v1beta1.
+//! Comes in: the override and the graph; goes out: the same wishes in v1beta1, and warnings about those that it has no field
+//! for.
+
+use serde_json::{Map, Value, json};
+
+use super::merge::{APPEND, ARGUMENTS_REPLACED};
+
+type Object = Map<String, Value>;
+
+const MAIN: &str = "main";
+const SIDECAR: &str = "sidecar-frontend";
+/// Fields of a service that a component has under the same name.
+const SAME: [&str; 8] = [
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "modelRef",
+    "replicas",
+    "minAvailable",
+    "eppConfig",
+    "topologyConstraint",
+    "providerOverride",
+];
+/// Fields of a service that become fields of its main container.
+const OF_MAIN: [&str; 2] = ["livenessProbe", "readinessProbe"];
+
+pub fn to_beta(wanted: &Object, graph: &Object) -> (Object, Vec<String>) {
+    let mut warnings = Vec::new();
+    let mut beta = wanted.clone();
+    beta.insert("apiVersion".to_owned(), "nvidia.com/v1beta1".into());
+    let Some(Value::Object(spec)) = beta.remove("spec") else { return (beta, warnings) };
+    let mut translated = Object::new();
+    for (name, value) in spec {
+        match name.as_str() {
+            "envs" => translated.insert("env".to_owned(), value),
+            "services" => translated.insert("components".to_owned(), components(&value, graph, &mut warnings)),
+            "topologyConstraint" => translated.insert(name, renamed(value, "topologyProfile", "clusterTopologyName")),
+            "pvcs" => {
+                warnings.push(none(&format!("spec.{name}")));
+                None
+            }
+            _ => translated.insert(name, value),
+        };
+    }
+    beta.insert("spec".to_owned(), translated.into());
+    (beta, warnings)
+}
+
+fn none(path: &str) -> String {
+    format!("{path}: ignored because v1beta1, in which the graph is generated, has no such field")
+}
+
+fn renamed(mut value: Value, from: &str, to: &str) -> Value {
+    if let Value::Object(fields) = &mut value
+        && let Some(inner) = fields.remove(from)
+    {
+        fields.insert(to.to_owned(), inner);
+    }
+    value
+}
+
+fn components(services: &Value, graph: &Object, warnings: &mut Vec<String>) -> Value {
+    let services = services.as_object().into_iter().flatten();
+    let found = services.filter_map(|(name, service)| {
+        let mut component = component(name, service.as_object()?, warnings);
+        if !ARGUMENTS_REPLACED.contains(&name.as_str()) && has_arguments(graph, name) {
+            append_arguments(&mut component);
+        }
+        Some(component)
+    });
+    found.collect()
+}
+
+fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value {
+    let mut component = json!({ "name": name });
+    let mut pod = Pod::default();
+    for (field, value) in service {
+        match field.as_str() {
+            same if SAME.contains(&same) => component[same] = value.clone(),
+            "multinode" => component["multinode"] = value.clone(),
+            "componentType" | "subComponentType" => {
+                if let Some(kind) = kind(service) {
+                    component["type"] = kind.into();
+                }
+            }
+            "sharedMemory" if value["disabled"] == true => component["sharedMemorySize"] = "0".into(),
+            "sharedMemory" if value["size"].is_string() => component["sharedMemorySize"] = value["size"].clone(),
+            "scalingAdapter" if value["enabled"] == true => component["scalingAdapter"] = json!({}),
+            "checkpoint" => component["experimental"]["checkpoint"] = value.clone(),
+            "gpuMemoryService" | "failover" if value["enabled"] == true => {
+                component["experimental"][field.as_str()] = enabled(value);
+            }
+            "volumeMounts" => pod.mounts(value, &mut component),
+            "extraPodMetadata" => pod.metadata = Some(value.clone()),
+            "frontendSidecar" if value.is_object() => {
+                component["frontendSidecar"] = SIDECAR.into();
+                pod.sidecar = Some(sidecar(value));
+            }
+            "envs" => pod.dedicated["env"] = value.clone(),
+            "envFromSecret" => pod.dedicated["envFrom"] = json!([{ "secretRef": { "name": value } }]),
+            "resources" => pod.dedicated["resources"] = resources(value),
+            of_main if OF_MAIN.contains(&of_main) => pod.dedicated[of_main] = value.clone(),
+            "extraPodSpec" => {}
+            _ => warnings.push(none(&format!("spec.services[{name}].{field}"))),
+        }
+    }
+    if let Some(template) = pod.template(service.get("extraPodSpec").and_then(Value::as_object)) {
+        component["podTemplate"] = template;
+    }
+    component
+}
+
+fn kind(service: &Object) -> Option<String> {
+    let text = |name: &str| service.get(name).and_then(Value::as_str);
+    match (text("componentType"), text("subComponentType")) {
+        (Some("worker") | None, Some(sub @ ("prefill" | "decode"))) => Some(sub.to_owned()),
+        (Some(kind), _) => Some(kind.to_owned()),
+        (None, _) => None,
+    }
+}
+
+/// The switch is the block itself; its mode is spelled otherwise.
+fn enabled(value: &Value) -> Value {
+    let mut block = value.clone();
+    if let Value::Object(fields) = &mut block {
+        fields.remove("enabled");
+        let mode = match fields.get("mode").and_then(Value::as_str) {
+            Some("intraPod") => Some("IntraPod"),
+            Some("interPod") => Some("InterPod"),
+            _ => None,
+        };
+        if let Some(mode) = mode {
+            fields.insert("mode".to_owned(), mode.into());
+        }
+    }
+    block
+}
+
+fn resources(value: &Value) -> Value {
+    let mut found = Object::new();
+    for part in ["requests", "limits"] {
+        let Some(amounts) = value[part].as_object() else { continue };
+        let gpu = amounts.get("gpuType").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let mut plain: Object = amounts.get("custom").and_then(Value::as_object).cloned().unwrap_or_default();
+        for (name, amount) in amounts {
+            match name.as_str() {
+                "gpu" => plain.insert(gpu.unwrap_or("nvidia.com/gpu").to_owned(), amount.clone()),
+                "cpu" | "memory" => plain.insert(name.clone(), amount.clone()),
+                _ => None,
+            };
+        }
+        found.insert(part.to_owned(), plain.into());
+    }
+    if value["claims"].is_array() {
+        found.insert("claims".to_owned(), value["claims"].clone());
+    }
+    found.into()
+}
+
+fn sidecar(value: &Value) -> Value {
+    let mut container = json!({ "name": SIDECAR });
+    for (from, to) in [("image", "image"), ("args", "args"), ("envs", "env")] {
+        if !value[from].is_null() {
+            container[to] = value[from].clone();
+        }
+    }
+    if let Some(secret) = value["envFromSecret"].as_str() {
+        container["envFrom"] = json!([{ "secretRef": { "name": secret } }]);
+    }
+    container
+}
+
+/// The parts of a service that make up its pods.
+struct Pod {
+    /// Of the main container.
+    dedicated: Value,
+    metadata: Option<Value>,
+    sidecar: Option<Value>,
+}
+
+impl Default for Pod {
+    fn default() -> Self {
+        Self { dedicated: json!({}), metadata: None, sidecar: None }
+    }
+}
+
+impl Pod {
+    /// The first that holds what was compiled becomes the cache, the others are plain mounts.
+    fn mounts(&mut self, value: &Value, component: &mut Value) {
+        let mut plain = Vec::new();
+        for mount in value.as_array().into_iter().flatten() {
+            let (name, path) = (&mount["name"], &mount["mountPoint"]);
+            if mount["useAsCompilationCache"] == true && component["compilationCache"].is_null() {
+                component["compilationCache"] = json!({ "pvcName": name });
+                if path.is_string() {
+                    component["compilationCache"]["mountPath"] = path.clone();
+                }
+            } else {
+                plain.push(json!({ "name": name, "mountPath": path }));
+            }
+        }
+        if !plain.is_empty() {
+            self.dedicated["volumeMounts"] = plain.into();
+        }
+    }
+
+    /// What `mainContainer` says wins over the dedicated fields.
+    fn template(self, extra: Option<&Object>) -> Option<Value> {
+        let mut spec = extra.cloned().unwrap_or_default();
+        let own = spec.remove("mainContainer").and_then(|own| own.as_object().cloned()).unwrap_or_default();
+        let mut main = self.dedicated.as_object().cloned().unwrap_or_default();
+        for (name, value) in own.into_iter().filter(|(name, _)| name != "name") {
+            match (main.get_mut(&name), value) {
+                (Some(Value::Array(there)), Value::Array(more)) if name == "env" || name == "volumeMounts" => {
+                    let key = if name == "env" { "name" } else { "mountPath" };
+                    there.retain(|item| more.iter().all(|new| new[key] != item[key]));
+                    there.extend(more);
+                }
+                (_, value) => {
+                    main.insert(name, value);
+                }
+            }
+        }
+        let mut containers = Vec::new();
+        if !main.is_empty() {
+            main.insert("name".to_owned(), MAIN.into());
+            containers.push(Value::Object(main));
+        }
+        if let Some(Value::Array(others)) = spec.remove("containers") {
+            containers.extend(others.into_iter().filter(|other| other["name"] != MAIN));
+        }
+        containers.extend(self.sidecar);
+        if !containers.is_empty() {
+            spec.insert("containers".to_owned(), containers.into());
+        }
+        let mut template = Object::new();
+        template.extend(self.metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+        if !spec.is_empty() {
+            template.insert("spec".to_owned(), spec.into());
+        }
+        (!template.is_empty()).then(|| template.into())
+    }
+}
+
+fn has_arguments(graph: &Object, name: &str) -> bool {
+    let components = graph.get("spec").and_then(|spec| spec["components"].as_array()).into_iter().flatten();
+    let mut of_name = components.filter(|component| component["name"] == name);
+    let containers = of_name.next().and_then(|component| component["podTemplate"]["spec"]["containers"].as_array());
+    containers.into_iter().flatten().any(|container| container["name"] == MAIN && container["args"].is_array())
+}
+
+/// As v1alpha1 means the arguments of workers.
+fn append_arguments(component: &mut Value) {
+    let Some(containers) = component.pointer_mut("/podTemplate/spec/containers").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let filled = |container: &Value| container["args"].as_array().is_some_and(|args| !args.is_empty());
+    for container in containers.iter_mut().filter(|container| container["name"] == MAIN && filled(container)) {
+        container[APPEND] = json!({ "args": "append" });
+    }
+}

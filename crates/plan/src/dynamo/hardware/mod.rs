@@ -1,0 +1,218 @@
+//! Which GPUs to plan for.
+//! Comes in: what the request says of them, and what nodes and exporters tell; goes out: all of it, or why it cannot be
+//! known.
+
+pub mod dcgm;
+pub mod sku;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Number;
+use steersman_api::dynamo::v1beta1::{GpuSku, Hardware};
+
+use crate::preflight::Answer;
+use crate::{Finding, Severity};
+
+/// More are never assumed. A number in the request is not capped.
+pub const MOST_GPUS: i32 = 32;
+
+const COUNT: &str = "nvidia.com/gpu.count";
+const PRODUCT: &str = "nvidia.com/gpu.product";
+const MEMORY: &str = "nvidia.com/gpu.memory";
+const RDMA: [&str; 3] = [
+    "nvidia.com/rdma.present",
+    "feature.node.kubernetes.io/rdma.available",
+    "feature.node.kubernetes.io/network-sriov.capable",
+];
+
+/// What the cluster tells of its GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HardwareSeen {
+    /// Running exporter pods. Unknown: why they could not be listed.
+    pub exporters: Answer<Vec<ExporterSeen>>,
+    /// Whether pods of NVIDIA's GPU operator run.
+    pub gpu_operator: bool,
+    /// All nodes. Unknown: why they could not be listed, or that it is not allowed to.
+    pub nodes: Answer<Vec<NodeSeen>>,
+    /// Whether the network operator runs a pod for RDMA.
+    pub rdma_pod: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExporterSeen {
+    /// Where the exporter runs, and so whose GPUs it tells of.
+    pub node: String,
+    /// Its metrics as text. Unknown: why there are none.
+    pub metrics: Answer<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeSeen {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The GPUs of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpus {
+    pub node: String,
+    pub count: i32,
+    /// As the driver spells it.
+    pub model: String,
+    /// In MiB, of one GPU.
+    pub memory: i64,
+    /// `nvlink` or `pcie`. None: the source does not tell.
+    pub interconnect: Option<String>,
+}
+
+/// What was found, of the nodes that count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// The node with most GPUs, and of these the one with most memory.
+    pub best: Gpus,
+    /// None: no type that the profiler knows.
+    pub sku: Option<GpuSku>,
+    pub nodes: i32,
+    pub rdma: Option<bool>,
+}
+
+/// The request's hardware with everything in it that the profiler needs. What the request says stays.
+pub fn complete(asked: Option<&Hardware>, seen: &HardwareSeen) -> Result<Hardware, Finding> {
+    let mut hardware = asked.cloned().unwrap_or_default();
+    let needed = hardware.gpu_sku.is_none()
+        || hardware.vram_mb.is_none()
+        || hardware.num_gpus_per_node.is_none()
+        || hardware.total_gpus.is_none();
+    if !needed && hardware.interconnect.is_some() && hardware.rdma.is_some() {
+        return Ok(hardware);
+    }
+    let found = match discover(hardware.gpu_sku.as_ref(), seen) {
+        Ok(found) => found,
+        // Good to know, and not worth waiting for.
+        Err(_) if !needed => return Ok(hardware),
+        Err(why) => return Err(undiscovered(&why)),
+    };
+    if hardware.gpu_sku.is_none() {
+        hardware.gpu_sku = Some(found.sku.clone().ok_or_else(|| unknown(&found.best))?);
+    }
+    hardware.vram_mb.get_or_insert_with(|| Number::from(found.best.memory));
+    hardware.num_gpus_per_node.get_or_insert(found.best.count);
+    hardware.total_gpus.get_or_insert(found.best.count.saturating_mul(found.nodes).min(MOST_GPUS));
+    hardware.interconnect = hardware.interconnect.or(found.best.interconnect);
+    hardware.rdma = hardware.rdma.or(found.rdma);
+    Ok(hardware)
+}
+
+/// The exporters first: they see what is there, while labels may be old.
+pub fn discover(filter: Option<&GpuSku>, seen: &HardwareSeen) -> Result<Discovered, String> {
+    let (gpus, none) = match dcgm::gpus(seen) {
+        Ok(gpus) => match select(filter, gpus) {
+            Some(found) => return Ok(with_rdma(found, seen)),
+            None => {
+                (labelled(seen), filter.map(|sku| format!("no GPU nodes matching SKU \"{}\" found", sku::text(sku))))
+            }
+        },
+        Err(why) => (labelled(seen), Some(why)),
+    };
+    // Where neither tells, both causes: whoever mends one of them is done.
+    let both = |why: String| none.map_or_else(|| why.clone(), |dcgm| format!("{dcgm}; {why}"));
+    let (gpus, checked) = match gpus {
+        Ok(found) => found,
+        Err(why) => return Err(both(why)),
+    };
+    match select(filter, gpus) {
+        Some(found) => Ok(with_rdma(found, seen)),
+        None => Err(both(filter.map_or_else(String::new, |sku| {
+            let sku = sku::text(sku);
+            format!(
+                "no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"{sku}\" found (checked {checked} nodes)"
+            )
+        }))),
+    }
+}
+
+fn labelled(seen: &HardwareSeen) -> Result<(Vec<Gpus>, usize), String> {
+    let nodes = match &seen.nodes {
+        Answer::Known(nodes) if nodes.is_empty() => return Err("no nodes found in cluster".to_owned()),
+        Answer::Known(nodes) => nodes,
+        Answer::Unknown(why) => return Err(format!("failed to list cluster nodes: {why}")),
+    };
+    let gpus: Vec<Gpus> = nodes.iter().filter_map(gpus_of).collect();
+    if gpus.is_empty() {
+        return Err(format!(
+            "no nodes with NVIDIA GPU Feature Discovery labels found (checked {} nodes). Ensure GPU nodes have labels: \
+             {COUNT}, {PRODUCT}, {MEMORY}",
+            nodes.len()
+        ));
+    }
+    Ok((gpus, nodes.len()))
+}
+
+fn gpus_of(node: &NodeSeen) -> Option<Gpus> {
+    let number = |label: &str| node.labels.get(label)?.parse::<i32>().ok().filter(|number| *number > 0);
+    let model = node.labels.get(PRODUCT).filter(|model| !model.is_empty())?;
+    Some(Gpus {
+        node: node.name.clone(),
+        count: number(COUNT)?,
+        model: model.clone(),
+        memory: i64::from(number(MEMORY)?),
+        interconnect: None,
+    })
+}
+
+/// The best node, and how many have the same type. Nodes of models that nobody knows count as the same only where the
+/// model is.
+fn select(filter: Option<&GpuSku>, gpus: Vec<Gpus>) -> Option<Discovered> {
+    let matching: Vec<(Option<GpuSku>, Gpus)> = gpus
+        .into_iter()
+        .map(|gpus| (sku::infer(&gpus.model), gpus))
+        .filter(|(sku, _)| filter.is_none_or(|wanted| sku.as_ref() == Some(wanted)))
+        .collect();
+    // By name at last, so that the order of a list does not decide.
+    let (sku, best) = matching
+        .iter()
+        .max_by(|(_, a), (_, b)| (a.count, a.memory).cmp(&(b.count, b.memory)).then_with(|| b.node.cmp(&a.node)))?;
+    let same = |other: &&(Option<GpuSku>, Gpus)| other.0 == *sku && (sku.is_some() || other.1.model == best.model);
+    let nodes = i32::try_from(matching.iter().filter(same).count()).unwrap_or(i32::MAX);
+    Some(Discovered { best: best.clone(), sku: sku.clone(), nodes, rdma: None })
+}
+
+/// By the labels of nodes with the same type; where nodes cannot be seen, nobody has looked.
+fn with_rdma(found: Discovered, seen: &HardwareSeen) -> Discovered {
+    let by_label = seen.nodes.known().map(|nodes| {
+        let same = |node: &&NodeSeen| {
+            let model = node.labels.get(PRODUCT);
+            node.name == found.best.node || model.is_some_and(|model| sku::infer(model) == found.sku)
+        };
+        nodes
+            .iter()
+            .filter(same)
+            .any(|node| RDMA.iter().any(|label| node.labels.get(*label).is_some_and(|v| v == "true")))
+    });
+    Discovered { rdma: if seen.rdma_pod { Some(true) } else { by_label }, ..found }
+}
+
+fn undiscovered(why: &str) -> Finding {
+    Finding {
+        severity: Severity::Blocker,
+        reason: "ValidationFailed",
+        message: format!(
+            "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
+             namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
+        ),
+        remedy: "With spec.hardware.totalGpus set too, nothing needs to be discovered.".to_owned(),
+    }
+}
+
+fn unknown(best: &Gpus) -> Finding {
+    Finding {
+        severity: Severity::Blocker,
+        reason: "ValidationFailed",
+        message: format!(
+            "spec.hardware.gpuSku: the GPU of node {}, {:?}, is none that the profiler knows",
+            best.node, best.model
+        ),
+        remedy: format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
+    }
+}

@@ -1,0 +1,153 @@
+//! From a generated graph to one that serves, and back.
+//! Comes in: the request and its graph; goes out: a step to Ready, Deploying, Deployed or Failed.
+
+use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
+use steersman_api::meta::conditions::Truth;
+
+use super::profiling::GENERATED;
+use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, stored};
+use crate::NoteKind;
+use crate::dynamo::asked::{self, Acceptance};
+use crate::dynamo::graph::{self, Claim};
+use crate::dynamo::names::GENERATED_GRAPH;
+use crate::dynamo::profile_job::trouble;
+use crate::dynamo::seen::{GraphSeen, Seen};
+
+/// The state of a graph that serves.
+const SERVING: &str = "successful";
+/// What a graph without a state is in.
+const INITIALIZING: &str = "initializing";
+
+/// Waits for somebody who wants the graph.
+pub fn ready(seen: &Seen) -> Step {
+    let object = &seen.object;
+    let wanted = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
+    if !wanted {
+        return Step::to(Phase::Ready, object);
+    }
+    Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED)
+}
+
+pub fn step(seen: &Seen) -> Step {
+    let object = &seen.object;
+    if !asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed {
+        return Step::to(Phase::Ready, object);
+    }
+    let name = graph::name(object);
+    let created = asked::generated(object).is_none();
+    match &seen.graph {
+        None if !created || stored(object, DEPLOYMENT).is_none() => missing(seen, &name),
+        None => deleted(seen, &name),
+        Some(found) if created => follow(seen, found),
+        Some(found) => match graph::claim(object, found) {
+            // From now on its absence means that it was deleted.
+            Claim::Ours => Step::to(Phase::Deploying, object).with(annotate(&[(GENERATED_GRAPH, "")])),
+            claim => refused(seen, &name, claim),
+        },
+    }
+}
+
+pub fn deployed(seen: &Seen) -> Step {
+    match &seen.graph {
+        None => deleted(seen, &graph::name(&seen.object)),
+        Some(found) => follow(seen, found),
+    }
+}
+
+fn missing(seen: &Seen, name: &str) -> Step {
+    let object = &seen.object;
+    let step = Step::to(Phase::Deploying, object);
+    match graph::wanted(object) {
+        Some(graph) => step.with(Act::Graph(graph)),
+        None => {
+            let text = format!(
+                "There is no DGD {name}, and what profiling generated is neither in annotation {GENERATED_GRAPH} nor in \
+                 status.profilingResults.selectedConfig. Put the manifest back into the annotation, or create a new DGDR."
+            );
+            step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text.clone()).because(text)
+        }
+    }
+}
+
+/// Nothing is taken over from others, however much it looks like ours.
+fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
+    let whose = match claim {
+        Claim::Earlier => "was made for an earlier request of the same name",
+        _ => "was not made for this request",
+    };
+    let text = format!(
+        "DGD {name} exists and {whose}; it is left as it is. Delete it (kubectl delete dgd -n {} {name}), or create a new \
+         DGDR with another name in spec.overrides.dgd.metadata.name.",
+        seen.object.namespace
+    );
+    let told = stored(&seen.object, DEPLOYMENT).is_some_and(|(_, message)| message == text);
+    let step = Step::to(Phase::Deploying, &seen.object)
+        .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
+        .because(text.clone());
+    // Its labels do not name us, so nobody tells when it goes.
+    let step = Step { deployment: None, unwatched: true, ..step };
+    if told { step } else { step.tells(NoteKind::Warning, "DeploymentCreationFailed", text) }
+}
+
+fn follow(seen: &Seen, found: &GraphSeen) -> Step {
+    let object = &seen.object;
+    let name = &found.name;
+    let was = asked::phase(object);
+    let state = asked::given(found.state.as_deref()).unwrap_or(INITIALIZING);
+    let info = DeploymentInfo { replicas: Some(found.replicas), available_replicas: Some(found.available) };
+    let at = |phase| Step { deployment: Some(info.clone()), dgd_name: Some(name.clone()), ..Step::to(phase, object) };
+    let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
+    let fresh = matches!(reason, "" | "DeploymentCreationFailed" | "DeploymentNameTaken");
+    let announced = |step: Step| {
+        if !fresh {
+            return step;
+        }
+        step.tells(NoteKind::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
+    };
+    if state == SERVING {
+        let text = format!("DynamoGraphDeployment {name} is ready");
+        let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
+        return if was == Some(Phase::Deployed) { step } else { step.tells(NoteKind::Normal, "DeploymentReady", text) };
+    }
+    let pulls = trouble::images(&seen.graph_pods);
+    let more: Vec<String> = pulls
+        .iter()
+        .map(trouble::Trouble::sentence)
+        .chain(found.unready.clone().filter(|text| !text.is_empty()))
+        .collect();
+    let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
+    let step = if was == Some(Phase::Deployed) {
+        at(Phase::Deploying)
+            .says(DEPLOYMENT, Truth::False, "DeploymentDegraded", with_more(format!("Deployment degraded to {state}")))
+            .tells(
+                NoteKind::Warning,
+                "DeploymentDegraded",
+                format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
+            )
+    } else if reason == "DeploymentDegraded" {
+        // Until it serves again: how it came to be here is worth more than that it is on its way.
+        let text = with_more(format!("Deployment degraded to {state}"));
+        at(Phase::Deploying).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
+    } else {
+        let text = with_more(format!("DGD {name} is in {state} state"));
+        announced(at(Phase::Deploying)).says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
+    };
+    let (_, said) = stored(object, DEPLOYMENT).unwrap_or_default();
+    let step = pulls
+        .iter()
+        .filter(|pull| !said.contains(&pull.place))
+        .fold(step, |step, pull| step.tells(NoteKind::Warning, "ImagePullFailed", pull.message.clone()));
+    if more.is_empty() { step } else { step.because(more.join(" ")) }
+}
+
+fn deleted(seen: &Seen, name: &str) -> Step {
+    let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
+    let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &seen.object) };
+    step.fails(DEPLOYMENT, "DeploymentDeleted", text).tells(
+        NoteKind::Warning,
+        "DeploymentDeleted",
+        format!(
+            "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
+        ),
+    )
+}

@@ -1,0 +1,118 @@
+//! Before profiling: the spec is checked, the hardware found out, the Job made.
+//! Comes in: what was seen; goes out: a step that stays in Pending, or leads to Profiling or Failed.
+
+use serde_json::{Value, json};
+use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
+use steersman_api::meta::conditions::{self, Truth};
+
+use super::{Act, PROFILING, Step, VALIDATION, annotate, stored};
+use crate::dynamo::asked;
+use crate::dynamo::checks::{self, Checks};
+use crate::dynamo::hardware;
+use crate::dynamo::names::{self, ACCEPTED_SPEC};
+use crate::dynamo::seen::Seen;
+use crate::{Finding, NoteKind};
+
+const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
+
+pub fn step(seen: &Seen) -> Step {
+    let object = &seen.object;
+    // Whatever the spec has become since: the Job was made from one that was right.
+    if let Some(job) = seen.job.as_ref().filter(|job| job.owner.as_deref() == Some(object.uid.as_str())) {
+        return match &job.mark {
+            Some(mark) if object.annotations.get(ACCEPTED_SPEC) != Some(mark) => {
+                Step::to(Phase::Pending, object).with(annotate(&[(ACCEPTED_SPEC, mark)]))
+            }
+            _ => begun(seen),
+        };
+    }
+    let Checks { wrong, missing } = checks::before_profiling(seen);
+    if !wrong.is_empty() {
+        return refused(seen, Phase::Failed, &[wrong, missing].concat());
+    }
+    if !missing.is_empty() {
+        // Nodes and exporters come and go unwatched, and so do claims of other people.
+        return Step { unwatched: true, ..refused(seen, Phase::Pending, &missing) };
+    }
+    let pending = Step::to(Phase::Pending, object).says(
+        VALIDATION,
+        Truth::True,
+        "ValidationPassed",
+        "DGDR spec validation passed",
+    );
+    if is_first(seen) {
+        return pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).tells(
+            NoteKind::Normal,
+            "Initialized",
+            "DGDR initialized successfully",
+        );
+    }
+    if let Some(patch) = prepared(seen) {
+        return pending.with(Act::Request(patch));
+    }
+    match &seen.job {
+        Some(_) => {
+            let name = names::profiling_job(&object.name);
+            let why = format!(
+                "Job {name} belongs to somebody else, or to an earlier request of this name that is not all gone yet. \
+                 Profiling begins when it is gone: kubectl delete job -n {} {name}",
+                object.namespace
+            );
+            let waiting = pending.says(PROFILING, Truth::False, "DiscoveringHardware", why.clone()).because(why);
+            Step { unwatched: true, ..waiting }
+        }
+        None => pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).with(Act::Job),
+    }
+}
+
+/// `Initializing` of earlier versions: the status speaks of no generation yet, or of a spec that could not be used.
+fn is_first(seen: &Seen) -> bool {
+    let status = seen.object.status.as_ref();
+    // Without a generation nothing can be said to have been seen of one, and it would be the first time every time.
+    let unseen = seen.object.generation.is_some()
+        && status.and_then(|status| status.observed_generation).unwrap_or_default() == 0;
+    let was_wrong = status.is_some_and(|status| {
+        conditions::find(&status.conditions, VALIDATION).is_some_and(|known| known.status == "False")
+    });
+    let was_failed = asked::phase(&seen.object) == Some(Phase::Failed);
+    unseen || was_wrong || was_failed
+}
+
+fn refused(seen: &Seen, phase: Phase, findings: &[Finding]) -> Step {
+    let text = checks::sentences(findings);
+    let step = Step::to(phase, &seen.object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
+    let told = stored(&seen.object, VALIDATION).is_some_and(|(_, message)| message == text);
+    let step = if told { step } else { step.tells(NoteKind::Warning, "ValidationFailed", text.clone()) };
+    step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
+}
+
+/// What the request itself has to hold before the Job is made: hardware that was discovered, and the mark of this spec.
+fn prepared(seen: &Seen) -> Option<Value> {
+    let object = &seen.object;
+    let mut spec = object.spec.clone();
+    let hardware = hardware::complete(spec.hardware.as_ref(), &seen.hardware).ok()?;
+    let changed = spec.hardware.as_ref() != Some(&hardware);
+    spec.hardware = Some(hardware.clone());
+    let mark = asked::mark(&spec);
+    let marked = object.annotations.get(ACCEPTED_SPEC) == Some(&mark);
+    if marked && !changed {
+        return None;
+    }
+    let mut patch = json!({ "metadata": { "annotations": { ACCEPTED_SPEC: mark } } });
+    if changed {
+        patch["spec"] = json!({ "hardware": hardware });
+    }
+    Some(patch)
+}
+
+fn begun(seen: &Seen) -> Step {
+    let step = Step::to(Phase::Profiling, &seen.object)
+        .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
+        .says(PROFILING, Truth::False, "Initializing", PREPARING)
+        .tells(NoteKind::Normal, "ProfilingJobCreated", "Profiling job created");
+    Step {
+        profiling_phase: Some(ProfilingPhase::Initializing),
+        job_name: Some(names::profiling_job(&seen.object.name)),
+        ..step
+    }
+}

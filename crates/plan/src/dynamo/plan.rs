@@ -1,0 +1,135 @@
+//! What shall be done about one request.
+//! Comes in: `Seen`; goes out: the step that its phase calls for, with the writes, events and findings that belong to it.
+
+use std::time::Duration;
+
+use kube_core::{DynamicObject, GroupVersionKind};
+use serde_json::{Map, Value};
+use steersman_api::dynamo::v1beta1::Phase;
+
+use super::graph::{self, Claim};
+use super::phase::{self, Act, Step};
+use super::seen::Seen;
+use super::{asked, checks, names, profile_job, report};
+use crate::{Finding, Next, Note, NoteKind};
+
+/// How soon to look again at what no watch tells of.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What shall be done about one request. The writes are asked for in every pass; those that change nothing are not sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub step: Step,
+    /// In order: a later write may rely on an earlier one.
+    pub writes: Vec<Write>,
+    pub notes: Vec<Note>,
+    pub findings: Vec<Finding>,
+    pub next: Next,
+}
+
+/// One write to the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// An object that the request controls, and that goes with it.
+    Child(crate::Write),
+    /// An object that the request must not own: it is shared, or outlives the request.
+    Free(crate::Write),
+    /// A merge patch of the request itself, against the version that was seen.
+    Request(Value),
+    /// An object that stands in the way, by the UID that was seen.
+    Remove { kind: GroupVersionKind, name: String, uid: String },
+}
+
+/// Total: every request gets an answer.
+pub fn plan(seen: &Seen) -> Plan {
+    let mut step = phase::step(seen);
+    if let Act::Request(patch) = &step.act {
+        let writes = vec![Write::Request(patch.clone())];
+        // Told by the pass that sees the request as it is afterwards, or it would be told twice.
+        step.notes.clear();
+        return Plan { step, writes, notes: Vec::new(), findings: Vec::new(), next: Next::OnChange };
+    }
+    if seen.object.deleting {
+        return Plan { step, writes: Vec::new(), notes: Vec::new(), findings: Vec::new(), next: Next::OnChange };
+    }
+    let findings = checks::remarks(seen);
+    let notes = step.notes.iter().cloned().chain(rejected(seen, &findings)).collect();
+    let writes = writes(seen, &step);
+    let next = if step.unwatched { Next::Within(SOON) } else { Next::OnChange };
+    Plan { step, writes, notes, findings, next }
+}
+
+/// Told once: as soon as the stored status says the same, there is nothing new in it.
+fn rejected(seen: &Seen, findings: &[Finding]) -> Option<Note> {
+    let finding = findings.iter().find(|finding| finding.reason == "SpecChangeRejected")?;
+    (!report::tells(seen, findings)).then(|| Note {
+        kind: NoteKind::Warning,
+        reason: finding.reason,
+        message: finding.message.clone(),
+    })
+}
+
+fn writes(seen: &Seen, step: &Step) -> Vec<Write> {
+    let mut writes = match step.phase {
+        Phase::Ready | Phase::Deploying | Phase::Deployed => additional(seen),
+        _ => Vec::new(),
+    };
+    match &step.act {
+        Act::Nothing | Act::Request(_) => {}
+        Act::Job => writes.extend(job(seen)),
+        Act::Graph(graph) => writes.extend(create(Value::Object(graph.clone())).map(Write::Free)),
+    }
+    writes
+}
+
+/// The Job comes last: it needs its account, and must not find the output of an earlier one.
+fn job(seen: &Seen) -> Vec<Write> {
+    let object = &seen.object;
+    let Some(image) = asked::image(&seen.settings, &object.spec) else { return Vec::new() };
+    let stale = seen.output.as_ref().filter(|output| output.owner.as_deref() != Some(object.uid.as_str()));
+    let stale = stale.map(|output| Write::Remove {
+        kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
+        name: names::output(&object.name),
+        uid: output.uid.clone(),
+    });
+    let role = seen.settings.profiling_cluster_role.as_deref();
+    // What a binding refers to can never change.
+    let other = seen.binding.as_ref().filter(|binding| role.is_some_and(|role| binding.cluster_role != role));
+    let other = other.map(|binding| Write::Remove {
+        kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+        name: names::ROLE_BINDING.to_owned(),
+        uid: binding.uid.clone(),
+    });
+    let account = role.and_then(|_| apply(profile_job::account(object)).map(Write::Free));
+    let binding = role.and_then(|role| apply(profile_job::binding(object, role)).map(Write::Free));
+    let job = create(profile_job::job(seen, image)).map(Write::Child);
+    [stale, account, other, binding, job].into_iter().flatten().collect()
+}
+
+fn additional(seen: &Seen) -> Vec<Write> {
+    let created = asked::generated(&seen.object).is_none();
+    let ours = seen.graph.as_ref().filter(|found| created || graph::claim(&seen.object, found) == Claim::Ours);
+    graph::additional(&seen.object, ours).into_iter().filter_map(apply).map(Write::Free).collect()
+}
+
+fn apply(object: Value) -> Option<crate::Write> {
+    dynamic(object).map(crate::Write::Apply)
+}
+
+fn create(object: Value) -> Option<crate::Write> {
+    dynamic(object).map(crate::Write::CreateOnce)
+}
+
+/// None: it has no metadata that could be read, which only a manifest of somebody else's can lack.
+fn dynamic(object: Value) -> Option<DynamicObject> {
+    let Value::Object(mut fields) = object else { return None };
+    let rest: Map<String, Value> = fields
+        .iter()
+        .filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    fields.retain(|name, _| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+    let mut found: DynamicObject = serde_json::from_value(Value::Object(fields)).ok()?;
+    found.data = Value::Object(rest);
+    Some(found)
+}

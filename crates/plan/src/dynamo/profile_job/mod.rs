@@ -1,0 +1,276 @@
+//! The Job that profiles, and the account that it runs as.
+//! Comes in: the request and the settings; goes out: the objects as they should be. Built as JSON, because the request's
+//! own wishes for the Job are, and Kubernetes' types would lose what is newer than they are.
+
+pub mod overrides;
+pub mod trouble;
+
+use serde_json::{Map, Value, json};
+use steersman_api::Family;
+
+use super::asked::{self, Kept};
+use super::names;
+use super::seen::{ObjectSeen, Seen};
+
+pub const PROFILER: &str = "profiler";
+pub const COPIER: &str = "output-copier";
+pub const INSTALLER: &str = "dgd-override-installer";
+pub const OUTPUT_VOLUME: &str = "profiling-output";
+pub const OUTPUT_PATH: &str = "/data";
+pub const CACHE_VOLUME: &str = "model-cache";
+pub const CACHE_PATH: &str = "/opt/model-cache";
+pub const CONFIG_VOLUME: &str = "profiling-config";
+pub const CONFIG_PATH: &str = "/config";
+pub const TOKEN_VOLUME: &str = "output-copier-kube-api-access";
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub const TOOL_VOLUME: &str = "dgd-override-tool";
+const TOOL_PATH: &str = "/opt/dynamo/bin";
+const TOOL: &str = "/opt/dynamo/bin/dgd-apply-overrides";
+const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
+
+/// The Job as it is created. It is never changed afterwards: its pods' template cannot be.
+pub fn job(seen: &Seen, image: &str) -> Value {
+    let object = &seen.object;
+    let mut spec = json!({ "backoffLimit": 0, "template": { "spec": pod(seen, image) } });
+    if let Some(wanted) = object.spec.overrides.as_ref().and_then(|overrides| overrides.profiling_job.as_ref()) {
+        overrides::merge(&mut spec, wanted);
+    }
+    if let Some(pod) = spec["template"]["spec"].as_object_mut() {
+        token(pod);
+        if wants_tool(object) {
+            install(pod, seen);
+        }
+    }
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names::profiling_job(&object.name),
+            "namespace": object.namespace,
+            "labels": names::job_labels(&object.name),
+            "annotations": { names::ACCEPTED_SPEC: asked::mark(&object.spec) },
+            "ownerReferences": [owner(object)],
+        },
+        "spec": spec,
+    })
+}
+
+/// What makes a child ours, and lets it go when the request goes.
+pub fn owner(object: &ObjectSeen) -> Value {
+    json!({
+        "apiVersion": format!("{}/v1beta1", Family::Dgdr.group()),
+        "kind": Family::Dgdr.kind(),
+        "name": object.name,
+        "uid": object.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// The account of all profiling Jobs in the namespace. It belongs to no request, as others use it too.
+pub fn account(object: &ObjectSeen) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": names::SERVICE_ACCOUNT,
+            "namespace": object.namespace,
+            "labels": names::account_labels(),
+        },
+    })
+}
+
+pub fn binding(object: &ObjectSeen, cluster_role: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {
+            "name": names::ROLE_BINDING,
+            "namespace": object.namespace,
+            "labels": names::account_labels(),
+        },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": cluster_role },
+        "subjects": [
+            { "kind": "ServiceAccount", "name": names::SERVICE_ACCOUNT, "namespace": object.namespace },
+        ],
+    })
+}
+
+fn pod(seen: &Seen, image: &str) -> Value {
+    let object = &seen.object;
+    let kept = asked::kept(object);
+    json!({
+        "restartPolicy": "Never",
+        "serviceAccountName": names::SERVICE_ACCOUNT,
+        "imagePullSecrets": [{ "name": names::PULL_SECRET }],
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000 },
+        "containers": [profiler(seen, &kept, image), copier(seen)],
+        "volumes": volumes(object, &kept),
+    })
+}
+
+fn profiler(seen: &Seen, kept: &Kept, image: &str) -> Value {
+    let object = &seen.object;
+    let mut mounts = vec![json!({ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH })];
+    if cache(object).is_some() {
+        mounts.push(json!({ "name": CACHE_VOLUME, "mountPath": cache_path(object), "readOnly": true }));
+    }
+    if kept.config_map.is_some() {
+        mounts.push(json!({ "name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": true }));
+    }
+    json!({
+        "name": PROFILER,
+        "image": image,
+        "command": ["python", "-m", "dynamo.profiler"],
+        "args": ["--config", config(object, image), "--output-dir", OUTPUT_PATH],
+        "workingDir": "/workspace",
+        "env": env(seen),
+        "volumeMounts": mounts,
+    })
+}
+
+/// The spec as it is, with the image that counts: the profiler refuses to go on without one.
+fn config(object: &ObjectSeen, image: &str) -> String {
+    let mut spec = json!(object.spec);
+    spec["image"] = image.into();
+    spec.to_string()
+}
+
+/// Names are unique and in a fixed order.
+fn env(seen: &Seen) -> Vec<Value> {
+    let object = &seen.object;
+    let told = [("DGDR_NAME", &object.name), ("DGDR_NAMESPACE", &object.namespace), ("DGDR_UID", &object.uid)];
+    let infrastructure = seen.settings.infrastructure.iter().filter(|(_, value)| !value.is_empty());
+    let mut env: Vec<Value> = told
+        .into_iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .chain(infrastructure.map(|(name, value)| json!({ "name": name, "value": value })))
+        .chain([json!({
+            "name": "HUGGING_FACE_HUB_TOKEN",
+            // Many models need no token, and a pod that waits for a Secret says so to nobody.
+            "valueFrom": {
+                "secretKeyRef": { "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true },
+            },
+        })])
+        .collect();
+    env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    env.dedup_by(|a, b| a["name"] == b["name"]);
+    env
+}
+
+/// Follows the profiler and writes the output ConfigMap: `steersman relay` learns all it needs from its arguments.
+fn copier(seen: &Seen) -> Value {
+    let object = &seen.object;
+    let mut container = json!({
+        "name": COPIER,
+        "image": seen.settings.operator_image,
+        "command": ["steersman", "relay"],
+        "args": [
+            "--name", object.name,
+            "--namespace", object.namespace,
+            "--uid", object.uid,
+            "--container", PROFILER,
+            "--directory", OUTPUT_PATH,
+        ],
+        "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+        "volumeMounts": [{ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH, "readOnly": true }],
+    });
+    pull_policy(&mut container, seen);
+    container
+}
+
+fn pull_policy(container: &mut Value, seen: &Seen) {
+    if let Some(policy) = asked::given(seen.settings.operator_image_pull_policy.as_deref()) {
+        container["imagePullPolicy"] = policy.into();
+    }
+}
+
+fn volumes(object: &ObjectSeen, kept: &Kept) -> Vec<Value> {
+    let output = match &kept.output_claim {
+        Some(claim) => json!({ "name": OUTPUT_VOLUME, "persistentVolumeClaim": { "claimName": claim } }),
+        None => json!({ "name": OUTPUT_VOLUME, "emptyDir": {} }),
+    };
+    let cache = cache(object).map(
+        |claim| json!({ "name": CACHE_VOLUME, "persistentVolumeClaim": { "claimName": claim, "readOnly": true } }),
+    );
+    let config = kept.config_map.as_ref().map(|(name, key)| {
+        let items = json!([{ "key": key, "path": asked::CONFIG_KEY }]);
+        json!({ "name": CONFIG_VOLUME, "configMap": { "name": name, "items": items } })
+    });
+    [Some(output), cache, config].into_iter().flatten().collect()
+}
+
+fn cache(object: &ObjectSeen) -> Option<&str> {
+    asked::given(object.spec.model_cache.as_ref()?.pvc_name.as_deref())
+}
+
+fn cache_path(object: &ObjectSeen) -> &str {
+    let given = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_mount_path.as_deref()));
+    given.unwrap_or(CACHE_PATH)
+}
+
+pub fn wants_tool(object: &ObjectSeen) -> bool {
+    object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some())
+}
+
+/// The sidecar writes to the API even where the profiler shall not.
+fn token(pod: &mut Map<String, Value>) {
+    if pod.get("automountServiceAccountToken") != Some(&Value::Bool(false)) {
+        return;
+    }
+    let sources = json!([
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+        { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+        { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+    ]);
+    set(pod, "volumes", json!({ "name": TOKEN_VOLUME, "projected": { "sources": sources } }));
+    let mount = json!({ "name": TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true });
+    if let Some(container) = container(pod, COPIER) {
+        set(container, "volumeMounts", mount);
+    }
+}
+
+/// Our own program for merging `overrides.dgd`, which the profiler runs for every graph that it writes. Comes after the
+/// user's wishes: what collides with it goes.
+fn install(pod: &mut Map<String, Value>, seen: &Seen) {
+    let mut installer = json!({
+        "name": INSTALLER,
+        "image": seen.settings.operator_image,
+        "command": ["steersman", "dgd-apply-overrides"],
+        "args": ["--install-to", TOOL],
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "volumeMounts": [{ "name": TOOL_VOLUME, "mountPath": TOOL_PATH }],
+    });
+    pull_policy(&mut installer, seen);
+    set(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
+    set(pod, "initContainers", installer);
+    if let Some(container) = container(pod, PROFILER) {
+        if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
+            mounts.retain(|mount| mount["mountPath"] != TOOL_PATH);
+        }
+        set(container, "volumeMounts", json!({ "name": TOOL_VOLUME, "mountPath": TOOL_PATH, "readOnly": true }));
+        set(container, "env", json!({ "name": TOOL_VARIABLE, "value": TOOL }));
+        overrides::sort_env(container);
+    }
+}
+
+fn container<'a>(pod: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+    let all = pod.get_mut("containers")?.as_array_mut()?;
+    all.iter_mut().find(|container| container["name"] == name)?.as_object_mut()
+}
+
+/// In place of the entry with the same name, or last.
+fn set(of: &mut Map<String, Value>, list: &str, entry: Value) {
+    let list = of.entry(list).or_insert_with(|| json!([]));
+    if let Value::Array(items) = list {
+        overrides::put(items, entry, "name");
+    }
+}

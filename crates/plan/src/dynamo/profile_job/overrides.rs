@@ -1,0 +1,208 @@
+//! The request's own wishes for the profiling Job.
+//! Comes in: the generated Job's spec and `overrides.profilingJob`; goes out: the spec with those wishes in it that are
+//! permitted, and a list of the others.
+
+use serde_json::{Map, Value};
+
+use super::super::names;
+use super::{COPIER, PROFILER};
+
+type Object = Map<String, Value>;
+
+const JOB: [&str; 6] =
+    ["backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "completions", "parallelism", "suspend"];
+/// Taken over as a whole.
+const POD: [&str; 11] = [
+    "tolerations",
+    "nodeSelector",
+    "topologySpreadConstraints",
+    "affinity",
+    "priorityClassName",
+    "serviceAccountName",
+    "runtimeClassName",
+    "dnsPolicy",
+    "dnsConfig",
+    "terminationGracePeriodSeconds",
+    "automountServiceAccountToken",
+];
+const POD_BY_NAME: [&str; 3] = ["imagePullSecrets", "volumes", "initContainers"];
+const SECURITY: [&str; 11] = [
+    "runAsNonRoot",
+    "runAsUser",
+    "runAsGroup",
+    "fsGroup",
+    "supplementalGroups",
+    "sysctls",
+    "fsGroupChangePolicy",
+    "seccompProfile",
+    "appArmorProfile",
+    "seLinuxOptions",
+    "windowsOptions",
+];
+const PROTECTED_LABELS: [&str; 5] =
+    [names::LABEL_APP, names::LABEL_REQUEST, names::LABEL_NAME, names::LABEL_NAMESPACE, names::LABEL_MANAGED_BY];
+const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
+const OF_COPIER: [&str; 2] = ["image", "resources"];
+
+pub fn merge(job: &mut Value, wanted: &Object) {
+    for name in JOB {
+        if let Some(value) = said(wanted, name) {
+            job[name] = value.clone();
+        }
+    }
+    let Some(template) = object(wanted, "template") else { return };
+    metadata(&mut job["template"], object(template, "metadata"));
+    let (Some(pod), Some(wanted)) = (job["template"]["spec"].as_object_mut(), object(template, "spec")) else { return };
+    for name in POD {
+        if let Some(value) = said(wanted, name) {
+            pod.insert(name.to_owned(), value.clone());
+        }
+    }
+    if let Some(security) = object(wanted, "securityContext") {
+        let own = pod.entry("securityContext").or_insert_with(|| Object::new().into());
+        for name in SECURITY {
+            if let Some(value) = said(security, name) {
+                own[name] = value.clone();
+            }
+        }
+    }
+    for name in POD_BY_NAME {
+        for entry in entries(wanted, name) {
+            add(pod, name, entry);
+        }
+    }
+    let containers = entries(wanted, "containers");
+    for (name, given, fields) in
+        [(PROFILER, for_profiler(containers), &OF_PROFILER[..]), (COPIER, named(containers, COPIER), &OF_COPIER[..])]
+    {
+        let own = pod.get_mut("containers").and_then(Value::as_array_mut);
+        let own = own.and_then(|all| all.iter_mut().find(|container| container["name"] == name));
+        if let (Some(own), Some(given)) = (own.and_then(Value::as_object_mut), given) {
+            container(own, given, fields);
+        }
+    }
+}
+
+fn metadata(template: &mut Value, wanted: Option<&Object>) {
+    for part in ["labels", "annotations"] {
+        let Some(values) = wanted.and_then(|wanted| object(wanted, part)) else { continue };
+        let taken = values.iter().filter(|(key, _)| part == "annotations" || !PROTECTED_LABELS.contains(&key.as_str()));
+        for (key, value) in taken {
+            template["metadata"][part][key.as_str()] = value.clone();
+        }
+    }
+}
+
+fn container(own: &mut Object, given: &Object, fields: &[&str]) {
+    for name in fields.iter().copied() {
+        let Some(value) = said(given, name) else { continue };
+        match (name, value) {
+            ("env" | "volumeMounts", Value::Array(entries)) => {
+                for entry in entries {
+                    add(own, name, entry);
+                }
+            }
+            ("envFrom", Value::Array(entries)) => {
+                if let Value::Array(list) = own.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+                    list.extend(entries.iter().cloned());
+                }
+            }
+            _ => {
+                own.insert(name.to_owned(), value.clone());
+            }
+        }
+    }
+    sort_env(own);
+}
+
+/// Duplicates are impossible and another order would be another Job.
+pub(super) fn sort_env(container: &mut Object) {
+    if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
+        env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    }
+}
+
+/// The entry with that name, or the first that is not the other container's.
+fn for_profiler(containers: &[Value]) -> Option<&Object> {
+    named(containers, PROFILER)
+        .or_else(|| containers.iter().find(|container| container["name"] != COPIER).and_then(Value::as_object))
+}
+
+fn named<'a>(containers: &'a [Value], name: &str) -> Option<&'a Object> {
+    containers.iter().find(|container| container["name"] == name).and_then(Value::as_object)
+}
+
+fn add(of: &mut Object, list: &str, entry: &Value) {
+    if let Value::Array(items) = of.entry(list).or_insert_with(|| Value::Array(Vec::new())) {
+        put(items, entry.clone(), "name");
+    }
+}
+
+/// In place of the entry with the same key, or last.
+pub(super) fn put(items: &mut Vec<Value>, entry: Value, key: &str) {
+    match items.iter_mut().find(|item| item[key] == entry[key]) {
+        Some(item) => *item = entry,
+        None => items.push(entry),
+    }
+}
+
+fn object<'a>(of: &'a Object, name: &str) -> Option<&'a Object> {
+    of.get(name).and_then(Value::as_object)
+}
+
+fn entries<'a>(of: &'a Object, name: &str) -> &'a [Value] {
+    of.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Nothing, an empty text, list or map say nothing.
+fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
+    of.get(name).filter(|value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    })
+}
+
+/// Paths of what `merge` passes over.
+pub fn ignored(wanted: &Object) -> Vec<String> {
+    let mut found = beyond(wanted, "", &[&JOB[..], &["template"]].concat());
+    let Some(template) = object(wanted, "template") else { return found };
+    found.extend(beyond(template, "template.", &["metadata", "spec"]));
+    if let Some(metadata) = object(template, "metadata") {
+        found.extend(beyond(metadata, "template.metadata.", &["labels", "annotations"]));
+        let labels = object(metadata, "labels").into_iter().flatten();
+        let taken = labels.filter(|(key, _)| PROTECTED_LABELS.contains(&key.as_str()));
+        found.extend(taken.map(|(key, _)| format!("template.metadata.labels[{key}]")));
+    }
+    let Some(pod) = object(template, "spec") else { return found };
+    found.extend(beyond(
+        pod,
+        "template.spec.",
+        &[&POD[..], &POD_BY_NAME[..], &["securityContext", "containers"]].concat(),
+    ));
+    if let Some(security) = object(pod, "securityContext") {
+        found.extend(beyond(security, "template.spec.securityContext.", &SECURITY));
+    }
+    let containers = entries(pod, "containers");
+    let profiler = for_profiler(containers);
+    for (place, container) in containers.iter().enumerate().filter_map(|(place, c)| Some((place, c.as_object()?))) {
+        let path = format!("template.spec.containers[{place}]");
+        let fields = match container.get("name").and_then(Value::as_str) {
+            _ if profiler == Some(container) => &OF_PROFILER[..],
+            Some(COPIER) => &OF_COPIER[..],
+            _ => {
+                found.push(path);
+                continue;
+            }
+        };
+        found.extend(beyond(container, &format!("{path}."), &[fields, &["name"]].concat()));
+    }
+    found
+}
+
+fn beyond(of: &Object, path: &str, known: &[&str]) -> Vec<String> {
+    let unknown = of.keys().filter(|name| !known.contains(&name.as_str()) && said(of, name).is_some());
+    unknown.map(|name| format!("{path}{name}")).collect()
+}

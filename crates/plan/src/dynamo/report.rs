@@ -1,0 +1,134 @@
+//! What a request's status says.
+//! Comes in: what was seen, planned and done; goes out: the status, equal to the stored one where there is nothing new.
+
+use steersman_api::Family;
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
+use steersman_api::meta::conditions::{self, Statement, Truth};
+
+use super::asked::{self, Acceptance};
+use super::checks::sentences;
+use super::phase::{self, Act, DEPLOYMENT, PROFILING, SUCCEEDED};
+use super::plan::{Plan, Write};
+use super::seen::Seen;
+use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity};
+
+/// Our own: the others say how far the request has come, this one what became of the spec's fields.
+const SPEC: &str = "SpecAccepted";
+
+pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
+    let stored = seen.object.status.clone().unwrap_or_default();
+    let own_change = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
+    if own_change || seen.object.deleting {
+        return stored;
+    }
+    let step = &plan.step;
+    let changed = asked::acceptance(&seen.object) == Acceptance::Changed && phase::is_fixed(step.phase);
+    let generation = if changed { stored.observed_generation } else { seen.object.generation };
+    let mut status = DynamoGraphDeploymentRequestStatus {
+        phase: Some(step.phase),
+        profiling_phase: step.profiling_phase,
+        dgd_name: step.dgd_name.clone(),
+        profiling_job_name: step.job_name.clone(),
+        conditions: Vec::new(),
+        profiling_results: step.results.clone(),
+        deployment_info: step.deployment.clone(),
+        observed_generation: generation,
+    };
+    let mut statements = step.statements.clone();
+    let mut detail = step.detail.clone();
+    if let Some(failure) = &outcome.failure {
+        let Failed { phase, statement, words } = failed(plan, failure);
+        status.phase = Some(phase);
+        status.profiling_phase = status.profiling_phase.filter(|_| phase == Phase::Profiling);
+        statements.extend(statement);
+        detail = Some(words);
+    }
+    statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref()));
+    statements.push(spec(&plan.findings));
+    status.conditions = conditions::merge(&stored.conditions, &statements, generation, seen.now);
+    status
+}
+
+/// What to tell once the writes were tried: the plan's notes, and a failure that the stored status does not know yet.
+pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
+    let mut notes = plan.notes.clone();
+    let Some(failure) = &outcome.failure else { return notes };
+    let Failed { words, .. } = failed(plan, failure);
+    let status = seen.object.status.as_ref();
+    let told = status.and_then(|status| conditions::find(&status.conditions, SUCCEEDED));
+    if told.is_none_or(|told| !told.message.contains(&words)) {
+        let (reason, message) = match &plan.step.act {
+            Act::Job => ("ProfilingJobFailed", words),
+            Act::Graph(_) if is_graph(failure) => ("DeploymentCreationFailed", words),
+            _ => ("ConfigMapCreationFailed", words),
+        };
+        notes.push(Note { kind: NoteKind::Warning, reason, message });
+    }
+    notes
+}
+
+struct Failed {
+    phase: Phase,
+    statement: Option<Statement>,
+    words: String,
+}
+
+/// Only what the server refuses for good ends the request, and only if it is what the step was for. Everything else is
+/// tried again.
+fn failed(plan: &Plan, failure: &Failure) -> Failed {
+    let step = &plan.step;
+    let text = format!("{}: {}", failure.object, failure.message);
+    let false_ = |type_: &str, reason: &str| {
+        Some(Statement {
+            type_: type_.to_owned(),
+            truth: Truth::False,
+            reason: reason.to_owned(),
+            message: text.clone(),
+        })
+    };
+    let of_job = failure.object.starts_with("Job ");
+    match &step.act {
+        Act::Job if of_job && !failure.transient => Failed {
+            phase: Phase::Failed,
+            statement: false_(PROFILING, "JobCreationFailed"),
+            words: format!("JobCreationFailed: {text}"),
+        },
+        Act::Job => Failed { phase: step.phase, statement: false_(PROFILING, "JobCreationFailed"), words: text },
+        Act::Graph(_) if is_graph(failure) && !failure.transient => Failed {
+            phase: Phase::Failed,
+            statement: false_(DEPLOYMENT, "DeploymentRejected"),
+            words: format!("DeploymentRejected: {text}"),
+        },
+        Act::Graph(_) if is_graph(failure) => {
+            Failed { phase: step.phase, statement: false_(DEPLOYMENT, "DeploymentCreationFailed"), words: text }
+        }
+        _ => Failed {
+            phase: step.phase,
+            statement: None,
+            words: format!("Failed to create ConfigMaps from profiling output: {text}"),
+        },
+    }
+}
+
+fn is_graph(failure: &Failure) -> bool {
+    failure.object.split_once(' ').is_some_and(|(kind, _)| kind == Family::Dgd.kind())
+}
+
+/// Whether the stored status already has these findings.
+pub(super) fn tells(seen: &Seen, findings: &[Finding]) -> bool {
+    // Through the same gate as when it was stored, which may have cut it.
+    let would = conditions::merge(&[], &[spec(findings)], None, seen.now);
+    let status = seen.object.status.as_ref();
+    let known = status.and_then(|status| conditions::find(&status.conditions, SPEC));
+    known.is_some_and(|known| would.iter().any(|new| new.message == known.message))
+}
+
+fn spec(findings: &[Finding]) -> Statement {
+    let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
+    let (reason, message) = match findings.first() {
+        Some(first) => (first.reason, sentences(findings)),
+        None => (SPEC, "Every field of the spec is acted on.".to_owned()),
+    };
+    let truth = if blocked { Truth::False } else { Truth::True };
+    Statement { type_: SPEC.to_owned(), truth, reason: reason.to_owned(), message }
+}

@@ -1,0 +1,148 @@
+//! Everything that counts for one request, as plain data.
+//! Comes in: the request, what the cluster has of it and the operator's settings; goes out: nothing, this is what the plan
+//! reads. What could not be read ends a pass before it gets here, so absent means absent.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, DynamoGraphDeploymentRequestStatus};
+
+use super::hardware::HardwareSeen;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seen {
+    pub now: Timestamp,
+    pub settings: Settings,
+    pub object: ObjectSeen,
+    /// The Job with the request's name.
+    pub job: Option<JobSeen>,
+    /// The pods of that Job.
+    pub job_pods: Vec<PodSeen>,
+    /// The ConfigMap that the profiler's sidecar writes.
+    pub output: Option<OutputSeen>,
+    /// The graph that goes by the name this request's graph has or would have.
+    pub graph: Option<GraphSeen>,
+    /// The pods of that graph.
+    pub graph_pods: Vec<PodSeen>,
+    /// Objects that the request names, and whether they are there.
+    pub named: NamedSeen,
+    /// The binding of the profiling account.
+    pub binding: Option<BindingSeen>,
+    pub hardware: HardwareSeen,
+}
+
+/// What the operator was told when it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// Stands where `spec.image` is empty.
+    pub default_image: Option<String>,
+    /// The operator's own image: the Job's sidecar and its installer are programs in it.
+    pub operator_image: String,
+    pub operator_image_pull_policy: Option<String>,
+    /// The ClusterRole for the Jobs' account. None: the account is managed elsewhere.
+    pub profiling_cluster_role: Option<String>,
+    /// Whether that ClusterRole is there.
+    pub profiling_cluster_role_found: bool,
+    /// Addresses that profiler and workers need, by the name of the variable.
+    pub infrastructure: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectSeen {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub generation: Option<i64>,
+    pub created: Option<Timestamp>,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    pub finalizers: Vec<String>,
+    pub annotations: BTreeMap<String, String>,
+    pub spec: DynamoGraphDeploymentRequestSpec,
+    /// As stored.
+    pub status: Option<DynamoGraphDeploymentRequestStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JobSeen {
+    /// The UID of its controller.
+    pub owner: Option<String>,
+    /// Which spec it was made from, by its annotation. None: an earlier operator made it.
+    pub mark: Option<String>,
+    pub state: JobState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    Running,
+    Suspended,
+    Complete,
+    /// With the message of the condition.
+    Failed(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PodSeen {
+    pub name: String,
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    pub phase: String,
+    /// Why it has no node: the message of `PodScheduled` False.
+    pub unscheduled: Option<String>,
+    /// Init containers first.
+    pub containers: Vec<ContainerSeen>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ContainerSeen {
+    pub name: String,
+    pub image: String,
+    /// Reason and message.
+    pub waiting: Option<(String, String)>,
+    /// Exit code, reason and message.
+    pub ended: Option<(i32, String, String)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutputSeen {
+    pub uid: String,
+    /// The UID of its controller.
+    pub owner: Option<String>,
+    pub data: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GraphSeen {
+    pub name: String,
+    pub uid: String,
+    /// As served, such as `nvidia.com/v1beta1`.
+    pub api_version: String,
+    pub created: Option<Timestamp>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// `status.state`.
+    pub state: Option<String>,
+    /// The message of its condition `Ready`, where that is False.
+    pub unready: Option<String>,
+    /// Sums over its components.
+    pub replicas: i32,
+    pub available: i32,
+}
+
+/// Whether what the request names is there. None: it names nothing of the kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamedSeen {
+    pub model_cache: Option<bool>,
+    pub output_claim: Option<bool>,
+    pub config_map: Option<bool>,
+    /// The Secret with the token for downloads, which every Job names.
+    pub token_secret: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BindingSeen {
+    pub uid: String,
+    /// The ClusterRole that it refers to, which can never change.
+    pub cluster_role: String,
+}

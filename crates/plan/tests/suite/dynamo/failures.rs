@@ -1,0 +1,205 @@
+//! How a request fails, and what does not make it fail.
+
+use steersman_api::dynamo::v1beta1::Phase;
+use steersman_plan::Failure;
+use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen};
+
+use super::{FINAL, World, a_request, output, said, spec};
+
+fn profiling(phase: &str) -> World {
+    let mut world = World::settled(&spec(""));
+    if !phase.is_empty() {
+        world.seen.output = Some(output(&[("phase", phase)]));
+        world.settle();
+    }
+    world.notes.clear();
+    world
+}
+
+#[test]
+fn the_profilers_verdict_fails_the_request_with_the_sub_phase_in_the_reason() {
+    for (phase, reason) in [
+        ("", "InitializingFailed"),
+        ("SweepingPrefill", "SweepingPrefillFailed"),
+        ("SweepingDecode", "SweepingDecodeFailed"),
+        ("SelectingConfig", "SelectingConfigFailed"),
+        ("BuildingCurves", "BuildingCurvesFailed"),
+        ("GeneratingDGD", "GeneratingDGDFailed"),
+    ] {
+        for state in [JobState::Complete, JobState::Failed("BackoffLimitExceeded".into())] {
+            let mut world = profiling(phase);
+            world.seen.output = Some(output(&[
+                ("phase", phase),
+                ("profiler_status", "failed"),
+                ("profiler_error", "SLA out of reach"),
+            ]));
+            world.job(state);
+            world.settle();
+            assert_eq!(world.phase(), Phase::Failed);
+            assert_eq!(world.says("Profiling"), said("False", reason, "profiling failed: SLA out of reach"));
+            let sum = format!("{reason}: profiling failed: SLA out of reach");
+            assert_eq!(world.says("Succeeded"), said("False", "Failed", &sum));
+            assert_eq!(world.told(), ["ProfilingCheckFailed"]);
+            assert_eq!(world.status().profiling_phase, None);
+        }
+    }
+}
+
+#[test]
+fn a_verdict_without_words_says_that_there_are_none() {
+    let mut world = profiling("");
+    world.seen.output = Some(output(&[("profiler_status", "failed")]));
+    world.job(JobState::Complete);
+    world.settle();
+    assert_eq!(world.says("Profiling").2, "profiling failed: profiler reported failure (no details available)");
+}
+
+#[test]
+fn a_verdict_is_not_awaited_from_a_job_that_still_runs() {
+    let mut world = profiling("");
+    world.seen.output = Some(output(&[("profiler_status", "failed"), ("profiler_error", "x")]));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+}
+
+#[test]
+fn a_failed_job_tells_how_its_pod_ended_and_the_profilers_words_may_come_later() {
+    let mut world = profiling("SweepingDecode");
+    world.job(JobState::Failed("Job has reached the specified backoff limit".into()));
+    world.seen.job_pods = vec![PodSeen {
+        name: "profile-qwen-x".into(),
+        phase: "Failed".into(),
+        containers: vec![ContainerSeen {
+            name: "profiler".into(),
+            ended: Some((137, "OOMKilled".into(), String::new())),
+            ..ContainerSeen::default()
+        }],
+        ..PodSeen::default()
+    }];
+    world.settle();
+    let text = "profiling job failed: Job has reached the specified backoff limit. Details: Pod: profile-qwen-x, \
+                Container: profiler, ExitCode: 137, Reason: OOMKilled";
+    assert_eq!(world.says("Profiling"), said("False", "SweepingDecodeFailed", text));
+    world.seen.output = Some(output(&[
+        ("phase", "SweepingDecode"),
+        ("profiler_status", "failed"),
+        ("profiler_error", "out of memory"),
+    ]));
+    world.settle();
+    assert_eq!(world.says("Profiling"), said("False", "SweepingDecodeFailed", "profiling failed: out of memory"));
+    assert_eq!(world.says("Succeeded").2, "SweepingDecodeFailed: profiling failed: out of memory");
+    assert_eq!((world.phase(), world.told()), (Phase::Failed, vec!["ProfilingCheckFailed"]));
+}
+
+#[test]
+fn without_a_sub_phase_the_reason_says_only_that_profiling_failed() {
+    let mut world = profiling("");
+    world.seen.object.status.as_mut().unwrap().profiling_phase = None;
+    world.job(JobState::Failed("DeadlineExceeded".into()));
+    world.settle();
+    assert_eq!(world.says("Profiling"), said("False", "ProfilingFailed", "profiling job failed: DeadlineExceeded"));
+}
+
+#[test]
+fn a_job_that_ended_before_its_output_was_seen_is_waited_for() {
+    let mut world = profiling("");
+    world.job(JobState::Complete);
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+    let (_, reason, message) = world.says("Profiling");
+    assert_eq!(reason, "Initializing");
+    assert!(message.contains("ConfigMap dgdr-output-qwen with its result is awaited"), "{message}");
+    world.deliver(FINAL);
+    assert_eq!(world.phase(), Phase::Deploying);
+}
+
+#[test]
+fn a_job_that_is_gone_is_made_again_unless_it_has_delivered() {
+    let mut world = profiling("");
+    world.seen.job = None;
+    world.settle();
+    assert_eq!((world.phase(), world.told()), (Phase::Profiling, vec![]));
+    assert_eq!(world.created.iter().filter(|name| *name == "Job profile-qwen").count(), 2);
+
+    let mut world = profiling("");
+    world.seen.job = None;
+    world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Deploying);
+    assert_eq!(world.created.iter().filter(|name| *name == "Job profile-qwen").count(), 1);
+}
+
+#[test]
+fn output_that_holds_no_graph_fails_the_generation() {
+    for (text, why) in [
+        ("", "failed to extract DGD from final_config.yaml: no DynamoGraphDeployment found in YAML content"),
+        (
+            "apiVersion: nvidia.com/v2\nkind: DynamoGraphDeployment\nspec: {}",
+            "unsupported DynamoGraphDeployment apiVersion \"nvidia.com/v2\"",
+        ),
+    ] {
+        let mut world = profiling("GeneratingDGD");
+        world.deliver(text);
+        assert_eq!(world.phase(), Phase::Failed);
+        assert_eq!(world.says("SpecGenerated"), said("False", "GenerationFailed", why));
+        assert_eq!(world.says("Succeeded").2, format!("GenerationFailed: {why}"));
+        assert_eq!((world.told(), world.status().profiling_phase), (vec!["GenerationFailed"], None));
+    }
+}
+
+#[test]
+fn a_refused_job_fails_the_request_until_its_spec_is_changed() {
+    let mut world = World::new(a_request(&spec("")));
+    (0..2).for_each(|_| assert!(world.pass(None)));
+    let failure = Failure {
+        object: "Job team-a/profile-qwen".into(),
+        message: "invalid".into(),
+        transient: false,
+        conflict: false,
+    };
+    world.pass(Some(failure));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Failed);
+    assert_eq!(world.says("Profiling").1, "JobCreationFailed");
+    assert_eq!(world.says("Succeeded").2, "JobCreationFailed: Job team-a/profile-qwen: invalid");
+    assert_eq!(world.told(), ["Initialized", "ProfilingJobFailed"]);
+    world.edit(&spec("backend: vllm"));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+}
+
+#[test]
+fn a_refused_graph_fails_the_request_and_one_that_cannot_be_sent_does_not() {
+    for (transient, phase, reason) in
+        [(false, Phase::Failed, "DeploymentRejected"), (true, Phase::Deploying, "DeploymentCreationFailed")]
+    {
+        let mut world = World::settled(&spec(""));
+        world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+        world.job(JobState::Complete);
+        (0..2).for_each(|_| assert!(world.pass(None)));
+        assert_eq!(world.phase(), Phase::Deploying);
+        let object = "DynamoGraphDeployment team-a/qwen-dgd".to_owned();
+        world.pass(Some(Failure { object, message: "denied".into(), transient, conflict: false }));
+        assert_eq!(world.phase(), phase);
+        let text = "DynamoGraphDeployment team-a/qwen-dgd: denied";
+        assert_eq!(world.says("DeploymentReady"), said("False", reason, text));
+        assert_eq!(world.told().last(), Some(&"DeploymentCreationFailed"));
+        world.settle();
+        assert_eq!(world.phase(), phase);
+        assert_eq!(world.seen.graph.is_some(), transient);
+    }
+}
+
+#[test]
+fn a_config_map_that_cannot_be_written_is_told_once_and_holds_up_nothing() {
+    let mut world = World::deployed(&spec(""));
+    world.notes.clear();
+    for _ in 0..3 {
+        let object = "ConfigMap team-a/planner-config-1a2b".to_owned();
+        world.pass(Some(Failure { object, message: "quota".into(), transient: true, conflict: false }));
+    }
+    let text = "Failed to create ConfigMaps from profiling output: ConfigMap team-a/planner-config-1a2b: quota";
+    assert_eq!((world.phase(), world.told()), (Phase::Deployed, vec!["ConfigMapCreationFailed"]));
+    assert_eq!(world.notes[0].message, text);
+    assert_eq!(world.says("Succeeded").2, format!("Deployment is healthy: {text}"));
+}

@@ -1,0 +1,220 @@
+//! Which GPUs are planned for.
+
+use serde_json::json;
+use steersman_api::dynamo::v1beta1::{Hardware, Phase};
+use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, NodeSeen, complete, sku};
+use steersman_plan::preflight::Answer;
+
+use super::{World, a_request, no_hardware, node, spec};
+
+fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> NodeSeen {
+    node(
+        name,
+        &[("nvidia.com/gpu.count", count), ("nvidia.com/gpu.product", product), ("nvidia.com/gpu.memory", memory)],
+    )
+}
+
+fn nodes(nodes: Vec<NodeSeen>) -> HardwareSeen {
+    HardwareSeen { nodes: Answer::Known(nodes), ..no_hardware() }
+}
+
+fn exporter(node: &str, metrics: &str) -> ExporterSeen {
+    ExporterSeen { node: node.into(), metrics: Answer::Known(metrics.into()) }
+}
+
+fn found(asked: serde_json::Value, seen: &HardwareSeen) -> serde_json::Value {
+    let asked: Hardware = serde_json::from_value(asked).unwrap();
+    json!(complete(Some(&asked), seen).unwrap())
+}
+
+fn refused(asked: serde_json::Value, seen: &HardwareSeen) -> String {
+    let asked: Hardware = serde_json::from_value(asked).unwrap();
+    let finding = complete(Some(&asked), seen).unwrap_err();
+    format!("{} {}", finding.message, finding.remedy)
+}
+
+const TWO_GPUS: &str = r#"# HELP DCGM_FI_DEV_GPU_TEMP Temperature
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="a",modelName="NVIDIA H100 80GB HBM3"} 40
+DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="b",modelName="NVIDIA H100 80GB HBM3"} 41
+DCGM_FI_DEV_FB_FREE{gpu="0"} 80000
+DCGM_FI_DEV_FB_USED{gpu="0"} 1000
+DCGM_FI_DEV_FB_RESERVED{gpu="0"} 559
+DCGM_FI_DEV_FB_FREE{gpu="1"} 81000
+DCGM_FI_DEV_FB_USED{gpu="1",note="a \" and }"} 0
+DCGM_FI_DEV_NVLINK_LINK_COUNT{gpu="0"} 18
+broken line {
+"#;
+
+#[test]
+fn every_model_is_the_type_that_it_says() {
+    for (model, want) in [
+        ("NVIDIA GB200", "gb200_sxm"),
+        ("NVIDIA GB10", "gb10"),
+        ("NVIDIA-B200", "b200_sxm"),
+        ("NVIDIA H200", "h200_sxm"),
+        ("NVIDIA-H100-80GB-HBM3", "h100_sxm"),
+        ("NVIDIA H100 PCIe", "h100_pcie"),
+        ("NVIDIA H100", "h100_pcie"),
+        ("NVIDIA-A100-SXM4-80GB", "a100_sxm"),
+        ("A100-PCIE-40GB", "a100_pcie"),
+        ("DGX A100", "a100_sxm"),
+        ("NVIDIA A30", "a30"),
+        ("NVIDIA-L40S", "l40s"),
+        ("NVIDIA L40", "l40"),
+        ("NVIDIA L4", "l4"),
+        ("Tesla-V100-SXM2-32GB", "v100_sxm"),
+        ("Tesla V100-PCIE-16GB", "v100_pcie"),
+        ("Tesla T4", "t4"),
+        ("AMD Instinct MI300X", "mi300"),
+        ("AMD Instinct MI250", "mi200"),
+        ("mi200", "mi200"),
+        ("NVIDIA RTX A3000", ""),
+        ("NVIDIA RTX 6000 Ada", ""),
+        ("", ""),
+    ] {
+        assert_eq!(sku::infer(model).map(|sku| sku::text(&sku)).unwrap_or_default(), want, "{model}");
+    }
+    assert_eq!(sku::all().split(", ").count(), 17);
+}
+
+#[test]
+fn the_node_with_most_gpus_and_then_most_memory_is_planned_for_with_its_like() {
+    let seen = nodes(vec![
+        gpu_node("a", "Tesla T4", "4", "15360"),
+        gpu_node("b", "NVIDIA-H100-80GB-HBM3", "8", "81559"),
+        gpu_node("c", "NVIDIA-A100-SXM4-80GB", "8", "81920"),
+        gpu_node("d", "NVIDIA-A100-SXM4-40GB", "8", "40960"),
+        gpu_node("e", "NVIDIA-A100-SXM4-80GB", "0", "81920"),
+        node("f", &[]),
+    ]);
+    let want = json!({"gpuSku": "a100_sxm", "vramMb": 81920, "numGpusPerNode": 8, "totalGpus": 16, "rdma": false});
+    assert_eq!(found(json!({}), &seen), want);
+    let want = json!({"gpuSku": "t4", "vramMb": 15360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": false});
+    assert_eq!(found(json!({"gpuSku": "t4"}), &seen), want);
+}
+
+#[test]
+fn what_the_request_says_stays_and_only_a_discovered_total_is_capped() {
+    let seen = nodes((0..9).map(|name| gpu_node(&name.to_string(), "NVIDIA H200", "8", "143771")).collect());
+    assert_eq!(found(json!({}), &seen)["totalGpus"], 32);
+    let asked = json!({"totalGpus": 64, "vramMb": 1.5, "interconnect": "own", "rdma": true});
+    let want = json!({
+        "gpuSku": "h200_sxm", "vramMb": 1.5, "numGpusPerNode": 8, "totalGpus": 64, "interconnect": "own", "rdma": true,
+    });
+    assert_eq!(found(asked, &seen), want);
+}
+
+#[test]
+fn exporters_are_asked_first_and_tell_more() {
+    let mut seen = nodes(vec![
+        gpu_node("n1", "Tesla T4", "1", "1"),
+        node("n2", &[("feature.node.kubernetes.io/rdma.available", "true")]),
+    ]);
+    seen.exporters = Answer::Known(vec![
+        ExporterSeen { node: "n0".into(), metrics: Answer::Unknown("HTTP GET failed".into()) },
+        exporter("n2", TWO_GPUS),
+    ]);
+    let want = json!({
+        "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink", "rdma": true,
+    });
+    assert_eq!(found(json!({}), &seen), want);
+    // Where they have none of the type, labels may.
+    assert_eq!(found(json!({"gpuSku": "t4"}), &seen)["numGpusPerNode"], 1);
+}
+
+#[test]
+fn a_pod_for_rdma_counts_for_all_and_without_nodes_nobody_has_looked() {
+    let mut seen = HardwareSeen { nodes: Answer::Unknown("forbidden".into()), ..no_hardware() };
+    seen.exporters = Answer::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
+    let hardware = found(json!({}), &seen);
+    assert_eq!((&hardware["interconnect"], &hardware["rdma"]), (&json!("pcie"), &json!(null)));
+    seen.rdma_pod = true;
+    assert_eq!(found(json!({}), &seen)["rdma"], true);
+}
+
+#[test]
+fn what_cannot_be_found_out_says_why_from_both_sides() {
+    let mut seen = no_hardware();
+    let text = refused(json!({}), &seen);
+    assert!(text.starts_with(
+        "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
+         namespace, or set spec.hardware.{gpuSku,vramMb,numGpusPerNode} explicitly."
+    ));
+    type Change = fn(&mut HardwareSeen);
+    let cases: [(Change, &str); 7] = [
+        (|_| (), "Cause: gpu operator is not installed gpu-operator; no nodes found in cluster"),
+        (
+            |seen| seen.gpu_operator = true,
+            "DCGM is not enabled in the GPU Operator (check GPU Operator configuration and",
+        ),
+        (
+            |seen| seen.exporters = Answer::Unknown("timeout".into()),
+            "listing DCGM exporter pods failed: list pods: timeout",
+        ),
+        (
+            |seen| {
+                let metrics = Answer::Unknown("no route".into());
+                seen.exporters = Answer::Known(vec![ExporterSeen { node: "n".into(), metrics }]);
+            },
+            "failed to scrape any DCGM exporter pod: [no route]",
+        ),
+        (
+            |seen| seen.exporters = Answer::Known(vec![exporter("n", "up 1")]),
+            "no GPU metrics could be parsed from any DCGM pod",
+        ),
+        (
+            |seen| seen.nodes = Answer::Known(vec![node("a", &[])]),
+            "no nodes with NVIDIA GPU Feature Discovery labels found (checked 1 nodes). Ensure GPU nodes have labels: \
+             nvidia.com/gpu.count, nvidia.com/gpu.product, nvidia.com/gpu.memory",
+        ),
+        (|seen| seen.nodes = Answer::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
+    ];
+    for (set, why) in cases {
+        set(&mut seen);
+        let text = refused(json!({}), &seen);
+        assert!(text.contains(why), "{text}");
+    }
+    let text = refused(json!({"gpuSku": "l4"}), &nodes(vec![gpu_node("a", "Tesla T4", "1", "1")]));
+    assert!(text.contains("labels matching SKU \"l4\" found (checked 1 nodes)"), "{text}");
+}
+
+#[test]
+fn a_gpu_that_nobody_knows_is_told_with_the_ones_that_are_known() {
+    let unknown = nodes(vec![
+        gpu_node("a", "NVIDIA RTX 6000 Ada", "2", "49140"),
+        gpu_node("b", "NVIDIA GeForce RTX 4090", "2", "24564"),
+    ]);
+    let text = refused(json!({}), &unknown);
+    assert!(text.contains("the GPU of node a, \"NVIDIA RTX 6000 Ada\", is none that the profiler knows"), "{text}");
+    assert!(text.contains("Set spec.hardware.gpuSku to the nearest of gb200_sxm, gb10,"), "{text}");
+    let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
+    world.seen.hardware = unknown;
+    world.settle();
+    assert_eq!(world.phase(), Phase::Pending);
+    // Two kinds of unknown GPUs are not one.
+    assert_eq!(steersman_plan::dynamo::hardware::discover(None, &world.seen.hardware).unwrap().nodes, 1);
+}
+
+#[test]
+fn discovered_hardware_is_written_to_the_request_before_the_job_is_made_from_it() {
+    let mut world = World::new(a_request("model: m\nimage: i:1.0.0\nhardware: {gpuSku: t4}"));
+    world.seen.hardware = nodes(vec![gpu_node("a", "Tesla T4", "4", "15360")]);
+    world.settle();
+    assert_eq!((world.phase(), world.seen.object.generation), (Phase::Profiling, Some(2)));
+    assert_eq!(world.status().observed_generation, Some(2));
+    let args = &world.objects["Job profile-qwen"]["spec"]["template"]["spec"]["containers"][0]["args"];
+    let config: serde_json::Value = serde_json::from_str(args[1].as_str().unwrap()).unwrap();
+    let want = json!({"gpuSku": "t4", "vramMb": 15360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": false});
+    assert_eq!(config["hardware"], want);
+    // What is discovered later changes nothing any more.
+    world.seen.hardware = no_hardware();
+    assert!(!world.pass(None));
+}
+
+#[test]
+fn optional_facts_are_not_waited_for() {
+    let given = spec("").replace(", interconnect: nvlink, rdma: false", "");
+    assert_eq!(World::settled(&given).phase(), Phase::Profiling);
+    let without_total = given.replace(", totalGpus: 8", "");
+    assert_eq!(World::settled(&without_total).phase(), Phase::Pending);
+}

@@ -1,0 +1,217 @@
+//! `overrides.dgd` over a generated graph.
+
+use serde_json::{Value, json};
+use steersman_plan::dynamo::graph::merge::{Merged, merge};
+
+use super::yaml;
+
+const BETA: &str = "apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: vllm-agg, labels: {a: '1'}}
+spec:
+  env: [{name: X, value: '1'}]
+  components:
+  - name: Frontend
+    podTemplate: {spec: {containers: [{name: main, image: f:1, args: [-m, dynamo.frontend]}]}}
+  - name: Worker
+    replicas: 2
+    podTemplate:
+      spec:
+        nodeSelector: {old: '1'}
+        tolerations: [{key: a}]
+        containers:
+        - name: main
+          image: w:1
+          args: [--x]
+          env: [{name: A, value: '1'}, {name: B, value: '1'}]
+          ports: [{containerPort: 80, name: http}]
+          volumeMounts: [{name: v, mountPath: /v}]
+        - {name: side, image: s:1}
+";
+const ALPHA: &str = "apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+spec:
+  services:
+    Frontend: {extraPodSpec: {mainContainer: {args: [a]}}}
+    decode: {replicas: 1, extraPodSpec: {mainContainer: {args: [a]}}}
+";
+
+fn merged(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
+    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(yaml(graph).as_object().unwrap(), wanted.as_object().unwrap())
+}
+
+fn beta(rest: &str) -> Value {
+    json!(merged(BETA, "v1beta1", rest).unwrap().graph)
+}
+
+fn worker(more: &str) -> Value {
+    let graph = beta(&format!("spec: {{components: [{{name: Worker, podTemplate: {{spec: {{{more}}}}}}}]}}"));
+    graph["spec"]["components"][1]["podTemplate"]["spec"].clone()
+}
+
+#[test]
+fn fields_are_set_and_all_others_stay() {
+    let graph = beta("spec: {backendFramework: vllm, components: [{name: Worker, replicas: 5}]}");
+    let mut want = yaml(BETA);
+    want["spec"]["backendFramework"] = json!("vllm");
+    want["spec"]["components"][1]["replicas"] = json!(5);
+    assert_eq!(graph, want);
+}
+
+#[test]
+fn lists_are_merged_by_their_keys_and_the_others_replaced() {
+    let pod = worker(
+        "nodeSelector: {new: '2'}, tolerations: [{key: b}], containers: [{name: main, env: [{name: B, value: '2'}, {name: C}], \
+         ports: [{containerPort: 80, protocol: TCP, name: web}, {containerPort: 81}], volumeMounts: [{name: w, mountPath: /v}]}, \
+         {name: more}]",
+    );
+    assert_eq!((&pod["nodeSelector"], &pod["tolerations"]), (&json!({"new": "2"}), &json!([{"key": "b"}])));
+    let names: Vec<&Value> = pod["containers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["main", "side", "more"]);
+    let main = &pod["containers"][0];
+    assert_eq!(main["env"], json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C"}]));
+    assert_eq!(main["ports"], json!([{"containerPort": 80, "protocol": "TCP", "name": "web"}, {"containerPort": 81}]));
+    assert_eq!((&main["volumeMounts"], &main["image"]), (&json!([{"name": "w", "mountPath": "/v"}]), &json!("w:1")));
+    assert_eq!(beta("spec: {env: [{name: Z}]}")["spec"]["env"], json!([{"name": "Z"}]));
+}
+
+#[test]
+fn arguments_replace_in_the_second_version_unless_they_ask_to_be_appended() {
+    assert_eq!(worker("containers: [{name: main, args: [--y]}]")["containers"][0]["args"], json!(["--y"]));
+    let appended = worker("containers: [{name: main, $patch: {args: append}, args: [--y, z]}]");
+    assert_eq!(appended["containers"][0]["args"], json!(["--x", "--y", "z"]));
+    assert_eq!(appended["containers"][0].get("$patch"), None);
+    for (container, why) in [
+        ("{name: main, $patch: {args: append}}", "must be a list of at least one text"),
+        ("{name: main, $patch: {args: append}, args: []}", "must be a list of at least one text"),
+        ("{name: main, $patch: {args: prepend}, args: [a]}", "only {args: append} on an existing container"),
+        (
+            "{name: main, $patch: {args: append, env: append}, args: [a]}",
+            "only {args: append} on an existing container",
+        ),
+        ("{name: new, $patch: {args: append}, args: [a]}", "only {args: append} on an existing container"),
+        ("{name: side, $patch: {args: append}, args: [a]}", "the generated container has no args of its own"),
+        ("{name: main, env: [{name: A, $patch: {args: append}}]}", "only {args: append} on an existing container"),
+    ] {
+        let rest =
+            format!("spec: {{components: [{{name: Worker, podTemplate: {{spec: {{containers: [{container}]}}}}}}]}}");
+        let error = merged(BETA, "v1beta1", &rest).unwrap_err();
+        assert!(error.contains(why), "{container}: {error}");
+    }
+}
+
+#[test]
+fn arguments_of_workers_are_appended_in_the_first_version() {
+    let rest = "spec: {services: {Frontend: {extraPodSpec: {mainContainer: {args: [b]}}}, decode: {extraPodSpec: \
+                {mainContainer: {args: [b]}}}, nobody: {replicas: 1}}}";
+    let Merged { graph, warnings } = merged(ALPHA, "v1alpha1", rest).unwrap();
+    let args = |name: &str| json!(graph)["spec"]["services"][name]["extraPodSpec"]["mainContainer"]["args"].clone();
+    assert_eq!((args("Frontend"), args("decode")), (json!(["b"]), json!(["a", "b"])));
+    assert_eq!(warnings, ["spec.services[nobody]: ignored because the generated blueprint has no such service"]);
+}
+
+#[test]
+fn an_override_of_the_first_version_is_understood_for_a_graph_of_the_second() {
+    let rest = "spec:
+  services:
+    Frontend: {extraPodSpec: {mainContainer: {args: [b]}}}
+    Worker:
+      replicas: 7
+      componentType: worker
+      subComponentType: decode
+      sharedMemory: {size: 16Gi}
+      scalingAdapter: {enabled: true}
+      gpuMemoryService: {enabled: true, mode: intraPod}
+      ingress: {enabled: true}
+      envs: [{name: B, value: '2'}, {name: C, value: '1'}]
+      resources: {limits: {gpu: '2', cpu: '4', custom: {rdma/hca: '1'}}}
+      volumeMounts: [{name: cache, mountPoint: /c, useAsCompilationCache: true}, {name: w, mountPoint: /w}]
+      extraPodMetadata: {labels: {x: '1'}}
+      extraPodSpec:
+        tolerations: [{key: b}]
+        mainContainer: {image: w:2, args: [--y], env: [{name: C, value: '2'}]}
+        containers: [{name: more, image: m:1}]
+    Nobody: {replicas: 1}
+  pvcs: [{name: p}]";
+    let Merged { graph, warnings } = merged(BETA, "v1alpha1", rest).unwrap();
+    let graph = json!(graph);
+    assert_eq!(graph["apiVersion"], "nvidia.com/v1beta1");
+    assert_eq!(graph["spec"]["components"][0]["podTemplate"]["spec"]["containers"][0]["args"], json!(["b"]));
+    let want = yaml(
+        "name: Worker
+type: decode
+replicas: 7
+sharedMemorySize: 16Gi
+scalingAdapter: {}
+experimental: {gpuMemoryService: {mode: IntraPod}}
+compilationCache: {pvcName: cache, mountPath: /c}
+podTemplate:
+  metadata: {labels: {x: '1'}}
+  spec:
+    nodeSelector: {old: '1'}
+    tolerations: [{key: b}]
+    containers:
+    - name: main
+      image: w:2
+      args: [--x, --y]
+      env: [{name: A, value: '1'}, {name: B, value: '2'}, {name: C, value: '2'}]
+      ports: [{containerPort: 80, name: http}]
+      resources: {limits: {nvidia.com/gpu: '2', cpu: '4', rdma/hca: '1'}}
+      volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]
+    - {name: side, image: s:1}
+    - {name: more, image: m:1}",
+    );
+    assert_eq!(graph["spec"]["components"][1], want);
+    let why = "ignored because v1beta1, in which the graph is generated, has no such field";
+    let want = [
+        format!("spec.pvcs: {why}"),
+        format!("spec.services[Worker].ingress: {why}"),
+        "spec.components[Nobody]: ignored because the generated blueprint has no such component".to_owned(),
+    ];
+    assert_eq!(warnings, want);
+}
+
+#[test]
+fn of_the_metadata_only_labels_and_annotations_count_and_profiling_chooses_the_components() {
+    let rest = "metadata: {name: n, uid: u, labels: {a: '2', b: '1'}, annotations: {nvidia.com/dgd-spec: x, ok: '1'}}\n\
+                spec: {components: [{name: Other, replicas: 1}]}";
+    let Merged { graph, warnings } = merged(BETA, "v1beta1", rest).unwrap();
+    let want = json!({"name": "vllm-agg", "labels": {"a": "2", "b": "1"}, "annotations": {"ok": "1"}});
+    assert_eq!(graph["metadata"], want);
+    assert_eq!(json!(graph)["spec"], yaml(BETA)["spec"]);
+    let want = [
+        "metadata: ignored identity/runtime fields: name, uid",
+        "metadata.annotations: ignored reserved operator keys: nvidia.com/dgd-spec",
+        "spec.components[Other]: ignored because the generated blueprint has no such component",
+    ];
+    assert_eq!(warnings, want);
+}
+
+#[test]
+fn what_cannot_be_merged_is_refused_with_its_place() {
+    for (rest, why) in [
+        ("status: {}", "override status is not supported"),
+        (
+            "spec: {components: [{name: Worker, replicas: null}]}",
+            "override spec.components.0.replicas must not be null; field deletion is not supported",
+        ),
+        ("spec: {services: {}}", "override spec.services is not a field of nvidia.com/v1beta1"),
+        (
+            "spec: {components: [{name: Worker, replica: 1}]}",
+            "override spec.components[Worker].replica is not a field of nvidia.com/v1beta1",
+        ),
+        ("spec: [1]", "override spec must be an object of fields"),
+    ] {
+        assert_eq!(merged(BETA, "v1beta1", rest).unwrap_err(), why);
+    }
+    assert!(
+        merged(BETA, "v2", "")
+            .unwrap_err()
+            .starts_with("override must be a DynamoGraphDeployment of nvidia.com/v1alpha1")
+    );
+    assert!(merged(ALPHA, "v1beta1", "").unwrap_err().contains("cannot be merged into a graph of nvidia.com/v1alpha1"));
+    // Below fields of any content a null is content.
+    let rest = "spec: {providerOverride: {apiVersion: a, value: {x: null}}}";
+    assert!(merged(BETA, "v1beta1", rest).is_ok());
+}

@@ -1,0 +1,314 @@
+//! A request, and a small world that does what the plan says: objects appear when they are written, and the rest is set by
+//! the test.
+
+mod failures;
+mod graph;
+mod hardware;
+mod job;
+mod laws;
+mod merge;
+mod phases;
+mod waiting;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::DynamicObject;
+use serde_json::{Value, json};
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
+use steersman_plan::dynamo::hardware::{HardwareSeen, NodeSeen};
+use steersman_plan::dynamo::{
+    BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, PodSeen, Seen, Settings, Write,
+    names, notes, plan, report,
+};
+use steersman_plan::preflight::Answer;
+use steersman_plan::{Failure, Note, Outcome};
+
+const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
+const HARDWARE: &str =
+    "hardware: {gpuSku: h100_sxm, vramMb: 81920, numGpusPerNode: 8, totalGpus: 8, interconnect: nvlink, rdma: false}";
+
+fn now() -> Timestamp {
+    "2026-11-15T23:00:00Z".parse().unwrap()
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The spec of a request for one model, with all hardware given, and more lines.
+fn spec(more: &str) -> String {
+    format!("model: Qwen/Qwen3-0.6B\nimage: {IMAGE}\n{HARDWARE}\n{more}")
+}
+
+fn no_hardware() -> HardwareSeen {
+    HardwareSeen {
+        exporters: Answer::Known(vec![]),
+        gpu_operator: false,
+        nodes: Answer::Known(vec![]),
+        rdma_pod: false,
+    }
+}
+
+fn node(name: &str, labels: &[(&str, &str)]) -> NodeSeen {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    NodeSeen { name: name.into(), labels }
+}
+
+/// The request `team-a/qwen` with this spec, as on the first pass.
+fn a_request(spec: &str) -> Seen {
+    Seen {
+        now: now(),
+        settings: Settings {
+            default_image: None,
+            operator_image: "steersman:1".into(),
+            operator_image_pull_policy: None,
+            profiling_cluster_role: Some("dgdr-profiling".into()),
+            profiling_cluster_role_found: true,
+            infrastructure: BTreeMap::new(),
+        },
+        object: ObjectSeen {
+            name: "qwen".into(),
+            namespace: "team-a".into(),
+            uid: "8f3c".into(),
+            generation: Some(1),
+            created: Some(now()),
+            deleting: false,
+            finalizers: vec![],
+            annotations: BTreeMap::new(),
+            spec: serde_json::from_value(yaml(spec)).unwrap(),
+            status: None,
+        },
+        job: None,
+        job_pods: vec![],
+        output: None,
+        graph: None,
+        graph_pods: vec![],
+        named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        binding: None,
+        hardware: no_hardware(),
+    }
+}
+
+/// What the profiler delivers.
+const FINAL: &str = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: planner-config-1a2b}
+data: {planner_config.json: '{}'}
+---
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: vllm-agg, labels: {team: a}}
+spec:
+  components:
+  - {name: Frontend, type: frontend, replicas: 1}
+  - {name: VllmDecodeWorker, type: worker, replicas: 2, runtimeVersionOverride: 1.3.0}
+";
+
+fn output(data: &[(&str, &str)]) -> OutputSeen {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    OutputSeen { uid: "out-1".into(), owner: Some("8f3c".into()), data }
+}
+
+struct World {
+    seen: Seen,
+    /// Everything that was told, in order.
+    notes: Vec<Note>,
+    /// Phases, each as often as it was entered.
+    phases: Vec<Phase>,
+    /// What was created, as `Job profile-qwen`.
+    created: Vec<String>,
+    /// The objects as last written.
+    objects: BTreeMap<String, Value>,
+}
+
+impl World {
+    fn new(seen: Seen) -> Self {
+        Self { seen, notes: vec![], phases: vec![], created: vec![], objects: BTreeMap::new() }
+    }
+
+    /// A request with that spec, after everything happened that happens by itself.
+    fn settled(spec: &str) -> Self {
+        let mut world = Self::new(a_request(spec));
+        world.settle();
+        world
+    }
+
+    /// The same once its Job has delivered.
+    fn profiled(spec: &str) -> Self {
+        let mut world = Self::settled(spec);
+        world.deliver(FINAL);
+        world
+    }
+
+    /// The same once its graph serves.
+    fn deployed(spec: &str) -> Self {
+        let mut world = Self::profiled(spec);
+        world.graph().state = Some("successful".into());
+        world.settle();
+        world
+    }
+
+    fn deliver(&mut self, text: &str) {
+        self.seen.output =
+            Some(output(&[("phase", "Done"), ("profiler_status", "success"), ("final_config.yaml", text)]));
+        self.job(JobState::Complete);
+        self.settle();
+    }
+
+    fn job(&mut self, state: JobState) {
+        let mark =
+            self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
+        let mark = mark.and_then(|mark| mark.as_str().map(str::to_owned));
+        self.seen.job = Some(JobSeen { owner: Some("8f3c".into()), mark, state });
+    }
+
+    fn pods(&mut self, phase: &str) {
+        self.seen.job_pods = vec![PodSeen { name: "profile-qwen-x".into(), phase: phase.into(), ..PodSeen::default() }];
+    }
+
+    fn graph(&mut self) -> &mut GraphSeen {
+        self.seen.graph.as_mut().unwrap()
+    }
+
+    /// One pass; whether the request or the cluster is another afterwards.
+    fn pass(&mut self, failure: Option<Failure>) -> bool {
+        let before = self.seen.clone();
+        let plan = plan(&self.seen);
+        let outcome = Outcome { written: 0, failure };
+        let status = report(&self.seen, &plan, &outcome);
+        self.notes.extend(notes(&self.seen, &plan, &outcome));
+        if outcome.failure.is_none() {
+            plan.writes.iter().for_each(|write| self.write(write));
+        }
+        if let Some(phase) =
+            status.phase.filter(|_| status.phase != before.object.status.as_ref().and_then(|s| s.phase))
+        {
+            self.phases.push(phase);
+        }
+        if self.seen.object.status.is_some() || status != DynamoGraphDeploymentRequestStatus::default() {
+            self.seen.object.status = Some(stored(&status));
+        }
+        before != self.seen
+    }
+
+    /// Until nothing moves by itself.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            if !self.pass(None) {
+                return;
+            }
+            self.seen.now += SignedDuration::from_secs(1);
+        }
+        panic!("it never comes to rest: {:#?}", self.seen.object);
+    }
+
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Request(patch) => self.patch(patch),
+            Write::Remove { kind, uid, .. } => match kind.kind.as_str() {
+                "ConfigMap" => assert_eq!(self.seen.output.take().unwrap().uid, *uid),
+                _ => assert_eq!(self.seen.binding.take().unwrap().uid, *uid),
+            },
+            Write::Child(write) => self.object(write.object(), true),
+            Write::Free(write) => self.object(write.object(), false),
+        }
+    }
+
+    fn object(&mut self, object: &DynamicObject, owned: bool) {
+        let kind = object.types.as_ref().unwrap().kind.clone();
+        let name = object.metadata.name.clone().unwrap();
+        assert_eq!(object.metadata.namespace.as_deref(), Some("team-a"));
+        let key = format!("{kind} {name}");
+        if !self.objects.contains_key(&key) || (kind == "Job" && self.seen.job.is_none()) {
+            self.created.push(key.clone());
+        }
+        self.objects.insert(key, json!(object));
+        match kind.as_str() {
+            "Job" if self.seen.job.is_none() => self.job(JobState::Running),
+            "RoleBinding" => {
+                let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
+                self.seen.binding = Some(BindingSeen { uid: "rb-1".into(), cluster_role: role });
+            }
+            "DynamoGraphDeployment" if self.seen.graph.is_none() => {
+                self.seen.graph = Some(GraphSeen {
+                    name,
+                    uid: "graph-1".into(),
+                    api_version: object.types.as_ref().unwrap().api_version.clone(),
+                    created: Some(self.seen.now),
+                    labels: object.metadata.labels.clone().unwrap_or_default(),
+                    annotations: object.metadata.annotations.clone().unwrap_or_default(),
+                    ..GraphSeen::default()
+                });
+            }
+            _ => {}
+        }
+        assert_eq!(owned, kind == "Job", "{kind}");
+    }
+
+    fn patch(&mut self, patch: &Value) {
+        let object = &mut self.seen.object;
+        for (key, value) in patch["metadata"]["annotations"].as_object().into_iter().flatten() {
+            object.annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
+        }
+        if let Some(finalizers) = patch["metadata"]["finalizers"].as_array() {
+            object.finalizers = finalizers.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+        }
+        if !patch["spec"].is_null() {
+            object.spec.hardware = Some(serde_json::from_value(patch["spec"]["hardware"].clone()).unwrap());
+            object.generation = object.generation.map(|generation| generation + 1);
+        }
+    }
+
+    fn edit(&mut self, spec: &str) {
+        self.seen.object.spec = serde_json::from_value(yaml(spec)).unwrap();
+        self.seen.object.generation = self.seen.object.generation.map(|generation| generation + 1);
+    }
+
+    fn status(&self) -> DynamoGraphDeploymentRequestStatus {
+        self.seen.object.status.clone().unwrap_or_default()
+    }
+
+    fn phase(&self) -> Phase {
+        self.status().phase.unwrap()
+    }
+
+    fn condition(&self, type_: &str) -> Condition {
+        let conditions = self.status().conditions;
+        conditions.iter().find(|known| known.type_ == type_).unwrap_or_else(|| panic!("{conditions:?}")).clone()
+    }
+
+    /// Status, reason and message of one condition.
+    fn says(&self, type_: &str) -> (String, String, String) {
+        let Condition { status, reason, message, .. } = self.condition(type_);
+        (status, reason, message)
+    }
+
+    fn told(&self) -> Vec<&str> {
+        self.notes.iter().map(|note| note.reason).collect()
+    }
+}
+
+/// As the API server gives it back.
+fn stored(status: &DynamoGraphDeploymentRequestStatus) -> DynamoGraphDeploymentRequestStatus {
+    serde_json::from_value(json!(status)).unwrap()
+}
+
+fn said(status: &str, reason: &str, message: &str) -> (String, String, String) {
+    (status.into(), reason.into(), message.into())
+}
+
+/// The Job that the plan would create, whatever else it writes.
+fn the_job(plan: &Plan) -> Value {
+    let jobs: Vec<Value> = plan
+        .writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Child(write) => Some(json!(write.object())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(jobs.len(), 1, "{:?}", plan.writes);
+    jobs[0].clone()
+}
