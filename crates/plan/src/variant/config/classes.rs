@@ -1,0 +1,106 @@
+//! Which latency a model promises: ConfigMap `service-classes-config`.
+//! Comes in: classes with targets per model; goes out: the target that holds for a model in a namespace.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Mode;
+use super::note::{Notes, entries};
+
+/// Stands for every model that has no target of its own.
+const ANY: &str = "default/default";
+/// The least important.
+const LAST: i64 = 100;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Class {
+    #[serde(default)]
+    pub name: String,
+    /// Smaller is more important.
+    #[serde(default)]
+    pub priority: i64,
+    #[serde(default)]
+    pub data: Vec<Target>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Empty: any.
+    #[serde(default)]
+    pub namespace: String,
+    #[serde(default)]
+    pub model: String,
+    /// Milliseconds per output token.
+    #[serde(default, rename = "slo-tpot")]
+    pub tpot: f64,
+    /// Milliseconds to the first token.
+    #[serde(default, rename = "slo-ttft")]
+    pub ttft: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Classes {
+    pub by_key: BTreeMap<String, Class>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found<'a> {
+    pub class: &'a Class,
+    pub target: &'a Target,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "model {model:?} in namespace {namespace:?} not found in any service class and default/default fallback not found"
+)]
+pub struct NoTarget {
+    pub model: String,
+    pub namespace: String,
+}
+
+impl Classes {
+    /// `key` is the class that the object refers to; where it has no target for the model, or is not there, all are asked.
+    pub fn find(&self, namespace: &str, model: &str, key: Option<&str>) -> Result<Found<'_>, NoTarget> {
+        let referred = key.and_then(|key| self.by_key.get(key));
+        let places = [(namespace, model), ("", model), (namespace, ANY), ("", ANY)];
+        let all: Vec<&Class> = self.by_key.values().collect();
+        referred
+            .and_then(|class| among(&[class], &places))
+            .or_else(|| among(&all, &places))
+            .ok_or_else(|| NoTarget { model: model.to_owned(), namespace: namespace.to_owned() })
+    }
+}
+
+fn among<'a>(classes: &[&'a Class], places: &[(&str, &str)]) -> Option<Found<'a>> {
+    places.iter().find_map(|(namespace, model)| {
+        classes.iter().find_map(|class| {
+            let fits = |target: &&Target| target.namespace == *namespace && target.model == *model;
+            class.data.iter().find(fits).map(|target| Found { class, target })
+        })
+    })
+}
+
+pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Classes, notes: &mut Notes<'_>) -> Classes {
+    let by_key = entries(
+        data,
+        |_| true,
+        &last.by_key,
+        mode,
+        notes,
+        |_, class: &mut Class, _, _| {
+            if !(1..=LAST).contains(&class.priority) {
+                class.priority = LAST;
+            }
+            let bad = class.data.iter().find(|target| {
+                let usable = |slo: f64| slo.is_finite() && slo >= 0.0;
+                !usable(target.tpot) || !usable(target.ttft)
+            });
+            match bad {
+                Some(target) => Err(format!("the targets of model {:?} are not milliseconds", target.model)),
+                None => Ok(()),
+            }
+        },
+    );
+    Classes { by_key }
+}

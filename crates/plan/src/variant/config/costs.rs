@@ -1,0 +1,42 @@
+//! What an accelerator costs: ConfigMap `accelerator-unit-costs`.
+//! Comes in: one JSON object per accelerator; goes out: its price for an hour, in cents.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Mode;
+use super::note::{Notes, entries};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    #[serde(default)]
+    pub device: String,
+    pub cost: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Costs {
+    /// Cents per hour and accelerator, by the accelerator's name.
+    pub cents: BTreeMap<String, f64>,
+    pub entries: BTreeMap<String, Entry>,
+}
+
+pub fn read(data: &BTreeMap<String, String>, mode: Mode, last: &Costs, notes: &mut Notes<'_>) -> Costs {
+    let entries = entries(
+        data,
+        |_| true,
+        &last.entries,
+        mode,
+        notes,
+        |_, entry: &mut Entry, _, _| {
+            number(&entry.cost).map(drop).ok_or_else(|| format!("cost {:?} is not a number of cents", entry.cost))
+        },
+    );
+    let cents = entries.iter().filter_map(|(name, entry)| Some((name.clone(), number(&entry.cost)?))).collect();
+    Costs { cents, entries }
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0)
+}

@@ -1,0 +1,77 @@
+//! What is to be said about a configuration.
+//! Comes in: which key of which ConfigMap, and why; goes out: findings that say where, what, and what holds meanwhile.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+use super::super::Mode;
+use crate::{Finding, Severity};
+
+/// Collects what is found in one ConfigMap.
+pub struct Notes<'a> {
+    /// As `namespace/name`.
+    pub map: String,
+    pub findings: &'a mut Vec<Finding>,
+}
+
+impl Notes<'_> {
+    pub fn bad(&mut self, key: &str, why: &str) {
+        self.say(
+            Severity::Warning,
+            "ConfigValueInvalid",
+            format!("ConfigMap {}, key {key}: {why}.", self.map),
+            "Correct the value; until then the last good one holds, or else the default.",
+        );
+    }
+
+    pub fn odd(&mut self, key: &str, why: &str) {
+        self.say(
+            Severity::Info,
+            "ConfigValueUnusual",
+            format!("ConfigMap {}, key {key}: {why}.", self.map),
+            "Check that this is meant.",
+        );
+    }
+
+    pub fn duplicate(&mut self, key: &str, model: &str) {
+        self.say(
+            Severity::Warning,
+            "ConfigEntryDuplicate",
+            format!("ConfigMap {}, key {key}: model {model} has an entry under an earlier key, which holds.", self.map),
+            "Keep one entry per model and namespace.",
+        );
+    }
+
+    fn say(&mut self, severity: Severity, reason: &'static str, message: String, remedy: &str) {
+        self.findings.push(Finding { severity, reason, message, remedy: remedy.to_owned() });
+    }
+}
+
+/// The entries of a map whose values are YAML, JSON among it. One that cannot be read or does not pass `check` is what it
+/// last was; in upstream's way it is not there.
+pub fn entries<T: DeserializeOwned + Clone>(
+    data: &BTreeMap<String, String>,
+    speaks: impl Fn(&str) -> bool,
+    last: &BTreeMap<String, T>,
+    mode: Mode,
+    notes: &mut Notes<'_>,
+    check: impl Fn(&str, &mut T, Option<&T>, &mut Notes<'_>) -> Result<(), String>,
+) -> BTreeMap<String, T> {
+    let mut read = BTreeMap::new();
+    for (key, text) in data.iter().filter(|(key, _)| speaks(key)) {
+        let before = last.get(key).filter(|_| mode == Mode::Steersman);
+        let entry = yaml::<T>(text).and_then(|mut entry| check(key, &mut entry, before, notes).map(|()| entry));
+        let entry = entry.map_err(|why| notes.bad(key, &why)).ok().or_else(|| before.cloned());
+        read.extend(entry.map(|entry| (key.clone(), entry)));
+    }
+    read
+}
+
+/// The message names the place, never what is there.
+fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_saphyr::from_str(text).map_err(|error| match error.location() {
+        Some(at) => format!("it is not the expected YAML at line {}, column {}", at.line(), at.column()),
+        None => "it is not the expected YAML".to_owned(),
+    })
+}

@@ -1,0 +1,170 @@
+//! When a replica counts as saturated: ConfigMap `…-saturation-scaling-config`.
+//! Comes in: one entry of the map as YAML; goes out: thresholds that hold together, or the words for why they do not.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Mode;
+
+/// One entry as written; what is absent is taken from the entry below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    #[serde(rename = "model_id")]
+    pub model_id: Option<String>,
+    pub namespace: Option<String>,
+    pub kv_cache_threshold: Option<f64>,
+    pub queue_length_threshold: Option<f64>,
+    pub kv_spare_trigger: Option<f64>,
+    pub queue_spare_trigger: Option<f64>,
+    pub enable_limiter: Option<bool>,
+    pub analyzer_name: Option<String>,
+    pub scale_up_threshold: Option<f64>,
+    pub scale_down_boundary: Option<f64>,
+}
+
+/// How the saturation engines read the metrics.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Thresholds {
+    /// A replica with this share of its KV cache in use is saturated.
+    pub kv_cache: f64,
+    /// A replica with this many waiting requests is saturated.
+    pub queue_length: f64,
+    /// Less spare KV cache than this, on average, asks for a replica.
+    pub kv_spare: f64,
+    /// Fewer spare places in the queue than this, on average, ask for a replica.
+    pub queue_spare: f64,
+    /// Token engine: the share of the capacity above which more is needed.
+    pub scale_up: f64,
+    /// Token engine: the share of the capacity below which some is spare.
+    pub scale_down: f64,
+    pub analyzer: Analyzer,
+    pub limiter: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Analyzer {
+    /// Shares of KV cache and queue, one replica at a time.
+    #[default]
+    Shares,
+    /// Tokens in use against tokens that fit.
+    Tokens,
+}
+
+impl Default for Thresholds {
+    /// What upstream ships.
+    fn default() -> Self {
+        Self {
+            kv_cache: 0.80,
+            queue_length: 5.0,
+            kv_spare: 0.10,
+            queue_spare: 3.0,
+            scale_up: 0.85,
+            scale_down: 0.70,
+            analyzer: Analyzer::Shares,
+            limiter: false,
+        }
+    }
+}
+
+impl Thresholds {
+    /// `entry` over these.
+    #[must_use]
+    pub fn with(&self, entry: &Entry) -> Self {
+        Self {
+            kv_cache: entry.kv_cache_threshold.unwrap_or(self.kv_cache),
+            queue_length: entry.queue_length_threshold.unwrap_or(self.queue_length),
+            kv_spare: entry.kv_spare_trigger.unwrap_or(self.kv_spare),
+            queue_spare: entry.queue_spare_trigger.unwrap_or(self.queue_spare),
+            scale_up: entry.scale_up_threshold.unwrap_or(self.scale_up),
+            scale_down: entry.scale_down_boundary.unwrap_or(self.scale_down),
+            analyzer: entry.analyzer_name.as_deref().map_or(self.analyzer, analyzer),
+            limiter: entry.enable_limiter.unwrap_or(self.limiter),
+        }
+    }
+
+    /// Upstream leaves what is not written at zero, and fills in the token engine's two only after validation.
+    pub fn read(entry: &Entry, mode: Mode) -> Self {
+        match mode {
+            Mode::Steersman => Self::default().with(entry),
+            Mode::Upstream => Self {
+                kv_cache: 0.0,
+                queue_length: 0.0,
+                kv_spare: 0.0,
+                queue_spare: 0.0,
+                scale_up: 0.0,
+                scale_down: 0.0,
+                ..Self::default()
+            }
+            .with(entry),
+        }
+    }
+
+    /// The token engine's two where they are zero.
+    #[must_use]
+    pub fn filled(mut self) -> Self {
+        let shipped = Self::default();
+        if self.analyzer == Analyzer::Tokens && self.scale_up == 0.0 {
+            self.scale_up = shipped.scale_up;
+        }
+        if self.analyzer == Analyzer::Tokens && self.scale_down == 0.0 {
+            self.scale_down = shipped.scale_down;
+        }
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), String> {
+        let Self { kv_cache, queue_length, kv_spare, queue_spare, scale_up, scale_down, .. } = *self;
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let boundary = |value: f64| value > 0.0 && value <= 1.0;
+        if !share(kv_cache) {
+            return Err(format!("kvCacheThreshold must be between 0 and 1, got {kv_cache:.2}"));
+        }
+        if !at_least_zero(queue_length) {
+            return Err(format!("queueLengthThreshold must be >= 0, got {queue_length:.1}"));
+        }
+        if !share(kv_spare) {
+            return Err(format!("kvSpareTrigger must be between 0 and 1, got {kv_spare:.2}"));
+        }
+        if !at_least_zero(queue_spare) {
+            return Err(format!("queueSpareTrigger must be >= 0, got {queue_spare:.1}"));
+        }
+        if kv_cache < kv_spare {
+            return Err(format!("kvCacheThreshold ({kv_cache:.2}) should be >= kvSpareTrigger ({kv_spare:.2})"));
+        }
+        if self.analyzer == Analyzer::Shares {
+            return Ok(());
+        }
+        if !boundary(scale_up) {
+            return Err(format!("scaleUpThreshold must be in (0, 1], got {scale_up:.2}"));
+        }
+        if !boundary(scale_down) {
+            return Err(format!("scaleDownBoundary must be in (0, 1], got {scale_down:.2}"));
+        }
+        if scale_up <= scale_down {
+            return Err(format!("scaleUpThreshold ({scale_up:.2}) must be > scaleDownBoundary ({scale_down:.2})"));
+        }
+        Ok(())
+    }
+
+    /// Thresholds with which an idle replica is saturated, so that replicas would be added without end.
+    pub fn always_saturated(&self) -> Option<String> {
+        let zero = |name: &str| Some(format!("{name} is 0, with which every idle replica counts as saturated"));
+        match self {
+            _ if self.kv_cache <= 0.0 => zero("kvCacheThreshold"),
+            _ if self.queue_length <= 0.0 => zero("queueLengthThreshold"),
+            _ if self.queue_length < self.queue_spare => Some(format!(
+                "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), with which every idle replica counts as short",
+                self.queue_length, self.queue_spare
+            )),
+            _ => None,
+        }
+    }
+}
+
+fn at_least_zero(value: f64) -> bool {
+    value >= 0.0 && value.is_finite()
+}
+
+fn analyzer(name: &str) -> Analyzer {
+    if name == "saturation" { Analyzer::Tokens } else { Analyzer::Shares }
+}

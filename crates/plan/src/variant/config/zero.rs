@@ -1,0 +1,128 @@
+//! Which models may be scaled to zero, and after how long: ConfigMaps `model-scale-to-zero-config` and
+//! `wva-model-scale-to-zero-config`. Comes in: their entries; goes out: the two settings of any model.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+use super::super::Mode;
+use super::duration;
+use super::note::{Notes, entries};
+
+/// Idle for this long, where nothing else is said.
+pub const RETENTION: SignedDuration = SignedDuration::from_mins(10);
+const LONG: SignedDuration = SignedDuration::from_hours(24);
+
+/// The two spellings of one map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// `__defaults__` and `model.*`, camelCase.
+    Camel,
+    /// `default` and any other key, `snake_case`.
+    Snake,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    #[serde(rename = "modelID", alias = "model_id")]
+    pub model_id: Option<String>,
+    pub namespace: Option<String>,
+    #[serde(rename = "enableScaleToZero", alias = "enable_scale_to_zero")]
+    pub enabled: Option<bool>,
+    #[serde(rename = "retentionPeriod", alias = "retention_period")]
+    pub retention: Option<String>,
+}
+
+/// Both settings of one level; absent: the next level speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Level {
+    pub enabled: Option<bool>,
+    pub retention: Option<SignedDuration>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScaleToZero {
+    pub defaults: Level,
+    /// By namespace, empty for any, and model.
+    #[serde(skip)]
+    pub models: BTreeMap<(String, String), Level>,
+    /// What `WVA_SCALE_TO_ZERO` says.
+    pub environment: bool,
+    /// The entries that these come from, by key, the good parts of bad ones among them.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+impl ScaleToZero {
+    pub fn enabled(&self, namespace: &str, model: &str) -> bool {
+        self.first(namespace, model, |level| level.enabled).unwrap_or(self.environment)
+    }
+
+    pub fn retention(&self, namespace: &str, model: &str) -> SignedDuration {
+        self.first(namespace, model, |level| level.retention).unwrap_or(RETENTION)
+    }
+
+    fn first<T>(&self, namespace: &str, model: &str, setting: impl Fn(&Level) -> Option<T>) -> Option<T> {
+        let level = |namespace: &str| self.models.get(&(namespace.to_owned(), model.to_owned()));
+        let own = level(namespace).filter(|_| !namespace.is_empty());
+        [own, level(""), Some(&self.defaults)].into_iter().flatten().find_map(setting)
+    }
+}
+
+/// What is bad in `data` is taken from `last`, key by key.
+pub fn read(
+    data: &BTreeMap<String, String>,
+    spelling: Spelling,
+    mode: Mode,
+    last: &ScaleToZero,
+    notes: &mut Notes<'_>,
+) -> ScaleToZero {
+    let defaults_key = if spelling == Spelling::Camel { "__defaults__" } else { "default" };
+    let speaks = |key: &str| spelling == Spelling::Snake || key == defaults_key || key.starts_with("model.");
+    let entries = entries(data, speaks, &last.entries, mode, notes, |key, entry: &mut Entry, before, notes| {
+        if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
+            return Err("it names no model; set modelID (model_id in the newer map)".to_owned());
+        }
+        if let Err(why) = retention(entry, key, notes) {
+            notes.bad(key, &why);
+            entry.retention = before.and_then(|before| before.retention.clone());
+        }
+        Ok(())
+    });
+    let mut read = ScaleToZero { environment: last.environment, ..ScaleToZero::default() };
+    for (key, entry) in &entries {
+        let period = entry.retention.as_deref().and_then(|text| duration::parse(text).ok());
+        let level = Level { enabled: entry.enabled, retention: period };
+        let namespace = match (mode, spelling) {
+            (Mode::Upstream, Spelling::Snake) => String::new(),
+            _ => entry.namespace.clone().unwrap_or_default(),
+        };
+        match entry.model_id.clone() {
+            _ if key == defaults_key => read.defaults = level,
+            None => {}
+            // Upstream tells entries apart by the model alone.
+            Some(model) if mode == Mode::Upstream && read.models.keys().any(|(_, known)| *known == model) => {
+                notes.duplicate(key, &model);
+            }
+            Some(model) if read.models.contains_key(&(namespace.clone(), model.clone())) => {
+                notes.duplicate(key, &model)
+            }
+            Some(model) => drop(read.models.insert((namespace, model), level)),
+        }
+    }
+    read.entries = entries;
+    read
+}
+
+fn retention(entry: &Entry, key: &str, notes: &mut Notes<'_>) -> Result<(), String> {
+    let Some(text) = entry.retention.as_deref().filter(|text| !text.is_empty()) else { return Ok(()) };
+    match duration::parse(text) {
+        Ok(period) if period > LONG => {
+            notes.odd(key, &format!("retention period {text} is longer than 24h"));
+            Ok(())
+        }
+        Ok(period) if period > SignedDuration::ZERO => Ok(()),
+        Ok(_) => Err(format!("retention period {text} is not above zero")),
+        Err(why) => Err(format!("retention period {why}")),
+    }
+}

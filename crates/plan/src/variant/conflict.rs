@@ -1,0 +1,60 @@
+//! Several objects for one workload: the oldest decides.
+//! Comes in: all objects that could decide; goes out: for each workload with more than one, who does and who does not.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::seen::{Key, VariantSeen};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Conflict {
+    /// This object decides; these others want to.
+    Won { others: Vec<Key> },
+    /// Another, older object decides.
+    Lost { target: String, winner: Key },
+}
+
+/// By object; one without a conflict is not here. Of objects of the same age the first by name wins, in any order of `all`.
+pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<Key, Conflict> {
+    let mut by_target: BTreeMap<(&str, &str, &str), Vec<&VariantSeen>> = BTreeMap::new();
+    for variant in all {
+        if let Some(target) = &variant.spec.scale_target_ref {
+            let place = (variant.key.namespace.as_str(), target.kind.as_str(), target.name.as_str());
+            by_target.entry(place).or_default().push(variant);
+        }
+    }
+    let mut found = BTreeMap::new();
+    for ((_, _, target), mut rivals) in by_target {
+        rivals.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+        let Some((winner, losers)) = rivals.split_first().filter(|(_, losers)| !losers.is_empty()) else { continue };
+        let others = losers.iter().map(|loser| loser.key.clone()).collect();
+        found.insert(winner.key.clone(), Conflict::Won { others });
+        for loser in losers {
+            let lost = Conflict::Lost { target: target.to_owned(), winner: winner.key.clone() };
+            found.insert(loser.key.clone(), lost);
+        }
+    }
+    found
+}
+
+impl Conflict {
+    pub fn message(&self) -> String {
+        match self {
+            Self::Won { others } => {
+                let names: Vec<String> = others.iter().map(ToString::to_string).collect();
+                let names = names.join(", ");
+                format!(
+                    "This VA won arbitration (oldest) but {} other VA(s) also target the same deployment: {names}. \
+                     DELETE OR REASSIGN: {names}",
+                    others.len()
+                )
+            }
+            Self::Lost { target, winner } => format!(
+                "SUPPRESSED: This VA targets deployment {target} which is already managed by {winner} (older VA). \
+                 No optimization/metrics for this VA. \
+                 ACTION: Delete this VA or change scaleTargetRef to a unique deployment."
+            ),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The accelerators that the cluster has.
+//! Comes in: what variants want and what nodes offer; goes out: how much of it each gets, the most saturated first.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Wanted {
+    pub variant: String,
+    /// As the object names it.
+    pub accelerator: String,
+    pub current: i32,
+    pub target: i32,
+    /// Accelerators per replica.
+    pub gpus: i32,
+    pub spare_kv: f64,
+    pub cost: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Granted {
+    pub variant: String,
+    pub target: i32,
+    pub gpus: i32,
+    pub limited: bool,
+    pub reason: String,
+}
+
+/// Accelerators by the short name of their type. Taken are those of `wanted` that run, and nothing else.
+pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted> {
+    let mut free = offered.clone();
+    for one in wanted {
+        if let Some(left) = free.get_mut(&one.accelerator) {
+            *left -= one.current.saturating_mul(one.gpus.max(1));
+        }
+    }
+    let mut order: Vec<usize> = (0..wanted.len()).filter(|at| wanted[*at].target > wanted[*at].current).collect();
+    order.sort_by(|a, b| {
+        let (a, b) = (&wanted[*a], &wanted[*b]);
+        a.spare_kv.total_cmp(&b.spare_kv).then(a.cost.total_cmp(&b.cost)).then(a.variant.cmp(&b.variant))
+    });
+    let mut given: BTreeMap<usize, i32> = BTreeMap::new();
+    for at in order {
+        let one = &wanted[at];
+        let left = free.get_mut(&one.accelerator);
+        let room = left.as_ref().map_or(0, |left| **left / one.gpus.max(1)).max(0);
+        let added = (one.target - one.current).min(room);
+        if let Some(left) = left {
+            *left -= added * one.gpus.max(1);
+        }
+        given.insert(at, added);
+    }
+    wanted.iter().enumerate().map(|(at, one)| granted(one, given.get(&at).copied())).collect()
+}
+
+fn granted(one: &Wanted, added: Option<i32>) -> Granted {
+    let target = added.map_or(one.target, |added| one.current + added);
+    let limited = target < one.target;
+    let gpus = added.unwrap_or_default() * one.gpus.max(1);
+    let reason = match added {
+        Some(added @ 1..) if limited => format!("limited: allocated {gpus} GPUs for +{added} replicas"),
+        Some(added @ 1..) => format!("allocated {gpus} GPUs for +{added} replicas"),
+        _ => format!("no scale-up (target={target}, current={})", one.current),
+    };
+    Granted { variant: one.variant.clone(), target, gpus, limited, reason }
+}
+
+/// The product name of a node's label as objects name it: `NVIDIA-A100-PCIE-80GB` is an `A100`.
+pub fn short(product: &str) -> String {
+    let parts: Vec<&str> = product.split('-').collect();
+    match parts.as_slice() {
+        [_] | [] => product.to_owned(),
+        [vendor, family, series, ..] if vendor.eq_ignore_ascii_case("intel") => format!("{family}-{series}"),
+        [_, model, ..] => (*model).to_owned(),
+    }
+}

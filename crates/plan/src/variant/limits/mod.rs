@@ -1,0 +1,36 @@
+//! What no engine may overstep.
+//! Comes in: the numbers that an engine wants; goes out: numbers within bounds, with the reason where one was changed.
+
+pub mod enforce;
+pub mod fallback;
+pub mod gpus;
+
+use serde::Serialize;
+
+/// `minReplicas` and `maxReplicas` of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Bounds {
+    pub min: i32,
+    pub max: Option<i32>,
+}
+
+impl Bounds {
+    /// Should both contradict each other, the upper one holds: too few replicas cost less than a surprise.
+    pub fn clamp(self, replicas: i32) -> i32 {
+        let raised = replicas.max(self.min).max(0);
+        self.max.map_or(raised, |max| raised.min(max.max(0)))
+    }
+
+    pub fn allow(self, replicas: i32) -> bool {
+        self.clamp(replicas) == replicas
+    }
+
+    /// The name of the bound that stands against `replicas`.
+    pub fn binding(self, replicas: i32) -> Option<String> {
+        match self.clamp(replicas) {
+            kept if kept < replicas => self.max.map(|max| format!("maxReplicas={max}")),
+            kept if kept > replicas => Some(format!("minReplicas={}", self.min)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The decision for the whole fleet of `VariantAutoscaling`s: how many replicas each variant of each model should have.
+//! Comes in: one snapshot of objects, workloads, metrics and settings; goes out: a number for every object, with the story
+//! of how it came about, and the object's status.
+
+pub mod config;
+mod conflict;
+pub mod limits;
+pub mod names;
+mod plan;
+mod report;
+pub mod saturation;
+mod seen;
+pub mod solve;
+mod story;
+
+pub use conflict::{Conflict, conflicts};
+pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
+pub use report::report;
+pub use seen::{Key, ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
+pub use story::{Binding, Story};
+
+use serde::Serialize;
+
+/// Which rules hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The laws of this project: bounds in every path, nothing is done on bad data, the same answer in any order.
+    #[default]
+    Steersman,
+    /// What the Go operator does, its defects included; for comparison.
+    Upstream,
+}

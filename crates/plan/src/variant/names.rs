@@ -1,0 +1,57 @@
+//! Names, labels and types of condition that people and tools know.
+//! Comes in: an object's own words; goes out: what things are called, in one place.
+
+use std::collections::BTreeMap;
+
+/// What the newer operator reads the accelerator from.
+pub const ACCELERATOR_LABEL: &str = "inference.optimization/acceleratorName";
+/// Which of several operators an object belongs to.
+pub const INSTANCE_LABEL: &str = "wva.llmd.ai/controller-instance";
+/// On a namespace: its own ConfigMaps count even before it holds an object.
+pub const CONFIG_LABEL: &str = "wva.llmd.ai/config-enabled";
+/// On a namespace: nothing in it is looked at.
+pub const EXCLUDE_ANNOTATION: &str = "wva.llmd.ai/exclude";
+
+pub const METRICS: &str = "MetricsAvailable";
+pub const OPTIMIZATION: &str = "OptimizationReady";
+pub const CONFLICT: &str = "DeploymentTargetConflict";
+pub const READY: &str = "Ready";
+pub const TARGET: &str = "TargetResolved";
+/// Our own: the others say how the decision stands, this one what became of the spec's fields.
+pub const SPEC: &str = "SpecAccepted";
+
+pub const COSTS: &str = "accelerator-unit-costs";
+pub const CLASSES: &str = "service-classes-config";
+pub const ZERO_CAMEL: &str = "model-scale-to-zero-config";
+pub const ZERO_SNAKE: &str = "wva-model-scale-to-zero-config";
+/// The entry of a map that holds for every model.
+pub const DEFAULT_ENTRY: &str = "default";
+
+const MAIN: [&str; 3] = [
+    "workload-variant-autoscaler-variantautoscaling-config",
+    "variantautoscaling-config",
+    "wva-variantautoscaling-config",
+];
+const SATURATION: [&str; 2] =
+    ["workload-variant-autoscaler-saturation-scaling-config", "wva-saturation-scaling-config"];
+
+/// Names of the main ConfigMap, the first that exists wins.
+pub fn main_maps(environment: &BTreeMap<String, String>) -> Vec<String> {
+    named(environment, "CONFIG_MAP_NAME", &MAIN)
+}
+
+pub fn saturation_maps(environment: &BTreeMap<String, String>) -> Vec<String> {
+    named(environment, "SATURATION_CONFIG_MAP_NAME", &SATURATION)
+}
+
+fn named(environment: &BTreeMap<String, String>, variable: &str, usual: &[&str]) -> Vec<String> {
+    let given = environment.get(variable).filter(|name| !name.is_empty()).cloned();
+    given.into_iter().chain(usual.iter().map(ToString::to_string)).collect()
+}
+
+/// What an object could be called after its `variantID`.
+pub fn suggested(variant_id: &str) -> String {
+    let kept = variant_id.to_lowercase().replace(['/', '.'], "-");
+    let kept: String = kept.chars().filter(|c| matches!(c, 'a'..='z' | '0'..='9' | '-')).collect();
+    kept.trim_matches('-').to_owned()
+}

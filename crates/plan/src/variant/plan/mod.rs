@@ -1,0 +1,266 @@
+//! The rules for the fleet: who takes part, model by model, then what all share.
+//! Comes in: `Seen`; goes out: a decision for every object and what was learned.
+
+mod group;
+mod hold;
+mod replicas;
+mod said;
+mod upstream;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
+
+use self::group::Group;
+use super::Mode;
+use super::conflict::{Conflict, conflicts};
+use super::limits::enforce::USUAL_COST;
+use super::limits::gpus::{Wanted, limit};
+use super::limits::{Bounds, fallback};
+use super::names;
+use super::saturation::tokens::capacity::Memory;
+use super::seen::{Key, Seen, Silence, VariantSeen};
+use super::story::{Binding, Story};
+use crate::preflight::Answer;
+use crate::{Finding, Severity};
+
+/// What shall be, for every object that is not being deleted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FleetPlan {
+    pub decisions: BTreeMap<Key, Decision>,
+    /// To be kept for the next pass.
+    pub memory: Memory,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    pub standing: Standing,
+    /// None: there is nothing to publish, since nothing is known or another object decides.
+    pub replicas: Option<i32>,
+    pub reason: String,
+    pub accelerator: String,
+    /// Share of the capacity that is free; whoever has least is served first where accelerators are short.
+    pub spare: f64,
+    pub metrics: Metrics,
+    pub conflict: Option<Conflict>,
+    pub story: Story,
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Standing {
+    /// An engine has a number.
+    Decided,
+    /// The number is what it was.
+    Held,
+    /// The object cannot be worked with: why.
+    Failed(String),
+    /// Another object decides.
+    Suppressed,
+}
+
+/// What is known of the model's metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Metrics {
+    NotAsked,
+    Found,
+    Silent(Silence),
+    /// Some are there and some are not: which.
+    Partial(String),
+    /// No replica runs that could have any.
+    Asleep,
+}
+
+/// Total: every fleet gets an answer, and no object's trouble is another's.
+pub fn plan(seen: &Seen) -> FleetPlan {
+    let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
+    let able: Vec<&VariantSeen> = living.iter().copied().filter(|variant| unable(&variant.spec).is_none()).collect();
+    let conflicts = conflicts(&able);
+    let mut plan = FleetPlan { memory: seen.memory.clone(), ..FleetPlan::default() };
+    if seen.settings.mode == Mode::Steersman {
+        plan.memory.forget(seen.now);
+    }
+    let mut groups: BTreeMap<Key, Vec<&VariantSeen>> = BTreeMap::new();
+    for variant in living {
+        let conflict = conflicts.get(&variant.key);
+        let standing = match (unable(&variant.spec), conflict, &variant.target) {
+            (Some(why), ..) => Some(Standing::Failed(why)),
+            (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
+            (_, _, Answer::Unknown(why)) => Some(Standing::Failed(format!("Scale target could not be read: {why}"))),
+            (_, _, Answer::Known(None)) => Some(Standing::Failed("Deployment not found".to_owned())),
+            _ => None,
+        };
+        match standing {
+            Some(standing) => drop(plan.decisions.insert(variant.key.clone(), apart(variant, standing, conflict))),
+            None => {
+                let place = Key::new(&variant.key.namespace, &variant.spec.model_id);
+                groups.entry(place).or_default().push(variant);
+            }
+        }
+    }
+    for (model, mut variants) in groups {
+        if seen.settings.mode == Mode::Steersman {
+            variants.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        let group = Group::of(seen, &model, &variants);
+        let decided = match seen.settings.mode {
+            Mode::Steersman => group.decide(&mut plan.memory),
+            Mode::Upstream => upstream::decide(&group, &mut plan.memory),
+        };
+        for (variant, mut decision) in variants.iter().zip(decided) {
+            decision.conflict = conflicts.get(&variant.key).cloned();
+            plan.decisions.insert(variant.key.clone(), decision);
+        }
+    }
+    share_gpus(seen, &mut plan);
+    plan
+}
+
+/// Why the spec alone already stands against any number.
+fn unable(spec: &VariantAutoscalingSpec) -> Option<String> {
+    if spec.model_id.is_empty() {
+        return Some("ModelID is empty - cannot optimize".to_owned());
+    }
+    let target = spec.scale_target_ref.as_ref().filter(|target| !target.name.is_empty());
+    target.is_none().then(|| "scaleTargetRef is missing - cannot optimize".to_owned())
+}
+
+/// For an object that takes no part: what it last published stays, within its bounds.
+fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>) -> Decision {
+    let previous = variant.previous();
+    let known = previous.at.is_some() && standing != Standing::Suppressed;
+    let kept = variant.bounds().clamp(previous.replicas);
+    let why = match &standing {
+        Standing::Failed(why) => why.clone(),
+        _ => conflict.map(Conflict::message).unwrap_or_default(),
+    };
+    Decision {
+        replicas: known.then_some(kept),
+        reason: previous.reason,
+        accelerator: variant.accelerator(),
+        spare: 0.0,
+        metrics: Metrics::NotAsked,
+        conflict: conflict.cloned(),
+        story: Story { hold: Some(why), binding: Binding::Hold, wish: kept, granted: kept, ..Story::default() },
+        findings: variant.findings(),
+        standing,
+    }
+}
+
+/// Where the limiter is on, accelerators that are not there are not promised.
+fn share_gpus(seen: &Seen, plan: &mut FleetPlan) {
+    let thresholds = seen.config.thresholds("", "", Mode::Steersman);
+    if !thresholds.is_some_and(|thresholds| thresholds.limiter) {
+        return;
+    }
+    let mut places: Vec<&VariantSeen> = Vec::new();
+    let mut wanted = Vec::new();
+    for variant in &seen.variants {
+        let takes_part = |decision: &&Decision| matches!(decision.standing, Standing::Decided | Standing::Held);
+        let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
+        let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
+        places.push(variant);
+        wanted.push(Wanted {
+            variant: variant.key.to_string(),
+            accelerator: decision.accelerator.clone(),
+            current: replicas,
+            target,
+            gpus: variant.gpus(),
+            spare_kv: decision.spare,
+            cost: variant.cost().unwrap_or(USUAL_COST),
+        });
+    }
+    let granted = match &seen.gpus {
+        Answer::Known(offered) => {
+            limit(&wanted, offered).into_iter().map(|one| (one.target, one.limited, one.reason)).collect()
+        }
+        // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
+        Answer::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
+        Answer::Unknown(why) => {
+            let told = format!("the accelerators could not be counted: {why}");
+            let held = |(one, variant): (&Wanted, &&VariantSeen)| {
+                let (kept, _) = hold::hold(variant, seen.now);
+                (one.target.min(kept), one.target > kept, told.clone())
+            };
+            wanted.iter().zip(&places).map(held).collect::<Vec<_>>()
+        }
+    };
+    for (variant, (target, limited, reason)) in places.into_iter().zip(granted) {
+        let Some(decision) = plan.decisions.get_mut(&variant.key).filter(|_| limited) else { continue };
+        let target = if seen.settings.mode == Mode::Steersman { variant.bounds().clamp(target) } else { target };
+        decision.replicas = Some(target);
+        decision.story.granted = target;
+        decision.story.limits.push(format!("gpu-limiter: {reason}"));
+        decision.story.binding = Binding::Limits;
+    }
+}
+
+impl VariantSeen {
+    pub fn bounds(&self) -> Bounds {
+        Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas }
+    }
+
+    /// What the workload is asked to have.
+    pub fn current(&self) -> Option<i32> {
+        self.target.known()?.as_ref().map(|target| target.replicas.unwrap_or(1).max(0))
+    }
+
+    pub fn cost(&self) -> Option<f64> {
+        self.spec.variant_cost.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0)
+    }
+
+    pub fn gpus(&self) -> i32 {
+        let counted = self.target.known().and_then(|target| target.as_ref()).map_or(0, |target| target.gpus);
+        let said = self.spec.accelerator_count.and_then(|count| i32::try_from(count).ok());
+        said.unwrap_or(counted).max(1)
+    }
+
+    /// Never a reason to say nothing: an empty one is published too.
+    pub fn accelerator(&self) -> String {
+        let label = || self.labels.get(names::ACCELERATOR_LABEL).cloned();
+        let stored = || self.status.as_ref()?.desired_optimized_alloc.as_ref()?.accelerator.clone();
+        self.spec.accelerator.clone().or_else(label).or_else(stored).unwrap_or_default()
+    }
+
+    /// The stored decision.
+    pub fn previous(&self) -> fallback::Previous {
+        let stored = self.status.as_ref().and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
+        let update = stored.last_update.unwrap_or_default();
+        let decided = stored.num_replicas.is_some();
+        let at = update.update_time.or(stored.last_run_time).map(|time| time.0);
+        fallback::Previous {
+            replicas: stored.num_replicas.unwrap_or_default(),
+            reason: update.reason.unwrap_or_default(),
+            at: at.or(Some(self.created)).filter(|_| decided),
+        }
+    }
+
+    /// What of the spec is not acted on.
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.cost().is_none() {
+            findings.push(Finding {
+                severity: Severity::Warning,
+                reason: "VariantCostInvalid",
+                message: format!(
+                    "spec.variantCost {:?} is not a number; {USUAL_COST} is used.",
+                    self.spec.variant_cost
+                ),
+                remedy: "Write a decimal number such as \"10\" or \"12.5\".".to_owned(),
+            });
+        }
+        if self.spec.variant_profile.is_some() || self.spec.slo_class_ref.is_some() {
+            findings.push(Finding {
+                severity: Severity::Info,
+                reason: "VariantProfileIgnored",
+                message:
+                    "spec.variantProfile and spec.sloClassRef are ignored by this version of Steersman: replicas are \
+                          decided by how saturated the running ones are."
+                        .to_owned(),
+                remedy: "Nothing needs to be changed.".to_owned(),
+            });
+        }
+        findings
+    }
+}

@@ -1,0 +1,100 @@
+//! From what was seen of pods to what the engines read.
+//! Comes in: a model's pods with their owners; goes out: replicas for either engine, and what workloads' arguments teach.
+
+use super::super::Mode;
+use super::super::limits::enforce::USUAL_COST;
+use super::super::saturation::engine_args::EngineArgs;
+use super::super::saturation::tokens::capacity::{Memory, Origin, Record};
+use super::super::saturation::{shares, tokens};
+use super::super::seen::{PodSeen, VariantSeen};
+use super::group::Group;
+
+/// Only upstream gets here with a figure missing, and takes it for zero.
+pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Replica> {
+    let queue = |queue: f64| if mode == Mode::Upstream { queue.trunc() } else { queue };
+    let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| shares::Replica {
+        pod: pod.name.clone(),
+        variant: owner.key.name.clone(),
+        kv: pod.kv.unwrap_or_default(),
+        queue: queue(pod.queue.unwrap_or_default()),
+        cost: owner.cost().unwrap_or(USUAL_COST),
+    };
+    pods.iter().map(replica).collect()
+}
+
+/// Why not: a capacity that nobody knows, or a queue of unknown weight.
+pub fn by_token(
+    group: &Group<'_>,
+    pods: &[(&VariantSeen, &PodSeen)],
+    memory: &Memory,
+) -> Result<Vec<tokens::Replica>, String> {
+    let mode = group.seen.settings.mode;
+    let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| {
+        let key = Memory::key(group.namespace, group.model, &owner.key.name);
+        let measured = || memory.records.get(&key).filter(|record| record.origin == Origin::Live);
+        let known = pod.total_kv.filter(|total| *total > 0);
+        let known = match mode {
+            Mode::Upstream => Some(known.unwrap_or_default()),
+            Mode::Steersman => known.or_else(|| measured().map(|record| record.total_kv).filter(|total| *total > 0)),
+        };
+        let total_kv = known.ok_or_else(|| format!("nobody knows how many tokens fit into pod {}", pod.name))?;
+        let queue = whole(pod.queue.unwrap_or_default());
+        let average = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
+        if mode == Mode::Steersman && queue > 0 && average(pod.input).is_none() {
+            return Err(format!("pod {} has a queue, and nobody knows how long its requests are", pod.name));
+        }
+        Ok(tokens::Replica {
+            pod: pod.name.clone(),
+            variant: owner.key.name.clone(),
+            accelerator: owner.accelerator(),
+            cost: owner.cost().unwrap_or(USUAL_COST),
+            tokens_in_use: in_use(pod.kv.unwrap_or_default(), total_kv),
+            total_kv,
+            queue,
+            input: average(pod.input).unwrap_or_default(),
+            output: average(pod.output).unwrap_or_default(),
+            hit_rate: average(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
+        })
+    };
+    pods.iter().map(replica).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+fn in_use(kv: f64, total_kv: i64) -> i64 {
+    whole((kv * total_kv as f64).round()).clamp(0, total_kv.max(0))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "that is meant; not a number becomes zero")]
+fn whole(value: f64) -> i64 {
+    value as i64
+}
+
+/// The arguments of each workload, for variants of which no pod was ever measured. New arguments make old figures void.
+pub fn learn(group: &Group<'_>, memory: &mut Memory) {
+    for variant in group.variants {
+        let Some(target) = variant.target.known().and_then(Option::as_ref) else { continue };
+        if target.containers.is_empty() {
+            continue;
+        }
+        let args = EngineArgs::read(&target.containers);
+        let key = Memory::key(group.namespace, group.model, &variant.key.name);
+        let known = memory.records.get_mut(&key);
+        match known {
+            Some(record) if record.args.as_ref() == Some(&args) => record.at = group.seen.now,
+            Some(record) if record.args.is_none() => record.args = Some(args),
+            _ => {
+                let record = Record {
+                    model: group.model.to_owned(),
+                    accelerator: variant.accelerator(),
+                    gpus: variant.gpus(),
+                    origin: Origin::Deployment,
+                    total_kv: args.num_gpu_blocks_override.saturating_mul(args.block_size),
+                    effective: args.effective_batched_tokens,
+                    args: Some(args),
+                    at: group.seen.now,
+                };
+                memory.records.insert(key, record);
+            }
+        }
+    }
+}

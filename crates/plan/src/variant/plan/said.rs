@@ -1,0 +1,89 @@
+//! What the engines say about one model, in numbers and words.
+//! Comes in: an engine's analysis and the state of each variant; goes out: what every variant should have, with and without
+//! bounds, and why.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::super::Mode;
+use super::super::saturation::{State, shares, tokens};
+use super::super::solve::{Need, Offer, Reason, cost_aware};
+
+/// What an engine says about the model.
+pub struct Said {
+    pub signal: String,
+    pub need: String,
+    /// By variant: what it wants within bounds, what it wants without, and why.
+    pub numbers: BTreeMap<String, Number>,
+    pub spare: f64,
+    /// An earlier decision is still being carried out.
+    pub waits: Option<String>,
+}
+
+pub struct Number {
+    pub granted: i32,
+    pub wish: i32,
+    pub reason: String,
+}
+
+pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
+    let bounded = shares::targets(analysis, states, true);
+    let free = shares::targets(analysis, states, false);
+    let current = |name: &str| states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current);
+    let number = |(name, granted): (&String, &i32)| {
+        let wish = free.replicas.get(name).copied().unwrap_or(*granted);
+        let reason = match (granted.cmp(&current(name)), &analysis.missing) {
+            _ if bounded.transition => "saturation-only mode: no-change".to_owned(),
+            (Ordering::Greater, Some(why)) => format!("saturation-only mode: scale-up: {why}"),
+            (Ordering::Greater, None) => "saturation-only mode: scale-up".to_owned(),
+            (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
+            (Ordering::Equal, _) => "saturation-only mode: no-change".to_owned(),
+        };
+        (name.clone(), Number { granted: *granted, wish, reason })
+    };
+    let need = match (&analysis.missing, analysis.one_can_go) {
+        (Some(why), _) => format!("one replica more: {why}"),
+        (None, true) => "one replica fewer suffices".to_owned(),
+        (None, false) => "nothing".to_owned(),
+    };
+    Said {
+        signal: format!(
+            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}",
+            analysis.replicas - analysis.non_saturated,
+            analysis.replicas,
+            analysis.spare_kv,
+            analysis.spare_queue
+        ),
+        need,
+        numbers: bounded.replicas.iter().map(number).collect(),
+        spare: analysis.spare_kv,
+        waits: bounded.transition.then(|| "an earlier decision is still being carried out".to_owned()),
+    }
+}
+
+pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
+    let need = Need { required: analysis.required, spare: analysis.spare };
+    let offers = analysis.variants.iter().zip(states).map(|(variant, state)| Offer {
+        variant: variant.variant.clone(),
+        cost: variant.cost,
+        capacity: variant.capacity,
+        current: state.current,
+        bounds: state.bounds,
+    });
+    let offers: Vec<Offer> = offers.collect();
+    let bounded = cost_aware(&offers, need, true, Mode::Steersman);
+    let free = cost_aware(&offers, need, false, Mode::Steersman);
+    let number = |offer: &Offer| {
+        let granted = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
+        let wish = free.get(&offer.variant).copied().unwrap_or(granted);
+        let reason = Reason::of(offer.current, granted, need).to_string();
+        (offer.variant.clone(), Number { granted, wish, reason })
+    };
+    Said {
+        signal: format!("{:.0} tokens of {:.0} in demand", analysis.demand, analysis.supply),
+        need: format!("required {:.0}, spare {:.0}", need.required, need.spare),
+        numbers: offers.iter().map(number).collect(),
+        spare: 1.0 - analysis.utilization,
+        waits: None,
+    }
+}

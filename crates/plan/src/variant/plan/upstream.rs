@@ -1,0 +1,126 @@
+//! One model in upstream's way, its defects included: no bounds, what is missing is zero, and who has no number publishes
+//! what it last did. Comes in: the group; goes out: a decision for each variant.
+
+use std::collections::BTreeMap;
+
+use super::super::Mode;
+use super::super::config::thresholds::Analyzer;
+use super::super::limits::enforce::{Sleep, enforce};
+use super::super::saturation::State;
+use super::super::saturation::tokens::capacity::Memory;
+use super::super::saturation::{shares, tokens};
+use super::super::seen::{PodSeen, Silence, VariantSeen};
+use super::super::solve::{Need, Offer, Reason, cost_aware};
+use super::super::story::{Binding, Story};
+use super::group::Group;
+use super::{Decision, Metrics, Standing, replicas};
+use crate::preflight::Answer;
+
+struct Said {
+    targets: BTreeMap<String, i32>,
+    reasons: BTreeMap<String, String>,
+    spare: f64,
+}
+
+pub fn decide(group: &Group<'_>, memory: &mut Memory) -> Vec<Decision> {
+    let awake: Vec<&VariantSeen> = group.variants.iter().copied().filter(|one| one.current() != Some(0)).collect();
+    let active = Group { variants: &awake, ..*group };
+    replicas::learn(&active, memory);
+    let (metrics, said) = match active.pods() {
+        Ok(pods) if pods.is_empty() => (Metrics::Silent(Silence::Missing), None),
+        Ok(pods) => (Metrics::Found, ask(&active, &pods, memory)),
+        Err(silence) => (Metrics::Silent(silence), None),
+    };
+    group.variants.iter().map(|variant| decision(group, variant, &metrics, said.as_ref())).collect()
+}
+
+fn ask(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Option<Said> {
+    let thresholds = group.seen.config.thresholds(group.namespace, group.model, Mode::Upstream)?;
+    let states = group.states();
+    let mut said = match thresholds.analyzer {
+        Analyzer::Shares => {
+            let analysis = shares::analyze(&replicas::by_share(pods, Mode::Upstream), &thresholds, Mode::Upstream);
+            let targets = shares::targets(&analysis, &states, false).replicas;
+            let reasons = targets.iter().map(|(name, target)| {
+                let action = Reason::of(current(&states, name), *target, Need::default()).action();
+                (name.clone(), format!("saturation-only mode: {action}"))
+            });
+            Said { reasons: reasons.collect(), targets, spare: analysis.spare_kv }
+        }
+        Analyzer::Tokens => {
+            let model = tokens::Model {
+                namespace: group.namespace,
+                name: group.model,
+                now: group.seen.now,
+                mode: Mode::Upstream,
+                thresholds: &thresholds,
+                queue: None,
+            };
+            let replicas = replicas::by_token(group, pods, memory).ok()?;
+            let analysis = tokens::analyze(&model, &replicas, &states, memory);
+            let need = Need { required: analysis.required, spare: analysis.spare };
+            let offers = analysis.variants.iter().zip(&states).map(|(variant, state)| Offer {
+                variant: variant.variant.clone(),
+                cost: variant.cost,
+                capacity: variant.capacity,
+                current: state.current,
+                ..Offer::default()
+            });
+            let targets = cost_aware(&offers.collect::<Vec<_>>(), need, false, Mode::Upstream);
+            let reasons = targets
+                .iter()
+                .map(|(name, target)| (name.clone(), Reason::of(current(&states, name), *target, need).to_string()));
+            Said { reasons: reasons.collect(), targets, spare: 1.0 - analysis.utilization }
+        }
+    };
+    let costs = states.iter().map(|state| (state.variant.clone(), state.cost)).collect();
+    if enforce(&mut said.targets, &costs, &sleep(group)) && thresholds.analyzer == Analyzer::Tokens {
+        for (name, target) in &said.targets {
+            let action = Reason::of(current(&states, name), *target, Need::default()).action();
+            said.reasons.insert(name.clone(), format!("V2 {action} (optimizer: cost-aware, enforced)"));
+        }
+    }
+    Some(said)
+}
+
+fn current(states: &[State], name: &str) -> i32 {
+    states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current)
+}
+
+fn sleep(group: &Group<'_>) -> Sleep {
+    if !group.seen.config.zero(group.namespace).enabled(group.namespace, group.model) {
+        return Sleep::Forbidden;
+    }
+    match group.metrics.map(|metrics| &metrics.requests) {
+        Some(Answer::Known(0.0)) => Sleep::Idle,
+        Some(Answer::Known(_)) => Sleep::Awake,
+        Some(Answer::Unknown(why)) => Sleep::Unknown(why.clone()),
+        None => Sleep::Unknown("the model was not asked about".to_owned()),
+    }
+}
+
+fn decision(group: &Group<'_>, variant: &VariantSeen, metrics: &Metrics, said: Option<&Said>) -> Decision {
+    let name = &variant.key.name;
+    let target = said.and_then(|said| said.targets.get(name)).copied();
+    let previous = variant.previous();
+    let failed = matches!(metrics, Metrics::Silent(Silence::Failed(_)));
+    let kept = match previous.replicas {
+        1.. => previous.replicas,
+        _ if failed => group.states().iter().find(|state| state.variant == *name).map_or(0, |state| state.current),
+        _ => 0,
+    };
+    let replicas = target.unwrap_or(kept);
+    let reason = said.and_then(|said| said.reasons.get(name)).cloned().unwrap_or(previous.reason);
+    let binding = if target.is_some() { Binding::Solver } else { Binding::Hold };
+    Decision {
+        standing: if target.is_some() { Standing::Decided } else { Standing::Held },
+        replicas: Some(replicas),
+        accelerator: variant.accelerator(),
+        spare: said.map_or(1.0, |said| said.spare),
+        metrics: metrics.clone(),
+        conflict: None,
+        story: Story { solver: reason.clone(), binding, wish: replicas, granted: replicas, ..Story::default() },
+        findings: variant.findings(),
+        reason,
+    }
+}

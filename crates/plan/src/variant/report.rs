@@ -1,0 +1,221 @@
+//! What an object's status says.
+//! Comes in: the object, its decision and whether that reached those who act on it; goes out: the status, equal to the
+//! stored one where there is nothing new.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_api::variant::v1alpha1::{
+    Actuation, CurrentAlloc, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
+};
+
+use super::conflict::Conflict;
+use super::plan::{Decision, Metrics, Standing};
+use super::seen::{Silence, VariantSeen};
+use super::{Mode, names};
+use crate::preflight::Answer;
+
+const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
+/// The largest change that the schema of the object can tell.
+const LARGEST_CHANGE: i32 = 10_000;
+
+pub fn report(
+    variant: &VariantSeen,
+    decision: &Decision,
+    applied: bool,
+    mode: Mode,
+    now: Timestamp,
+) -> VariantAutoscalingStatus {
+    let stored = variant.status.clone().unwrap_or_default();
+    let mut status = stored.clone();
+    if let Some(replicas) = running(variant) {
+        status.current_alloc = Some(CurrentAlloc { num_replicas: replicas });
+    }
+    if let Some(replicas) = decision.replicas {
+        status.desired_optimized_alloc = Some(desired(&stored, decision, replicas, mode, now));
+        status.actuation = Some(Actuation { applied });
+    } else if decision.standing == Standing::Suppressed {
+        status.actuation = Some(Actuation { applied: false });
+    }
+    let mut kept = stored.conditions.clone();
+    forget(decision, &mut kept);
+    let statements = statements(variant, decision);
+    status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
+    if (mode == Mode::Upstream || status != stored)
+        && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
+    {
+        desired.last_run_time = Some(time(now));
+    }
+    status
+}
+
+/// As the workload reports it, once it does. None: it cannot be read, and what was last known stays.
+fn running(variant: &VariantSeen) -> Option<i32> {
+    let target = variant.target.known()?.as_ref()?;
+    Some(target.status_replicas.or(target.replicas).unwrap_or(1).max(0))
+}
+
+/// The API server stores whole seconds.
+fn time(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// The reason belongs to the last change of the number: what holds it since then is said in conditions. Upstream renews it
+/// with every new wording.
+fn desired(
+    stored: &VariantAutoscalingStatus,
+    decision: &Decision,
+    replicas: i32,
+    mode: Mode,
+    now: Timestamp,
+) -> DesiredOptimizedAlloc {
+    let mut desired = stored.desired_optimized_alloc.clone().unwrap_or_default();
+    let before = desired.num_replicas;
+    let update = desired.last_update.clone().unwrap_or_default();
+    let reworded = mode == Mode::Upstream && update.reason.as_deref() != Some(&decision.reason);
+    let untold = update.reason.as_deref().unwrap_or_default().is_empty() || update.update_time.is_none();
+    if before != Some(replicas) || reworded || untold {
+        let changed = replicas.saturating_sub(before.unwrap_or_default());
+        desired.last_update = Some(LastUpdate {
+            update_time: Some(time(now)),
+            num_replicas_changed: Some(changed.clamp(-LARGEST_CHANGE, LARGEST_CHANGE)),
+            reason: Some(decision.reason.clone()),
+        });
+    }
+    desired.num_replicas = Some(replicas);
+    // The newer schema wants at least two letters.
+    if decision.accelerator.chars().count() >= 2 {
+        desired.accelerator = Some(decision.accelerator.clone());
+    }
+    desired
+}
+
+/// A conflict that is over is not mentioned any more.
+fn forget(decision: &Decision, kept: &mut Vec<Condition>) {
+    if decision.conflict.is_none() {
+        conditions::remove(kept, names::CONFLICT);
+    }
+    let lost = matches!(decision.conflict, Some(Conflict::Lost { .. }));
+    let ours = conditions::find(kept, names::READY).is_some_and(|ready| ready.reason == WRITTEN_BY_CONFLICT);
+    if ours && !lost {
+        conditions::remove(kept, names::READY);
+    }
+}
+
+fn statements(variant: &VariantSeen, decision: &Decision) -> Vec<Statement> {
+    let (conflict, ready) = match &decision.conflict {
+        None => (None, None),
+        Some(won @ Conflict::Won { .. }) => {
+            (Some(say(names::CONFLICT, Truth::True, "ConflictResolvedByArbitration", won.message())), None)
+        }
+        Some(lost @ Conflict::Lost { .. }) => {
+            let told = say(names::CONFLICT, Truth::True, "SuppressedDueToConflict", lost.message());
+            let words = "Suppressed due to deployment target conflict".to_owned();
+            (Some(told), Some(say(names::READY, Truth::False, WRITTEN_BY_CONFLICT, words)))
+        }
+    };
+    [Some(target(variant)), metrics(variant, decision), optimization(decision), conflict, ready, Some(spec(decision))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn say(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
+    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
+}
+
+fn target(variant: &VariantSeen) -> Statement {
+    let named = variant.spec.scale_target_ref.as_ref().map(|target| format!("{} {}", target.kind, target.name));
+    let named = named.unwrap_or_default();
+    match &variant.target {
+        _ if named.is_empty() => {
+            let words = "spec.scaleTargetRef is missing; give kind and name of the workload to scale".to_owned();
+            say(names::TARGET, Truth::False, "TargetNotFound", words)
+        }
+        Answer::Known(Some(_)) => say(names::TARGET, Truth::True, "TargetFound", format!("Scale target {named} found")),
+        Answer::Known(None) => {
+            say(names::TARGET, Truth::False, "TargetNotFound", format!("Scale target {named} not found"))
+        }
+        Answer::Unknown(why) => {
+            let words = format!("Scale target {named} could not be read: {why}");
+            say(names::TARGET, Truth::Unknown, "TargetUnknown", words)
+        }
+    }
+}
+
+fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
+    let (model, namespace) = (&variant.spec.model_id, &variant.key.namespace);
+    let (truth, reason, message) = match &decision.metrics {
+        Metrics::NotAsked => return None,
+        Metrics::Found => {
+            let words = "Saturation metrics data is available for scaling decisions".to_owned();
+            (Truth::True, "MetricsFound", words)
+        }
+        Metrics::Silent(Silence::Missing) => (
+            Truth::False,
+            "MetricsMissing",
+            format!(
+                "No vLLM metrics found for model '{model}' in namespace '{namespace}'. Check: (1) ServiceMonitor exists in \
+                 monitoring namespace, (2) ServiceMonitor selector matches vLLM service labels, (3) vLLM pods are running \
+                 and exposing /metrics endpoint, (4) Prometheus is scraping the monitoring namespace"
+            ),
+        ),
+        Metrics::Silent(Silence::Stale(age)) => (
+            Truth::False,
+            "MetricsStale",
+            format!(
+                "vLLM metrics for model '{model}' are stale (last update: {age} ago). ServiceMonitor may not be scraping \
+                 correctly."
+            ),
+        ),
+        Metrics::Silent(Silence::Failed(why)) => {
+            (Truth::False, "PrometheusError", format!("Failed to query Prometheus: {why}"))
+        }
+        Metrics::Partial(what) => (
+            Truth::False,
+            "MetricsMissing",
+            format!(
+                "No saturation metrics available - pods may not be ready or metrics not yet scraped: {what}. Replicas are \
+                 kept as they are until every pod has metrics"
+            ),
+        ),
+        Metrics::Asleep => (
+            Truth::False,
+            "MetricsMissing",
+            format!("No replica of model '{model}' runs in namespace '{namespace}', so there are no metrics"),
+        ),
+    };
+    Some(say(names::METRICS, truth, reason, message))
+}
+
+fn optimization(decision: &Decision) -> Option<Statement> {
+    let replicas = decision.replicas.unwrap_or_default();
+    let story = &decision.story;
+    let (truth, reason, message) = match &decision.standing {
+        Standing::Suppressed => return None,
+        Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.clone()),
+        Standing::Held => (Truth::True, "FallbackUsed", format!("{} ({replicas} replicas)", decision.reason)),
+        Standing::Decided => {
+            let mut words = format!("Optimization completed: {replicas} replicas on {}", decision.accelerator);
+            if story.wish != story.granted {
+                let limits = if story.limits.is_empty() { story.hold.clone() } else { Some(story.limits.join(", ")) };
+                words = format!("{words}; wanted {}, limited by {}", story.wish, limits.unwrap_or_default());
+            }
+            (Truth::True, "OptimizationSucceeded", words)
+        }
+    };
+    Some(say(names::OPTIMIZATION, truth, reason, message))
+}
+
+fn spec(decision: &Decision) -> Statement {
+    match decision.findings.first() {
+        None => {
+            let words = "Every field of the spec is acted on.".to_owned();
+            say(names::SPEC, Truth::True, names::SPEC, words)
+        }
+        Some(first) => {
+            let told = decision.findings.iter().map(|finding| format!("{} {}", finding.message, finding.remedy));
+            say(names::SPEC, Truth::True, first.reason, told.collect::<Vec<_>>().join(" "))
+        }
+    }
+}

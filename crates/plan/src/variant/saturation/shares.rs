@@ -1,0 +1,151 @@
+//! The first saturation engine: shares of KV cache and queue, one replica at a time.
+//! Comes in: both figures of every pod; goes out: whether a replica is missing or to spare, and which variant shall change.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::Mode;
+use super::super::config::thresholds::Thresholds;
+use super::State;
+
+/// A projection that misses its mark by rounding alone would make replicas come and go.
+const MARGIN: f64 = 1e-9;
+
+/// One pod; what was not measured does not get here.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Replica {
+    pub pod: String,
+    pub variant: String,
+    /// Share of the KV cache in use.
+    pub kv: f64,
+    /// Waiting requests.
+    pub queue: f64,
+    pub cost: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Analysis {
+    pub replicas: usize,
+    pub non_saturated: usize,
+    /// Averages over those that are not saturated.
+    pub spare_kv: f64,
+    pub spare_queue: f64,
+    /// Why a replica is missing.
+    pub missing: Option<String>,
+    /// The others can carry the load of one that goes.
+    pub one_can_go: bool,
+    /// Pods with metrics, by variant.
+    pub pods: BTreeMap<String, i32>,
+    /// By variant.
+    pub costs: BTreeMap<String, f64>,
+}
+
+pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, mode: Mode) -> Analysis {
+    let mut analysis = Analysis { replicas: replicas.len(), ..Analysis::default() };
+    for replica in replicas {
+        *analysis.pods.entry(replica.variant.clone()).or_default() += 1;
+        analysis.costs.insert(replica.variant.clone(), replica.cost);
+    }
+    if replicas.is_empty() {
+        return analysis;
+    }
+    let free = |replica: &&Replica| replica.kv < thresholds.kv_cache && replica.queue < thresholds.queue_length;
+    let free: Vec<&Replica> = replicas.iter().filter(free).collect();
+    analysis.non_saturated = free.len();
+    if !free.is_empty() {
+        analysis.spare_kv = mean(free.iter().map(|replica| thresholds.kv_cache - replica.kv));
+        analysis.spare_queue = mean(free.iter().map(|replica| thresholds.queue_length - replica.queue));
+    }
+    analysis.missing = missing(&analysis, thresholds);
+    analysis.one_can_go = match mode {
+        Mode::Upstream => {
+            let load = |threshold: f64, spare: f64| threshold - spare;
+            let kv = load(thresholds.kv_cache, analysis.spare_kv);
+            let queue = load(thresholds.queue_length, analysis.spare_queue);
+            fits_without_one(free.len(), kv, queue, thresholds, 0.0)
+        }
+        // The load of saturated replicas has to go somewhere too.
+        Mode::Steersman => {
+            let kv = mean(replicas.iter().map(|replica| replica.kv));
+            let queue = mean(replicas.iter().map(|replica| replica.queue));
+            fits_without_one(replicas.len(), kv, queue, thresholds, MARGIN)
+        }
+    };
+    analysis
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
+
+fn missing(analysis: &Analysis, thresholds: &Thresholds) -> Option<String> {
+    let Analysis { spare_kv, spare_queue, .. } = analysis;
+    let Thresholds { kv_spare, queue_spare, .. } = thresholds;
+    match (spare_kv < kv_spare, spare_queue < queue_spare) {
+        (true, true) => Some(format!(
+            "both KV spare ({spare_kv:.3} < {kv_spare:.3}) and queue spare ({spare_queue:.1} < {queue_spare:.1})"
+        )),
+        (true, false) => Some(format!("KV spare Saturation low ({spare_kv:.3} < {kv_spare:.3})")),
+        (false, true) => Some(format!("queue spare Saturation low ({spare_queue:.1} < {queue_spare:.1})")),
+        (false, false) => None,
+    }
+}
+
+/// Whether `count` replicas with this average load could be one fewer.
+#[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
+fn fits_without_one(count: usize, kv: f64, queue: f64, thresholds: &Thresholds, margin: f64) -> bool {
+    if count < 2 {
+        return false;
+    }
+    let more = count as f64 / (count - 1) as f64;
+    thresholds.kv_cache - kv * more >= thresholds.kv_spare + margin
+        && thresholds.queue_length - queue * more >= thresholds.queue_spare + margin
+}
+
+/// What the engine asks for, by variant. A variant that is not here keeps what it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Targets {
+    pub replicas: BTreeMap<String, i32>,
+    /// An earlier decision is still being carried out; nothing new is decided.
+    pub transition: bool,
+}
+
+/// `bounded`: no variant is asked for more or less than its bounds allow.
+pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets {
+    if analysis.replicas == 0 {
+        let replicas = states.iter().map(|state| (state.variant.clone(), state.current)).collect();
+        return Targets { replicas, transition: false };
+    }
+    let state = |variant: &str| states.iter().find(|state| state.variant == variant);
+    let moving = |state: &State, pods: i32| state.awaited().is_some() || pods != state.current;
+    let transition =
+        analysis.pods.iter().any(|(variant, pods)| state(variant).is_some_and(|state| moving(state, *pods)));
+    if transition {
+        let replicas = analysis.pods.keys().filter_map(|variant| {
+            let state = state(variant)?;
+            Some((variant.clone(), state.awaited().unwrap_or(state.current)))
+        });
+        return Targets { replicas: replicas.collect(), transition };
+    }
+    let mut replicas = analysis.pods.clone();
+    let bounds = |variant: &str| state(variant).filter(|_| bounded).map(|state| state.bounds).unwrap_or_default();
+    let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_default();
+    if analysis.missing.is_some() {
+        let settled = |variant: &str| state(variant).is_none_or(|state| state.pending == 0);
+        let open = replicas.iter().filter(|(variant, count)| settled(variant) && bounds(variant).allow(**count + 1));
+        let cheapest = open.min_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
+        if let Some((variant, count)) = cheapest.map(|(variant, count)| (variant.clone(), *count)) {
+            replicas.insert(variant, count + 1);
+        }
+    } else if analysis.one_can_go {
+        let open = replicas.iter().filter(|(variant, count)| **count > 1 && bounds(variant).allow(**count - 1));
+        let dearest = open.max_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
+        if let Some((variant, count)) = dearest.map(|(variant, count)| (variant.clone(), *count)) {
+            replicas.insert(variant, count - 1);
+        }
+    }
+    Targets { replicas, transition: false }
+}

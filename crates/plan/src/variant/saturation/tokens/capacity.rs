@@ -1,0 +1,101 @@
+//! What is known about how many tokens a replica can hold, kept from one pass to the next.
+//! Comes in: what pods were measured to hold and what workloads are configured for; goes out: an answer for variants that
+//! have no pod to measure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::super::engine_args::EngineArgs;
+
+/// Observations of one kind of load that count.
+const WINDOW: usize = 10;
+const KEEP_RECORDS: SignedDuration = SignedDuration::from_hours(7 * 24);
+const KEEP_HISTORY: SignedDuration = SignedDuration::from_hours(24);
+
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Measured on pods.
+    Live,
+    /// From the arguments of the workload.
+    Deployment,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub model: String,
+    pub accelerator: String,
+    /// Per replica.
+    pub gpus: i32,
+    pub origin: Origin,
+    /// Tokens that fit into the KV cache; zero: not known.
+    pub total_kv: i64,
+    /// Tokens that a replica can serve.
+    pub effective: i64,
+    pub args: Option<EngineArgs>,
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observations {
+    pub tokens: VecDeque<i64>,
+    pub at: Option<Timestamp>,
+}
+
+/// Kept between passes; losing it costs accuracy, never safety.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// By `namespace|model|variant`.
+    pub records: BTreeMap<String, Record>,
+    /// Tokens in use when replicas had a queue, by model, accelerator and length of the answers.
+    pub history: BTreeMap<String, Observations>,
+}
+
+impl Memory {
+    pub fn key(namespace: &str, model: &str, variant: &str) -> String {
+        format!("{namespace}|{model}|{variant}")
+    }
+
+    pub fn observe(&mut self, key: &str, tokens: i64, now: Timestamp) {
+        let seen = self.history.entry(key.to_owned()).or_default();
+        seen.tokens.push_back(tokens);
+        while seen.tokens.len() > WINDOW {
+            seen.tokens.pop_front();
+        }
+        seen.at = Some(now);
+    }
+
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "token counts are far smaller")]
+    pub fn average(&self, key: &str) -> Option<i64> {
+        let tokens = &self.history.get(key)?.tokens;
+        let sum: f64 = tokens.iter().map(|tokens| *tokens as f64).sum();
+        (!tokens.is_empty()).then(|| (sum / tokens.len() as f64) as i64)
+    }
+
+    /// A record of the same model on like hardware and settings; a measured one is preferred.
+    pub fn like(&self, key: &str, record: &Record) -> Option<&Record> {
+        let fits = |(other_key, other): &(&String, &Record)| {
+            let alike = match (&record.args, &other.args) {
+                (Some(a), Some(b)) => a.alike(b),
+                _ => false,
+            };
+            other_key.as_str() != key
+                && other.model == record.model
+                && other.accelerator == record.accelerator
+                && other.gpus == record.gpus
+                && alike
+        };
+        let mut found: Vec<&Record> = self.records.iter().filter(fits).map(|(_, other)| other).collect();
+        found.sort_by_key(|other| other.origin != Origin::Live);
+        found.into_iter().next()
+    }
+
+    /// Drops what is too old to be true.
+    pub fn forget(&mut self, now: Timestamp) {
+        self.records.retain(|_, record| now.duration_since(record.at) <= KEEP_RECORDS);
+        self.history.retain(|_, seen| seen.at.is_some_and(|at| now.duration_since(at) <= KEEP_HISTORY));
+    }
+}

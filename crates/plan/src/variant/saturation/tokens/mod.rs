@@ -1,0 +1,289 @@
+//! The second saturation engine: tokens in use against tokens that fit.
+//! Comes in: metrics of every pod of one model, with what is remembered of its capacity; goes out: supply, demand, and what
+//! is missing or spare.
+
+pub mod capacity;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::capacity::{Memory, Origin, Record};
+use super::super::Mode;
+use super::super::config::thresholds::Thresholds;
+use super::State;
+use super::engine_args::EngineArgs;
+
+/// As many bytes of a request as make a token, on average.
+const BYTES_PER_TOKEN: f64 = 4.0;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Replica {
+    pub pod: String,
+    pub variant: String,
+    pub accelerator: String,
+    pub cost: f64,
+    pub tokens_in_use: i64,
+    /// Tokens that fit into the KV cache; zero: not known.
+    pub total_kv: i64,
+    pub queue: i64,
+    /// Averages per request; zero: none came.
+    pub input: f64,
+    pub output: f64,
+    /// Share of the input that the prefix cache spares.
+    pub hit_rate: f64,
+}
+
+/// Requests that wait before they reach a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SchedulerQueue {
+    pub requests: f64,
+    pub bytes: f64,
+}
+
+/// The model that is looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub now: Timestamp,
+    pub mode: Mode,
+    pub thresholds: &'a Thresholds,
+    pub queue: Option<SchedulerQueue>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Analysis {
+    pub variants: Vec<VariantCapacity>,
+    pub supply: f64,
+    /// With the replicas that are still starting.
+    pub anticipated: f64,
+    pub demand: f64,
+    pub required: f64,
+    pub spare: f64,
+    pub utilization: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct VariantCapacity {
+    pub variant: String,
+    pub accelerator: String,
+    pub cost: f64,
+    pub ready: i32,
+    pub pending: i32,
+    /// Tokens per replica.
+    pub capacity: f64,
+    pub total: f64,
+    pub demand: f64,
+    pub utilization: f64,
+}
+
+/// Averages over the pods that have seen requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    input: f64,
+    output: f64,
+    hit_rate: f64,
+}
+
+pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory: &mut Memory) -> Analysis {
+    let mut replicas: Vec<&Replica> = replicas.iter().collect();
+    if model.mode == Mode::Steersman {
+        replicas.sort_by(|a, b| a.pod.cmp(&b.pod));
+        // All that is observed in this pass counts for all of its pods, whichever comes first.
+        for replica in replicas.iter().filter(|replica| full(model, replica)) {
+            memory.observe(&history_key(model, replica), replica.tokens_in_use, model.now);
+        }
+    }
+    let mut capacities: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    let mut demands: BTreeMap<&str, f64> = BTreeMap::new();
+    for replica in replicas.iter().filter(|replica| replica.total_kv > 0) {
+        let memory_bound = scaled(replica.total_kv, model.thresholds.kv_cache);
+        let effective = memory_bound.min(compute_bound(model, replica, memory_bound, memory));
+        capacities.entry(&replica.variant).or_default().push(effective);
+        *demands.entry(&replica.variant).or_default() += demand(replica);
+    }
+    for state in states {
+        let own = replicas.iter().filter(|replica| replica.variant == state.variant && replica.total_kv > 0);
+        if let Some((effective, total_kv)) =
+            capacities.get(state.variant.as_str()).map(|all| median(all)).zip(own.map(|replica| replica.total_kv).max())
+        {
+            remember(model, state, &replicas, effective, total_kv, memory);
+        }
+    }
+    let load = load(&replicas);
+    let mut analysis = Analysis::default();
+    for state in states {
+        let pod = replicas.iter().find(|replica| replica.variant == state.variant);
+        let measured = capacities.get(state.variant.as_str()).map(|all| median(all));
+        let capacity = float(measured.unwrap_or_else(|| stored(model, state, load, memory)));
+        let total = f64::from(state.ready()) * capacity;
+        let demand = demands.get(state.variant.as_str()).copied().unwrap_or_default();
+        analysis.supply += total;
+        analysis.anticipated += f64::from(state.ready() + state.pending) * capacity;
+        analysis.demand += demand;
+        analysis.variants.push(VariantCapacity {
+            variant: state.variant.clone(),
+            accelerator: pod.map_or_else(|| state.accelerator.clone(), |pod| pod.accelerator.clone()),
+            cost: pod.map_or(state.cost, |pod| pod.cost),
+            ready: state.ready(),
+            pending: state.pending,
+            capacity,
+            total,
+            demand,
+            utilization: ratio(demand, total),
+        });
+    }
+    analysis.demand += model.queue.map_or(0.0, |queue| queued(queue, load));
+    analysis.utilization = ratio(analysis.demand, analysis.supply);
+    analysis.required = over(analysis.demand, model.thresholds.scale_up, analysis.anticipated);
+    analysis.spare = (analysis.supply - analysis.demand / model.thresholds.scale_down).max(0.0);
+    analysis
+}
+
+fn over(demand: f64, threshold: f64, anticipated: f64) -> f64 {
+    (demand / threshold - anticipated).max(0.0)
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+fn demand(replica: &Replica) -> f64 {
+    let waiting = if replica.input > 0.0 { replica.queue.saturating_mul(truncated(replica.input)) } else { 0 };
+    float(replica.tokens_in_use.saturating_add(waiting))
+}
+
+fn queued(queue: SchedulerQueue, load: Load) -> f64 {
+    let input = (queue.bytes / BYTES_PER_TOKEN).max(queue.requests * load.input);
+    input * (1.0 - load.hit_rate) + queue.requests * load.output
+}
+
+fn load(replicas: &[&Replica]) -> Load {
+    let busy: Vec<&&Replica> = replicas.iter().filter(|replica| replica.input > 0.0 || replica.output > 0.0).collect();
+    let Ok(count) = u32::try_from(busy.len()) else { return Load::default() };
+    let mean = |value: fn(&Replica) -> f64| match count {
+        0 => 0.0,
+        count => busy.iter().map(|replica| value(replica)).sum::<f64>() / f64::from(count),
+    };
+    Load { input: mean(|pod| pod.input), output: mean(|pod| pod.output), hit_rate: mean(|pod| pod.hit_rate) }
+}
+
+/// A replica with a queue shows what it can do at most: the tokens that it has in use.
+fn full(model: &Model<'_>, replica: &Replica) -> bool {
+    let queue = replica.queue >= truncated(model.thresholds.queue_length);
+    queue && replica.tokens_in_use > 0 && replica.total_kv > 0
+}
+
+fn compute_bound(model: &Model<'_>, replica: &Replica, memory_bound: i64, memory: &mut Memory) -> i64 {
+    let key = history_key(model, replica);
+    if full(model, replica) {
+        if model.mode == Mode::Upstream {
+            memory.observe(&key, replica.tokens_in_use, model.now);
+        }
+        return replica.tokens_in_use;
+    }
+    let from_args = |memory: &Memory| {
+        let record = memory.records.get(&Memory::key(model.namespace, model.name, &replica.variant))?;
+        Some(derived(record.args.as_ref()?, replica.input, replica.output)).filter(|tokens| *tokens > 0)
+    };
+    memory.average(&key).or_else(|| from_args(memory)).unwrap_or(memory_bound)
+}
+
+fn history_key(model: &Model<'_>, replica: &Replica) -> String {
+    let length = match replica.output {
+        output if output < 100.0 => "short",
+        output if output < 500.0 => "medium",
+        _ => "long",
+    };
+    let key = format!("{}|{}|{length}", model.name, replica.accelerator);
+    match model.mode {
+        Mode::Upstream => key,
+        // The same model of another team may run otherwise.
+        Mode::Steersman => format!("{}|{key}", model.namespace),
+    }
+}
+
+/// Tokens in flight when as many requests run as one step has room for.
+pub fn derived(args: &EngineArgs, input: f64, output: f64) -> i64 {
+    if output <= 0.0 {
+        return 0;
+    }
+    let running = (float(args.effective_batched_tokens) * output / (input + output)).min(float(args.max_num_seqs));
+    truncated(running * (input + output / 2.0))
+}
+
+fn remember(
+    model: &Model<'_>,
+    state: &State,
+    replicas: &[&Replica],
+    effective: i64,
+    total_kv: i64,
+    memory: &mut Memory,
+) {
+    let key = Memory::key(model.namespace, model.name, &state.variant);
+    let args = memory.records.get(&key).and_then(|record| record.args.clone());
+    let pod = replicas.iter().find(|replica| replica.variant == state.variant);
+    let record = Record {
+        model: model.name.to_owned(),
+        accelerator: pod.map_or_else(|| state.accelerator.clone(), |pod| pod.accelerator.clone()),
+        gpus: state.gpus,
+        origin: Origin::Live,
+        total_kv,
+        effective,
+        args,
+        at: model.now,
+    };
+    memory.records.insert(key, record);
+}
+
+/// For a variant without a pod to measure.
+fn stored(model: &Model<'_>, state: &State, load: Load, memory: &Memory) -> i64 {
+    let key = Memory::key(model.namespace, model.name, &state.variant);
+    let Some(record) = memory.records.get(&key) else { return 0 };
+    let like = memory.like(&key, record);
+    if record.origin == Origin::Live {
+        return record.effective;
+    }
+    let from_args = record.args.as_ref().map_or(0, |args| derived(args, load.input, load.output));
+    if from_args > 0 {
+        let own =
+            Some(record.total_kv).filter(|total| *total > 0).map(|total| scaled(total, model.thresholds.kv_cache));
+        let others = like.filter(|like| like.origin == Origin::Live).map(|like| like.effective);
+        return own.into_iter().chain(others).fold(from_args, i64::min);
+    }
+    match (model.mode, like) {
+        (Mode::Upstream, None) => record.effective,
+        (Mode::Upstream, Some(like)) if record.effective <= 0 => like.effective,
+        (Mode::Upstream, Some(_)) => record.effective,
+        // The tokens of one step are many times fewer than a replica holds: as a capacity they would add replicas without end.
+        (Mode::Steersman, like) => like.filter(|like| like.origin == Origin::Live).map_or(0, |like| like.effective),
+    }
+}
+
+fn median(values: &[i64]) -> i64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.len() / 2;
+    match (sorted.get(middle), sorted.len() % 2) {
+        (Some(value), 1) => *value,
+        (Some(value), _) => (sorted[middle - 1] + value) / 2,
+        (None, _) => 0,
+    }
+}
+
+fn scaled(tokens: i64, share: f64) -> i64 {
+    truncated(float(tokens) * share)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+fn float(tokens: i64) -> f64 {
+    tokens as f64
+}
+
+/// Not a number becomes zero, and nothing overflows.
+#[expect(clippy::cast_possible_truncation, reason = "that is meant")]
+fn truncated(value: f64) -> i64 {
+    value as i64
+}

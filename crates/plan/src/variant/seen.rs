@@ -1,0 +1,127 @@
+//! One snapshot of the whole fleet, as plain data.
+//! Comes in: objects, their workloads, metrics and settings; goes out: nothing, this is what the plan reads.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
+
+use super::Mode;
+use super::config::Config;
+use super::saturation::engine_args::Container;
+use super::saturation::tokens::SchedulerQueue;
+use super::saturation::tokens::capacity::Memory;
+use crate::preflight::Answer;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seen {
+    pub now: Timestamp,
+    pub settings: Settings,
+    pub config: Config,
+    pub variants: Vec<VariantSeen>,
+    /// By namespace and name of the model. A model that is not here was not asked about.
+    pub models: BTreeMap<Key, ModelSeen>,
+    /// Accelerators of the nodes, by the short name of their type.
+    pub gpus: Answer<BTreeMap<String, i32>>,
+    /// What earlier passes learned.
+    pub memory: Memory,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    pub mode: Mode,
+    /// A number is lowered only this long after it last changed.
+    pub settle: SignedDuration,
+}
+
+/// A name that is unique only within its namespace: an object's or a model's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// As a text, so that it can be the key of a map.
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VariantSeen {
+    pub key: Key,
+    pub generation: Option<i64>,
+    pub created: Timestamp,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    pub labels: BTreeMap<String, String>,
+    pub spec: VariantAutoscalingSpec,
+    /// As stored.
+    pub status: Option<VariantAutoscalingStatus>,
+    /// The workload. None: there is none.
+    pub target: Answer<Option<TargetSeen>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TargetSeen {
+    /// Of its spec; absent counts as 1, as the API server has it.
+    pub replicas: Option<i32>,
+    /// Of its status, once that speaks of the workload at all.
+    pub status_replicas: Option<i32>,
+    pub ready: i32,
+    /// Accelerators that one replica requests.
+    pub gpus: i32,
+    pub containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelSeen {
+    pub pods: Result<Vec<PodSeen>, Silence>,
+    /// Requests served within the retention period.
+    pub requests: Answer<f64>,
+    /// None: nothing queues requests before the replicas.
+    pub queue: Answer<Option<SchedulerQueue>>,
+}
+
+/// Why there are no metrics of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Silence {
+    Missing,
+    /// How old the newest is, as Go writes it.
+    Stale(String),
+    /// The cause.
+    Failed(String),
+}
+
+/// One pod's metrics. What was not measured, or is not a number, is absent: it is never taken for zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PodSeen {
+    pub name: String,
+    /// Name of the workload that it belongs to.
+    pub target: String,
+    /// Share of the KV cache in use.
+    pub kv: Option<f64>,
+    /// Waiting requests.
+    pub queue: Option<f64>,
+    /// Tokens that fit into the KV cache.
+    pub total_kv: Option<i64>,
+    /// Averages per request; absent where none came.
+    pub input: Option<f64>,
+    pub output: Option<f64>,
+    pub hit_rate: Option<f64>,
+}

@@ -1,0 +1,122 @@
+//! Which variants shall carry what is missing, and which may give up what is spare.
+//! Comes in: the model's need in tokens, and price and capacity of each variant; goes out: a number for each.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Mode;
+use super::limits::Bounds;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Offer {
+    pub variant: String,
+    pub cost: f64,
+    /// Tokens per replica; zero: not known.
+    pub capacity: f64,
+    pub current: i32,
+    pub bounds: Bounds,
+}
+
+/// What the model lacks or has too much of, in tokens. A lack counts first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Need {
+    pub required: f64,
+    pub spare: f64,
+}
+
+/// The cheapest way. `bounded`: no variant is asked for more or less than its bounds allow.
+pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BTreeMap<String, i32> {
+    let mut offers: Vec<Offer> = offers.to_vec();
+    if mode == Mode::Steersman {
+        // Ties go by name, whatever the order in which the variants were listed.
+        offers.sort_by(|a, b| a.variant.cmp(&b.variant));
+    }
+    if !bounded {
+        offers.iter_mut().for_each(|offer| offer.bounds = Bounds::default());
+    }
+    let mut targets: BTreeMap<String, i32> =
+        offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
+    if need.required > 0.0 {
+        scale_up(&mut offers, need.required, &mut targets);
+    } else if need.spare > 0.0 {
+        scale_down(&mut offers, need.spare, &mut targets, mode);
+    }
+    targets
+}
+
+fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, i32>) {
+    offers.sort_by(|a, b| (a.cost / a.capacity).total_cmp(&(b.cost / b.capacity)));
+    let mut remaining = required;
+    for offer in offers.iter().filter(|offer| offer.capacity > 0.0) {
+        if remaining <= 0.0 {
+            break;
+        }
+        let room = offer.bounds.max.map_or(i32::MAX, |max| (max - offer.current).max(0));
+        let added = whole((remaining / offer.capacity).ceil()).min(room);
+        remaining -= f64::from(added) * offer.capacity;
+        targets.insert(offer.variant.clone(), offer.current.saturating_add(added));
+    }
+}
+
+/// In upstream's way only the cheapest variant can be the last one standing; where that one does not run, the model ends.
+fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i32>, mode: Mode) {
+    let cheapest = offers.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)).map(|offer| offer.variant.clone());
+    match mode {
+        Mode::Upstream => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost)),
+        Mode::Steersman => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.variant.cmp(&a.variant))),
+    }
+    let mut remaining = spare;
+    for offer in offers.iter().filter(|offer| offer.capacity > 0.0) {
+        let alone = targets.iter().all(|(variant, target)| *variant == offer.variant || *target == 0);
+        let last = alone && (mode == Mode::Steersman || cheapest.as_ref() == Some(&offer.variant));
+        let floor = offer.bounds.min.max(i32::from(last));
+        let removed = whole((remaining / offer.capacity).floor()).min((offer.current - floor).max(0));
+        remaining -= f64::from(removed) * offer.capacity;
+        targets.insert(offer.variant.clone(), offer.current - removed);
+    }
+}
+
+/// Beyond any number of replicas it does not matter how far.
+#[expect(clippy::cast_possible_truncation, reason = "bounded before")]
+fn whole(replicas: f64) -> i32 {
+    replicas.clamp(0.0, 1_000_000.0) as i32
+}
+
+/// Why a variant gets its number, in upstream's words.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum Reason {
+    Up { required: f64 },
+    Down { spare: f64 },
+    Steady,
+}
+
+impl Reason {
+    pub fn of(current: i32, target: i32, need: Need) -> Self {
+        match target.cmp(&current) {
+            Ordering::Greater => Self::Up { required: need.required },
+            Ordering::Less => Self::Down { spare: need.spare },
+            Ordering::Equal => Self::Steady,
+        }
+    }
+
+    pub const fn action(self) -> &'static str {
+        match self {
+            Self::Up { .. } => "scale-up",
+            Self::Down { .. } => "scale-down",
+            Self::Steady => "no-change",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up { required } => write!(out, "V2 scale-up (optimizer: cost-aware, required: {required:.0})"),
+            Self::Down { spare } => write!(out, "V2 scale-down (optimizer: cost-aware, spare: {spare:.0})"),
+            Self::Steady => out.write_str("V2 steady state"),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Settings: where they come from, which hold, and what becomes of bad ones.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
+use steersman_plan::variant::config::{Config, ConfigSeen, duration, interval, prometheus, read};
+use steersman_plan::variant::{Mode, names};
+
+const SYSTEM: &str = "steersman-system";
+const LEGACY: &str = "workload-variant-autoscaler-system";
+const MAIN: &str = "workload-variant-autoscaler-variantautoscaling-config";
+const SATURATION: &str = "wva-saturation-scaling-config";
+
+/// Namespace, name and data.
+type Map<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+fn seen(maps: &[Map<'_>]) -> ConfigSeen {
+    let own = |text: &str| text.to_owned();
+    let map = |(namespace, name, data): &Map<'_>| {
+        let data: BTreeMap<String, String> = data.iter().map(|(key, value)| (own(key), own(value))).collect();
+        ((own(namespace), own(name)), data)
+    };
+    ConfigSeen {
+        namespaces: vec![SYSTEM.into(), LEGACY.into()],
+        maps: maps.iter().map(map).collect(),
+        environment: BTreeMap::from([(own("PROMETHEUS_BASE_URL"), own("https://prometheus:9090"))]),
+        ..ConfigSeen::default()
+    }
+}
+
+fn config(maps: &[Map<'_>]) -> Config {
+    let (config, findings) = read(&seen(maps), &Config::default(), Mode::Steersman);
+    assert_eq!(findings, [], "{maps:?}");
+    config
+}
+
+#[test]
+fn durations_are_those_of_go() {
+    for (text, seconds) in [
+        ("30s", 30.0),
+        ("1m", 60.0),
+        ("2m30s", 150.0),
+        ("1h", 3600.0),
+        ("1.5h", 5400.0),
+        ("-5m", -300.0),
+        ("0", 0.0),
+        ("200ms", 0.2),
+        (".5s", 0.5),
+        ("+1s", 1.0),
+    ] {
+        assert_eq!(duration::parse(text).unwrap().as_secs_f64(), seconds, "{text}");
+    }
+    for text in ["", "-", "5", "m", "1x", "1 m", "abc", "1.2.3s", "99999999999h", ".s"] {
+        assert!(duration::parse(text).is_err(), "{text}");
+    }
+    for (text, go) in
+        [("90s", "1m30s"), ("60m", "1h0m0s"), ("1500ms", "1.5s"), ("1500us", "1.5ms"), ("0", "0s"), ("-90s", "-1m30s")]
+    {
+        assert_eq!(duration::go(duration::parse(text).unwrap()), go, "{text}");
+    }
+}
+
+#[test]
+fn the_interval_is_that_of_the_first_map_found() {
+    let maps =
+        |name: &'static str, namespace: &'static str| config(&[(namespace, name, &[("GLOBAL_OPT_INTERVAL", "45s")])]);
+    for namespace in [SYSTEM, LEGACY] {
+        for name in [MAIN, "variantautoscaling-config", "wva-variantautoscaling-config"] {
+            assert_eq!(maps(name, namespace).interval, SignedDuration::from_secs(45), "{namespace}/{name}");
+        }
+    }
+    assert_eq!(maps(MAIN, "elsewhere").interval, SignedDuration::from_secs(60));
+    let both: &[Map<'_>] = &[
+        (LEGACY, MAIN, &[("GLOBAL_OPT_INTERVAL", "45s")]),
+        (SYSTEM, "variantautoscaling-config", &[("GLOBAL_OPT_INTERVAL", "30s")]),
+    ];
+    assert_eq!(config(both).interval, SignedDuration::from_secs(30));
+    assert_eq!(config(both).sources, [format!("{SYSTEM}/variantautoscaling-config")]);
+}
+
+#[test]
+fn a_bad_interval_keeps_the_last_good_one_and_says_so() {
+    let last = config(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "45s")])]);
+    for bad in ["soon", "0s", "-1m"] {
+        let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", bad)])]), &last, Mode::Steersman);
+        assert_eq!(now.interval, SignedDuration::from_secs(45), "{bad}");
+        assert!(findings[0].message.starts_with(&format!("ConfigMap {SYSTEM}/{MAIN}, key GLOBAL_OPT_INTERVAL: ")));
+        assert_eq!(findings[0].reason, "ConfigValueInvalid");
+    }
+    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "5ms")])]), &last, Mode::Steersman);
+    assert_eq!((now.interval, findings.len()), (SignedDuration::from_secs(1), 1));
+    let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last, Mode::Steersman);
+    assert_eq!((now.interval, findings[0].reason), (SignedDuration::from_mins(20), "ConfigValueUnusual"));
+    assert_eq!(interval::cache(SignedDuration::from_secs(60)), SignedDuration::from_secs(30));
+    assert_eq!(interval::cache(SignedDuration::from_secs(2)), SignedDuration::from_secs(5));
+}
+
+#[test]
+fn an_entry_that_turns_bad_is_what_it_last_was() {
+    let good: &[(&str, &str)] = &[("default", "kvCacheThreshold: 0.7"), ("mine", "model_id: m\nkvCacheThreshold: 0.6")];
+    let last = config(&[(SYSTEM, SATURATION, good)]);
+    let bad: &[(&str, &str)] = &[("default", "kvCacheThreshold: 7"), ("mine", "{{{")];
+    let (now, findings) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last, Mode::Steersman);
+    assert_eq!(now.saturation, last.saturation);
+    let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+    let wanted =
+        format!("ConfigMap {SYSTEM}/{SATURATION}, key default: kvCacheThreshold must be between 0 and 1, got 7.00.");
+    assert_eq!(messages[0], wanted);
+    assert!(messages[1].contains("key mine: it is not the expected YAML"), "{messages:?}");
+    let (upstream, _) = read(&seen(&[(SYSTEM, SATURATION, bad)]), &last, Mode::Upstream);
+    assert_eq!(upstream.saturation.entries.len(), 0, "upstream drops them");
+    let (gone, _) = read(&seen(&[]), &last, Mode::Steersman);
+    assert_eq!(gone.saturation.entries.len(), 0, "a map that was removed is no bad value");
+}
+
+#[test]
+fn thresholds_with_which_an_idle_replica_is_saturated_are_refused() {
+    for entry in [
+        "kvCacheThreshold: 0\nkvSpareTrigger: 0",
+        "queueLengthThreshold: 0\nqueueSpareTrigger: 0",
+        "queueLengthThreshold: 2",
+    ] {
+        let (config, findings) =
+            read(&seen(&[(SYSTEM, SATURATION, &[("default", entry)])]), &Config::default(), Mode::Steersman);
+        assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()), "{entry}");
+        assert_eq!(findings.len(), 1, "{entry}");
+    }
+}
+
+#[test]
+fn thresholds_are_merged_from_wide_to_narrow() {
+    let config = config(&[(
+        SYSTEM,
+        SATURATION,
+        &[
+            ("default", "kvCacheThreshold: 0.7\nanalyzerName: saturation"),
+            ("any", "model_id: m\nqueueLengthThreshold: 8"),
+            ("mine", "model_id: m\nnamespace: ns\nqueueLengthThreshold: 9"),
+            ("org/m#ns", "scaleUpThreshold: 0.9"),
+        ],
+    )]);
+    let of = |namespace: &str, model: &str| config.thresholds(namespace, model, Mode::Steersman).unwrap();
+    assert_eq!((of("ns", "m").queue_length, of("x", "m").queue_length, of("ns", "n").queue_length), (9.0, 8.0, 5.0));
+    assert_eq!((of("ns", "m").kv_cache, of("ns", "org/m").scale_up, of("x", "org/m").scale_up), (0.7, 0.9, 0.85));
+    assert_eq!(of("ns", "m").analyzer, Analyzer::Tokens);
+}
+
+#[test]
+fn an_entry_that_contradicts_the_common_one_is_left_out_and_named() {
+    let data: &[(&str, &str)] = &[("default", "kvSpareTrigger: 0.3"), ("mine", "model_id: m\nkvCacheThreshold: 0.2")];
+    let (config, findings) = read(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default(), Mode::Steersman);
+    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache, 0.8);
+    let message = &findings[0].message;
+    assert!(
+        message.ends_with("together with entry default, kvCacheThreshold (0.20) should be >= kvSpareTrigger (0.30).")
+    );
+}
+
+#[test]
+fn a_namespace_with_maps_of_its_own_is_left_to_them() {
+    let mut seen = seen(&[
+        (SYSTEM, SATURATION, &[("default", "kvCacheThreshold: 0.7\nanalyzerName: saturation")]),
+        ("team", SATURATION, &[("default", "kvCacheThreshold: 0.6\nenableLimiter: true")]),
+        (SYSTEM, names::ZERO_SNAKE, &[("default", "enable_scale_to_zero: true")]),
+        ("team", names::ZERO_SNAKE, &[("m", "model_id: m\nretention_period: 3m")]),
+        ("broken", names::ZERO_SNAKE, &[("m", "{{{")]),
+    ]);
+    let read_it = |seen: &ConfigSeen| read(seen, &Config::default(), Mode::Steersman).0;
+    let without = read_it(&seen);
+    assert_eq!(without.thresholds("team", "m", Mode::Steersman).unwrap().kv_cache, 0.7, "nobody allowed it");
+    seen.local = ["team".to_owned(), "broken".to_owned()].into();
+    let config = read_it(&seen);
+    let team = config.thresholds("team", "m", Mode::Steersman).unwrap();
+    assert_eq!((team.kv_cache, team.analyzer, team.limiter), (0.6, Analyzer::Tokens, false), "two choices are global");
+    assert!(!config.zero("team").enabled("team", "m"), "replaced, not merged");
+    assert_eq!(config.zero("team").retention("team", "m"), SignedDuration::from_mins(3));
+    assert!(config.zero("broken").enabled("broken", "m"), "a map without one good entry replaces nothing");
+}
+
+#[test]
+fn one_model_may_sleep_in_one_namespace_and_not_in_another() {
+    let data: &[(&str, &str)] = &[
+        ("model.a", "modelID: m\nnamespace: dev\nenableScaleToZero: true\nretentionPeriod: 1m"),
+        ("model.b", "modelID: m\nnamespace: prod\nenableScaleToZero: false"),
+        ("model.c", "modelID: m\nretentionPeriod: 7m"),
+        ("readme", "ignored: [key"),
+    ];
+    let config = config(&[(SYSTEM, names::ZERO_CAMEL, data)]);
+    let zero = config.zero("dev");
+    assert!(zero.enabled("dev", "m") && !zero.enabled("prod", "m") && !zero.enabled("test", "m"));
+    assert_eq!(zero.retention("dev", "m"), SignedDuration::from_mins(1));
+    assert_eq!(zero.retention("prod", "m"), SignedDuration::from_mins(7));
+    assert_eq!(zero.retention("test", "other"), SignedDuration::from_mins(10));
+    let mut seen = seen(&[(SYSTEM, names::ZERO_CAMEL, data)]);
+    seen.environment.insert("WVA_SCALE_TO_ZERO".into(), "True".into());
+    let (config, _) = read(&seen, &Config::default(), Mode::Steersman);
+    assert!(config.zero("test").enabled("test", "m") && !config.zero("prod").enabled("prod", "m"));
+}
+
+#[test]
+fn a_bad_price_takes_no_other_with_it() {
+    let good = "{\"device\": \"NVIDIA-A100-PCIE-80GB\", \"cost\": \"40.00\"}";
+    let last = config(&[(SYSTEM, names::COSTS, &[("A100", good), ("G2", "{\"cost\": \"23\"}")])]);
+    assert_eq!((last.costs.cents["A100"], last.costs.cents["G2"]), (40.0, 23.0));
+    let now = seen(&[(SYSTEM, names::COSTS, &[("A100", "{\"cost\": \"41\"}"), ("G2", "{\"cost\": \"cheap\"}")])]);
+    let (now, findings) = read(&now, &last, Mode::Steersman);
+    assert_eq!((now.costs.cents["A100"], now.costs.cents["G2"]), (41.0, 23.0));
+    assert_eq!(
+        findings[0].message,
+        format!("ConfigMap {SYSTEM}/accelerator-unit-costs, key G2: cost \"cheap\" is not a number of cents.")
+    );
+}
+
+#[test]
+fn the_class_that_an_object_names_is_asked_first() {
+    let class = |name: &str, tpot: u32| {
+        format!("name: {name}\npriority: 1\ndata:\n- model: m\n  slo-tpot: {tpot}\n  slo-ttft: 500\n")
+    };
+    let (a, b) = (class("Premium", 24), class("Freemium", 200));
+    let config = config(&[(SYSTEM, names::CLASSES, &[("a.yaml", &a), ("b.yaml", &b)])]);
+    let tpot = |key: Option<&str>| config.classes.find("ns", "m", key).unwrap().target.tpot;
+    assert_eq!((tpot(None), tpot(Some("b.yaml")), tpot(Some("gone.yaml"))), (24.0, 200.0, 24.0));
+    let error = config.classes.find("ns", "x", Some("a.yaml")).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "model \"x\" in namespace \"ns\" not found in any service class and default/default fallback not found"
+    );
+}
+
+#[test]
+fn prometheus_is_asked_by_https_and_its_token_is_never_shown() {
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let token = [("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_BEARER_TOKEN", "s3cret")];
+    let read = |environment: &[(&str, &str)], data: &[(&str, &str)], http| {
+        prometheus::read(&map(environment), &map(data), http)
+    };
+    let found = read(&[], &token, false).unwrap();
+    assert_eq!(found.bearer_token.as_ref().unwrap().reveal(), "s3cret");
+    assert!(!format!("{found:?}").contains("s3cret"));
+    let both = read(&[("PROMETHEUS_BASE_URL", "https://env")], &token, false).unwrap();
+    assert_eq!((both.base_url.as_str(), both.bearer_token), ("https://env", None), "one source for all of it");
+    let refused = read(&[], &[("PROMETHEUS_BASE_URL", "http://user:s3cret@p:9090/x")], false).unwrap_err();
+    assert_eq!(refused, "HTTPS is required - URL must use https:// scheme: http://…@p:9090/x");
+    assert!(read(&[], &[("PROMETHEUS_BASE_URL", "http://p")], true).is_ok());
+    let with_password = read(&[], &[("PROMETHEUS_BASE_URL", "https://user:s3cret@p")], false).unwrap();
+    assert!(!format!("{with_password:?}").contains("s3cret"));
+    assert!(read(&[], &[], false).unwrap_err().starts_with("no Prometheus configuration found."));
+    assert!(read(&[], &[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CLIENT_KEY_PATH", "/k")], false).is_err());
+}

@@ -1,0 +1,68 @@
+//! Parts of the engines that no vector shows.
+
+use std::collections::BTreeMap;
+
+use steersman_plan::variant::Mode;
+use steersman_plan::variant::config::thresholds::Thresholds;
+use steersman_plan::variant::limits::Bounds;
+use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
+use steersman_plan::variant::saturation::shares::{self, Replica};
+use steersman_plan::variant::solve::{Need, Offer, cost_aware};
+
+fn offer(variant: &str, cost: f64, capacity: f64, current: i32, bounds: Bounds) -> Offer {
+    Offer { variant: variant.into(), cost, capacity, current, bounds }
+}
+
+#[test]
+fn what_the_cheapest_variant_may_not_carry_goes_to_the_next() {
+    let capped = Bounds { min: 0, max: Some(2) };
+    let offers = [offer("cheap", 5.0, 10_000.0, 1, capped), offer("dear", 20.0, 10_000.0, 1, Bounds::default())];
+    let need = Need { required: 25_000.0, spare: 0.0 };
+    let bounded = cost_aware(&offers, need, true, Mode::Steersman);
+    assert_eq!(bounded, BTreeMap::from([("cheap".into(), 2), ("dear".into(), 3)]));
+    let free = cost_aware(&offers, need, false, Mode::Steersman);
+    assert_eq!(free, BTreeMap::from([("cheap".into(), 4), ("dear".into(), 1)]));
+}
+
+#[test]
+fn the_last_variant_that_runs_keeps_one_replica_whatever_it_costs() {
+    let offers =
+        [offer("cheap", 5.0, 10_000.0, 0, Bounds::default()), offer("dear", 20.0, 10_000.0, 3, Bounds::default())];
+    let need = Need { required: 0.0, spare: 1e9 };
+    assert_eq!(cost_aware(&offers, need, true, Mode::Steersman)["dear"], 1);
+    assert_eq!(cost_aware(&offers, need, true, Mode::Upstream)["dear"], 0, "upstream ends the model here");
+}
+
+#[test]
+fn of_two_variants_at_one_price_one_keeps_the_model_alive() {
+    let offers = [offer("a", 5.0, 10_000.0, 1, Bounds::default()), offer("b", 5.0, 10_000.0, 1, Bounds::default())];
+    let targets = cost_aware(&offers, Need { required: 0.0, spare: 1e9 }, true, Mode::Steersman);
+    assert_eq!(targets, BTreeMap::from([("a".into(), 1), ("b".into(), 0)]));
+}
+
+#[test]
+fn the_load_of_a_saturated_replica_counts_when_one_shall_go() {
+    let pod = |pod: &str, kv: f64| Replica { pod: pod.into(), variant: "v".into(), kv, queue: 0.0, cost: 1.0 };
+    let pods = [pod("a", 1.0), pod("b", 0.3), pod("c", 0.3)];
+    let thresholds = Thresholds::default();
+    assert!(shares::analyze(&pods, &thresholds, Mode::Upstream).one_can_go, "two could become one: 0.6 is below 0.7");
+    assert!(!shares::analyze(&pods, &thresholds, Mode::Steersman).one_can_go, "1.6 does not fit into two");
+}
+
+#[test]
+fn arguments_are_found_in_every_way_to_write_them() {
+    let read = |command: &[&str]| {
+        let command = command.iter().map(ToString::to_string).collect();
+        EngineArgs::read(&[Container { command, ..Container::default() }])
+    };
+    let wanted = EngineArgs { max_num_seqs: 64, kv_cache_dtype: "fp8".into(), ..EngineArgs::default() };
+    for command in [
+        &["vllm", "serve", "m", "--max-num-seqs", "64", "--kv-cache-dtype=fp8"][..],
+        &["vllm", "serve", "m", "--max_num_seqs=64", "--kv_cache_dtype", "fp8"],
+        &["bash", "-c", "exec vllm serve 'a model' --max-num-seqs \\\n  64 --kv-cache-dtype \"fp8\""],
+        &["/bin/sh", "-c", "vllm serve m --max-num-seqs=64 --kv-cache-dtype=fp8", "ignored"],
+    ] {
+        assert_eq!(read(command), wanted, "{command:?}");
+    }
+    assert_eq!(read(&["vllm", "--max-num-seqs=-1", "--gpu-memory-utilization=2"]), EngineArgs::default());
+}

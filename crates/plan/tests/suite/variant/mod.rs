@@ -1,0 +1,139 @@
+//! A fleet in which nothing is wrong, from which each test departs in one point.
+
+mod config;
+mod conflict;
+mod engines;
+mod laws;
+mod numbers;
+mod report;
+mod zero;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+use steersman_api::variant::v1alpha1::{DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus};
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::Config;
+use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::{
+    Decision, Key, ModelSeen, PodSeen, Seen, Settings, TargetSeen, VariantSeen, plan, report,
+};
+
+const NAMESPACE: &str = "team-a";
+const MODEL: &str = "meta/llama";
+
+fn now() -> Timestamp {
+    "2026-11-15T23:00:00Z".parse().unwrap()
+}
+
+fn ago(minutes: i64) -> Timestamp {
+    now() - SignedDuration::from_mins(minutes)
+}
+
+/// On a workload of another name with `replicas`, all ready; decided so an hour ago.
+fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
+    let spec = json!({
+        "scaleTargetRef": { "kind": "Deployment", "name": format!("{name}-decode") },
+        "modelID": MODEL,
+        "accelerator": "H100",
+        "variantCost": cost,
+    });
+    VariantSeen {
+        key: Key::new(NAMESPACE, name),
+        generation: Some(1),
+        created: ago(120),
+        deleting: false,
+        labels: BTreeMap::new(),
+        spec: serde_json::from_value(spec).unwrap(),
+        status: Some(decided(replicas, "Earlier", ago(60))),
+        target: Answer::Known(Some(TargetSeen {
+            replicas: Some(replicas),
+            status_replicas: Some(replicas),
+            ready: replicas,
+            gpus: 1,
+            containers: vec![],
+        })),
+    }
+}
+
+fn decided(replicas: i32, reason: &str, at: Timestamp) -> VariantAutoscalingStatus {
+    VariantAutoscalingStatus {
+        desired_optimized_alloc: Some(DesiredOptimizedAlloc {
+            num_replicas: Some(replicas),
+            accelerator: Some("H100".into()),
+            last_run_time: Some(Time(at)),
+            last_update: Some(LastUpdate {
+                update_time: Some(Time(at)),
+                num_replicas_changed: Some(0),
+                reason: Some(reason.into()),
+            }),
+        }),
+        ..VariantAutoscalingStatus::default()
+    }
+}
+
+/// Every replica of every variant of the model with this load.
+fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
+    let mut pods = Vec::new();
+    for variant in variants {
+        let target = variant.target.known().unwrap().as_ref().unwrap();
+        let name = &variant.spec.scale_target_ref.as_ref().unwrap().name;
+        for number in 0..target.ready {
+            pods.push(PodSeen {
+                name: format!("{name}-{number}"),
+                target: name.clone(),
+                kv: Some(kv),
+                queue: Some(queue),
+                total_kv: Some(16_000),
+                input: Some(100.0),
+                output: Some(50.0),
+                hit_rate: Some(0.0),
+            });
+        }
+    }
+    pods
+}
+
+/// One model with these variants under this load, requests flowing, nothing limited.
+fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
+    let model =
+        ModelSeen { pods: Ok(pods(&variants, kv, queue)), requests: Answer::Known(100.0), queue: Answer::Known(None) };
+    Seen {
+        now: now(),
+        settings: Settings::default(),
+        config: Config::default(),
+        variants,
+        models: BTreeMap::from([(Key::new(NAMESPACE, MODEL), model)]),
+        gpus: Answer::Unknown("nobody asked".into()),
+        memory: Default::default(),
+    }
+}
+
+fn the_model(seen: &mut Seen) -> &mut ModelSeen {
+    seen.models.get_mut(&Key::new(NAMESPACE, MODEL)).unwrap()
+}
+
+fn by_tokens(seen: &mut Seen) {
+    let entry = Entry { analyzer_name: Some("saturation".into()), ..Entry::default() };
+    seen.config.saturation.entries.insert("default".into(), entry);
+}
+
+fn decision(seen: &Seen, name: &str) -> Decision {
+    plan(seen).decisions.remove(&Key::new(NAMESPACE, name)).unwrap()
+}
+
+fn replicas(seen: &Seen, name: &str) -> i32 {
+    decision(seen, name).replicas.unwrap()
+}
+
+/// What all objects would have stored after this pass.
+fn stored(seen: &Seen) -> BTreeMap<Key, VariantAutoscalingStatus> {
+    let plan = plan(seen);
+    let told = |variant: &VariantSeen| {
+        let decision = plan.decisions.get(&variant.key)?;
+        Some((variant.key.clone(), report(variant, decision, true, seen.settings.mode, seen.now)))
+    };
+    seen.variants.iter().filter_map(told).collect()
+}

@@ -1,0 +1,209 @@
+//! What each variant gets, and the story of it.
+
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen};
+
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, the_model};
+
+#[test]
+fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
+    let seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.75, 2.0);
+    let cheap = decision(&seen, "cheap");
+    assert_eq!((cheap.replicas, replicas(&seen, "dear")), (Some(3), 2));
+    assert_eq!(cheap.standing, Standing::Decided);
+    assert_eq!(cheap.story.binding, Binding::Solver);
+    assert_eq!(cheap.reason, "saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100)");
+    assert_eq!(
+        cheap.story.to_string(),
+        "signal: 0 of 4 replicas saturated, spare KV 0.050, spare queue 3.0; \
+         need: one replica more: KV spare Saturation low (0.050 < 0.100); \
+         solver: saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100); \
+         wanted 3, granted 3, decided by solver"
+    );
+}
+
+#[test]
+fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
+    let mut seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.75, 2.0);
+    seen.variants[1].spec.max_replicas = Some(2);
+    let cheap = decision(&seen, "cheap");
+    assert_eq!((cheap.replicas, cheap.story.wish, cheap.story.binding), (Some(2), 3, Binding::Limits));
+    assert_eq!(cheap.story.limits, ["maxReplicas=2"]);
+    assert_eq!(replicas(&seen, "dear"), 3);
+}
+
+#[test]
+fn an_idle_model_shrinks_by_one_on_its_dearest_variant_but_not_below_its_minimum() {
+    let mut seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.1, 0.0);
+    assert_eq!((replicas(&seen, "dear"), replicas(&seen, "cheap")), (1, 2));
+    seen.variants[0].spec.min_replicas = 2;
+    assert_eq!((replicas(&seen, "dear"), replicas(&seen, "cheap")), (2, 1));
+}
+
+#[test]
+fn bounds_hold_for_what_already_runs() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.5, 1.0);
+    seen.variants[0].spec.max_replicas = Some(3);
+    assert_eq!(replicas(&seen, "v"), 3);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(replicas(&seen, "v"), 3);
+}
+
+type Harm = fn(&mut ModelSeen);
+
+#[test]
+fn what_is_not_known_keeps_every_number_and_says_why() {
+    let good = a_fleet(vec![a_variant("a", "20", 3), a_variant("b", "5", 3)], 0.0, 0.0);
+    assert_eq!(replicas(&good, "a"), 2, "with metrics it would shrink");
+    let cases: [(&str, Harm); 5] = [
+        ("there are no metrics", |model| model.pods = Err(Silence::Missing)),
+        ("the metrics are 7m0s old", |model| model.pods = Err(Silence::Stale("7m0s".into()))),
+        ("the metrics could not be read: timeout", |model| model.pods = Err(Silence::Failed("timeout".into()))),
+        ("pod a-decode-0 has no queue length", |model| model.pods.as_mut().unwrap()[0].queue = Some(f64::NAN)),
+        ("2 of 3 ready replicas of a have metrics", |model| drop(model.pods.as_mut().unwrap().remove(0))),
+    ];
+    for tokens in [false, true] {
+        for (why, harm) in &cases {
+            let mut seen = good.clone();
+            if tokens {
+                by_tokens(&mut seen);
+            }
+            harm(the_model(&mut seen));
+            for name in ["a", "b"] {
+                let held = decision(&seen, name);
+                assert_eq!((held.replicas, held.standing), (Some(3), Standing::Held), "{why}");
+                assert_eq!(held.story.binding, Binding::Hold, "{why}");
+                assert_eq!(held.story.hold.as_deref(), Some(*why));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_token_engine_waits_for_a_capacity_that_nobody_knows() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
+    by_tokens(&mut seen);
+    assert_eq!(replicas(&seen, "v"), 1);
+    the_model(&mut seen).pods.as_mut().unwrap()[1].total_kv = None;
+    let held = decision(&seen, "v");
+    assert_eq!(held.replicas, Some(2));
+    assert_eq!(held.metrics, Metrics::Partial("nobody knows how many tokens fit into pod v-decode-1".into()));
+}
+
+#[test]
+fn a_capacity_that_was_once_measured_is_remembered() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
+    by_tokens(&mut seen);
+    seen.memory = steersman_plan::variant::plan(&seen).memory;
+    the_model(&mut seen).pods.as_mut().unwrap()[1].total_kv = None;
+    assert_eq!(replicas(&seen, "v"), 1);
+}
+
+#[test]
+fn the_token_engine_adds_all_that_is_missing_at_once() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 1.0, 0.0);
+    by_tokens(&mut seen);
+    // 32,000 tokens in use ask for 37,647; a replica serves 12,800 of its 16,000.
+    let grown = decision(&seen, "v");
+    assert_eq!(grown.replicas, Some(3));
+    assert_eq!(grown.reason, "V2 scale-up (optimizer: cost-aware, required: 12047)");
+    the_model(&mut seen).queue = Answer::Known(Some(steersman_plan::variant::saturation::tokens::SchedulerQueue {
+        requests: 100.0,
+        bytes: 0.0,
+    }));
+    assert_eq!(replicas(&seen, "v"), 5, "what waits before the replicas counts too");
+}
+
+#[test]
+fn while_a_decision_is_carried_out_no_other_is_made() {
+    let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 2)], 0.79, 4.0);
+    seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (4, 2));
+    assert_eq!(decision(&seen, "b").story.binding, Binding::Hold);
+    // A workload that does not follow, for example because somebody capped it, does not block the model for ever.
+    seen.variants[0].status = Some(decided(4, "Earlier", ago(11)));
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
+}
+
+#[test]
+fn a_variant_that_is_still_starting_blocks_another_scale_up() {
+    let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 1)], 0.79, 4.0);
+    let starting = TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, containers: vec![] };
+    seen.variants[1].target = Answer::Known(Some(starting));
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "a-decode");
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
+    seen.settings.mode = Mode::Upstream;
+    seen.config.saturation.entries.insert("default".into(), shipped());
+    assert_eq!(replicas(&seen, "a"), 3, "upstream looks only at variants with metrics");
+}
+
+fn shipped() -> Entry {
+    Entry {
+        kv_cache_threshold: Some(0.8),
+        queue_length_threshold: Some(5.0),
+        kv_spare_trigger: Some(0.1),
+        queue_spare_trigger: Some(3.0),
+        ..Entry::default()
+    }
+}
+
+#[test]
+fn the_first_number_of_an_object_is_what_runs() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.0, 0.0);
+    seen.variants[0].status = None;
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    let first = decision(&seen, "v");
+    assert_eq!(first.replicas, Some(4));
+    assert_eq!(first.reason, "Last resort: first run, using max(minReplicas=0, current=4) = 4");
+}
+
+#[test]
+fn a_number_is_lowered_only_after_it_has_settled() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 3)], 0.0, 0.0);
+    seen.settings.settle = jiff::SignedDuration::from_mins(90);
+    let held = decision(&seen, "v");
+    assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold));
+    assert_eq!(held.story.wish, 2);
+    seen.settings.settle = jiff::SignedDuration::from_mins(30);
+    assert_eq!(replicas(&seen, "v"), 2);
+}
+
+#[test]
+fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
+    let good = a_fleet(vec![a_variant("v", "5", 3)], 0.0, 0.0);
+    let with = |harm: &dyn Fn(&mut steersman_plan::variant::VariantSeen)| {
+        let mut seen = good.clone();
+        harm(&mut seen.variants[0]);
+        let failed = decision(&seen, "v");
+        assert_eq!(failed.replicas, Some(3));
+        failed.standing
+    };
+    let failed = |why: &str| Standing::Failed(why.to_owned());
+    assert_eq!(with(&|one| one.spec.model_id.clear()), failed("ModelID is empty - cannot optimize"));
+    assert_eq!(with(&|one| one.target = Answer::Known(None)), failed("Deployment not found"));
+    let unread = with(&|one| one.target = Answer::Unknown("forbidden".into()));
+    assert_eq!(unread, failed("Scale target could not be read: forbidden"));
+}
+
+#[test]
+fn accelerators_go_to_the_most_saturated_where_they_are_short() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.79, 4.0);
+    seen.config.saturation.entries.insert("default".into(), Entry { enable_limiter: Some(true), ..Entry::default() });
+    let held = decision(&seen, "v");
+    assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
+    assert_eq!(held.story.limits, ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
+    seen.gpus = Answer::Known([("H100".to_owned(), 2)].into());
+    let limited = decision(&seen, "v");
+    assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
+    seen.gpus = Answer::Known([("H100".to_owned(), 3)].into());
+    assert_eq!(replicas(&seen, "v"), 3);
+}
+
+#[test]
+fn nothing_is_decided_for_an_object_that_is_being_deleted() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    seen.variants[0].deleting = true;
+    assert_eq!(steersman_plan::variant::plan(&seen).decisions.len(), 0);
+    assert_eq!(seen.now, now());
+}

@@ -1,0 +1,120 @@
+//! What the status says, and when it changes.
+
+use steersman_api::meta::conditions;
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::{Metrics, Seen, Silence, names};
+
+use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
+
+fn status(seen: &Seen) -> VariantAutoscalingStatus {
+    stored(seen).into_values().next().unwrap()
+}
+
+fn told(status: &VariantAutoscalingStatus, type_: &str) -> (String, String, String) {
+    let found = conditions::find(&status.conditions, type_).unwrap_or_else(|| panic!("no {type_}"));
+    (found.status.clone(), found.reason.clone(), found.message.clone())
+}
+
+fn texts(status: &str, reason: &str, message: &str) -> (String, String, String) {
+    (status.into(), reason.into(), message.into())
+}
+
+#[test]
+fn a_change_is_told_with_its_reason_and_its_size() {
+    let seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    let status = status(&seen);
+    let desired = status.desired_optimized_alloc.clone().unwrap();
+    let update = desired.last_update.clone().unwrap();
+    assert_eq!((desired.num_replicas, update.num_replicas_changed), (Some(3), Some(1)));
+    assert_eq!(update.update_time.unwrap().0, now());
+    assert_eq!(update.reason.unwrap(), "saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100)");
+    assert_eq!(desired.last_run_time.unwrap().0, now());
+    assert_eq!(status.current_alloc.as_ref().unwrap().num_replicas, 2);
+    assert!(status.actuation.as_ref().unwrap().applied);
+    assert_eq!(told(&status, names::TARGET), texts("True", "TargetFound", "Scale target Deployment v-decode found"));
+    let found = texts("True", "MetricsFound", "Saturation metrics data is available for scaling decisions");
+    assert_eq!(told(&status, names::METRICS), found);
+    let done = texts("True", "OptimizationSucceeded", "Optimization completed: 3 replicas on H100");
+    assert_eq!(told(&status, names::OPTIMIZATION), done);
+    assert_eq!(told(&status, names::SPEC).0, "True");
+}
+
+#[test]
+fn a_settled_fleet_writes_nothing() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].status = Some(status(&seen));
+    seen.now = now() + jiff::SignedDuration::from_mins(1);
+    assert_eq!(Some(status(&seen)), seen.variants[0].status);
+    // Another load with the same answer is nothing new either.
+    the_model(&mut seen).pods.as_mut().unwrap()[0].kv = Some(0.41);
+    assert_eq!(Some(status(&seen)), seen.variants[0].status);
+}
+
+#[test]
+fn the_wish_stands_next_to_what_was_granted() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    seen.variants[0].spec.max_replicas = Some(2);
+    let message = "Optimization completed: 2 replicas on H100; wanted 3, limited by maxReplicas=2";
+    assert_eq!(told(&status(&seen), names::OPTIMIZATION), texts("True", "OptimizationSucceeded", message));
+}
+
+#[test]
+fn metrics_that_are_missing_are_told_and_the_reason_of_the_number_stays() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
+    let with = |seen: &mut Seen, silence: Silence| {
+        the_model(seen).pods = Err(silence);
+        status(seen)
+    };
+    let missing = with(&mut seen, Silence::Missing);
+    let update = missing.desired_optimized_alloc.clone().unwrap().last_update.unwrap();
+    assert_eq!((update.reason.unwrap().as_str(), update.update_time.unwrap().0), ("Earlier", ago(60)));
+    let (truth, reason, message) = told(&missing, names::METRICS);
+    assert_eq!((truth.as_str(), reason.as_str()), ("False", "MetricsMissing"));
+    assert!(message.starts_with("No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Check: (1)"));
+    assert_eq!(told(&missing, names::OPTIMIZATION), texts("True", "FallbackUsed", "Earlier (2 replicas)"));
+    let stale = with(&mut seen, Silence::Stale("7m0s".into()));
+    assert_eq!(told(&stale, names::METRICS).1, "MetricsStale");
+    let failed = with(&mut seen, Silence::Failed("connection refused".into()));
+    let words = "Failed to query Prometheus: connection refused";
+    assert_eq!(told(&failed, names::METRICS), texts("False", "PrometheusError", words));
+}
+
+#[test]
+fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].status = Some(status(&seen));
+    seen.variants[0].target = Answer::Known(None);
+    let without = status(&seen);
+    assert_eq!(
+        told(&without, names::TARGET),
+        texts("False", "TargetNotFound", "Scale target Deployment v-decode not found")
+    );
+    assert_eq!(told(&without, names::OPTIMIZATION), texts("False", "OptimizationFailed", "Deployment not found"));
+    assert_eq!(without.current_alloc.unwrap().num_replicas, 2);
+    assert_eq!(without.desired_optimized_alloc.unwrap().num_replicas, Some(2));
+}
+
+#[test]
+fn an_object_that_never_had_a_number_gets_none_where_nothing_is_known() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].status = None;
+    seen.variants[0].target = Answer::Unknown("forbidden".into());
+    let status = status(&seen);
+    assert_eq!(status.desired_optimized_alloc, None);
+    assert_eq!(told(&status, names::TARGET).0, "Unknown");
+    assert_eq!(decision(&seen, "v").metrics, Metrics::NotAsked);
+}
+
+#[test]
+fn fields_that_are_not_acted_on_are_named() {
+    let mut seen = a_fleet(vec![a_variant("v", "much", 2)], 0.4, 1.0);
+    let words = told(&status(&seen), names::SPEC);
+    assert_eq!(words.1, "VariantCostInvalid");
+    assert!(words.2.contains("spec.variantCost \"much\" is not a number; 10 is used."), "{words:?}");
+    seen.variants[0].spec.variant_cost = "5".into();
+    seen.variants[0].spec.slo_class_ref = Some(
+        serde_json::from_value(serde_json::json!({ "name": "service-classes-config", "key": "premium.yaml" })).unwrap(),
+    );
+    assert_eq!(told(&status(&seen), names::SPEC).1, "VariantProfileIgnored");
+}

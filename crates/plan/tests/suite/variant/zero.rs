@@ -1,0 +1,122 @@
+//! To zero, and not further than allowed.
+
+use jiff::SignedDuration;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::zero::Level;
+use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::{Metrics, Mode, Seen, Silence, Standing};
+
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, the_model};
+
+/// Idle for an hour, and allowed to sleep after ten minutes.
+fn an_idle_fleet() -> Seen {
+    let mut seen = a_fleet(vec![a_variant("dear", "20", 1), a_variant("cheap", "5", 2)], 0.0, 0.0);
+    seen.config.zero.defaults = Level { enabled: Some(true), retention: Some(SignedDuration::from_mins(10)) };
+    the_model(&mut seen).requests = Answer::Known(0.0);
+    seen
+}
+
+fn both(seen: &Seen) -> (i32, i32) {
+    (replicas(seen, "dear"), replicas(seen, "cheap"))
+}
+
+#[test]
+fn an_idle_model_that_may_sleep_goes_to_zero_with_either_engine() {
+    let mut seen = an_idle_fleet();
+    assert_eq!(both(&seen), (0, 0));
+    assert_eq!(decision(&seen, "dear").reason, "Scale to zero: no request for 10m0s");
+    by_tokens(&mut seen);
+    assert_eq!(both(&seen), (0, 0));
+}
+
+type Wake = fn(&mut Seen);
+
+#[test]
+fn whatever_speaks_against_sleep_keeps_the_model_awake() {
+    let cases: [(&str, Wake); 6] = [
+        ("requests came", |seen| the_model(seen).requests = Answer::Known(1.0)),
+        ("nobody knows whether requests came", |seen| the_model(seen).requests = Answer::Unknown("timeout".into())),
+        ("not a number", |seen| the_model(seen).requests = Answer::Known(f64::NAN)),
+        ("a long answer is still being written", |seen| the_model(seen).pods.as_mut().unwrap()[0].kv = Some(0.01)),
+        ("requests wait before the replicas", |seen| {
+            the_model(seen).queue = Answer::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
+        }),
+        ("the number is young", |seen| seen.variants[0].status = Some(decided(1, "Earlier", ago(9)))),
+    ];
+    for (why, wake) in cases {
+        let mut seen = an_idle_fleet();
+        wake(&mut seen);
+        let (dear, cheap) = both(&seen);
+        assert!(dear + cheap >= 1, "{why}: {dear} and {cheap}");
+    }
+}
+
+#[test]
+fn metrics_that_are_missing_are_not_idleness() {
+    let mut seen = an_idle_fleet();
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(both(&seen), (1, 2));
+    assert_eq!(decision(&seen, "cheap").story.hold.as_deref(), Some("there are no metrics"));
+}
+
+#[test]
+fn requests_that_nobody_counted_are_told_as_what_keeps_the_model_awake() {
+    let mut seen = an_idle_fleet();
+    the_model(&mut seen).requests = Answer::Unknown("timeout".into());
+    let hold = decision(&seen, "cheap").story.hold;
+    assert_eq!(hold.as_deref(), Some("no scale to zero, as the requests are unknown: timeout"));
+}
+
+#[test]
+fn a_minimum_is_kept_while_the_rest_of_the_model_sleeps() {
+    let mut seen = an_idle_fleet();
+    seen.variants[0].spec.min_replicas = 1;
+    assert_eq!(both(&seen), (1, 0));
+    let findings = decision(&seen, "dear").findings;
+    assert_eq!(
+        findings[0].message,
+        "Scale to zero is enabled for model meta/llama, and spec.minReplicas=1 keeps this variant from it."
+    );
+    assert_eq!(decision(&seen, "cheap").findings, []);
+}
+
+#[test]
+fn where_sleep_is_forbidden_the_cheapest_variant_keeps_one() {
+    let mut seen = a_fleet(vec![a_variant("dear", "20", 0), a_variant("cheap", "5", 0)], 0.0, 0.0);
+    let raised = decision(&seen, "cheap");
+    assert_eq!((raised.replicas, raised.standing), (Some(1), Standing::Decided));
+    assert_eq!(raised.reason, "Scale to zero disabled: the cheapest variant keeps 1 replica");
+    assert_eq!(replicas(&seen, "dear"), 0);
+    seen.variants.iter_mut().for_each(|variant| variant.status = None);
+    let first = decision(&seen, "cheap");
+    assert_eq!(first.reason, "First run: bootstrapping with 1 replica for Prometheus discovery");
+}
+
+#[test]
+fn a_sleeping_model_stays_asleep_without_metrics() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 0)], 0.0, 0.0);
+    seen.config.zero.environment = true;
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    the_model(&mut seen).requests = Answer::Unknown("no series".into());
+    let asleep = decision(&seen, "v");
+    assert_eq!((asleep.replicas, asleep.metrics), (Some(0), Metrics::Asleep));
+    seen.variants[0].status = Some(decided(1, "Woken", ago(0)));
+    assert_eq!(replicas(&seen, "v"), 1, "a replica that was just asked for is not taken back");
+}
+
+#[test]
+fn upstream_sleeps_in_the_middle_of_a_request() {
+    let mut seen = an_idle_fleet();
+    the_model(&mut seen).pods.as_mut().unwrap()[0].kv = Some(0.5);
+    assert_ne!(both(&seen), (0, 0));
+    seen.settings.mode = Mode::Upstream;
+    seen.config.saturation.entries.insert(
+        "default".into(),
+        steersman_plan::variant::config::thresholds::Entry {
+            kv_cache_threshold: Some(0.8),
+            queue_length_threshold: Some(5.0),
+            ..Default::default()
+        },
+    );
+    assert_eq!(both(&seen), (0, 0));
+}

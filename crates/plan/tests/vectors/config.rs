@@ -1,0 +1,184 @@
+//! Settings: what is read from ConfigMaps, and which of them holds.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use steersman_plan::variant::Mode;
+use steersman_plan::variant::config::thresholds::{Entry, Thresholds};
+use steersman_plan::variant::config::{Config, ConfigSeen, duration, read};
+use steersman_plan::variant::names;
+
+use crate::file::vectors;
+
+/// A configuration with one map, in the operator's namespace.
+fn with(name: &str, data: &[(&str, &str)]) -> ConfigSeen {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    ConfigSeen {
+        namespaces: vec!["system".into()],
+        maps: BTreeMap::from([(("system".to_owned(), name.to_owned()), data)]),
+        ..ConfigSeen::default()
+    }
+}
+
+fn config(seen: &ConfigSeen) -> Config {
+    read(seen, &Config::default(), Mode::Upstream).0
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Lookups {
+    resource_name: Vec<Named>,
+    scale_to_zero: Vec<Zero>,
+    slo: Vec<Slo>,
+    slo_config: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(rename = "variantID")]
+    variant_id: String,
+    suggested: String,
+}
+
+#[derive(Deserialize)]
+struct Zero {
+    config: Option<String>,
+    enabled: bool,
+    model: String,
+    #[serde(default)]
+    namespace: String,
+    retention: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Slo {
+    config: Option<String>,
+    error: Option<String>,
+    model: String,
+    namespace: String,
+    #[serde(default)]
+    class: String,
+    #[serde(default)]
+    matched_model: String,
+    #[serde(default)]
+    matched_namespace: String,
+    #[serde(default)]
+    tpot: f64,
+    #[serde(default)]
+    ttft: f64,
+}
+
+#[test]
+fn settings_are_looked_up_as_in_the_older_generation() {
+    let Some(file) = vectors::<Lookups>("config-lookups.json") else { return };
+    for Named { variant_id, suggested } in file.resource_name {
+        assert_eq!(names::suggested(&variant_id), suggested, "{variant_id}");
+    }
+    let zero = with(
+        names::ZERO_CAMEL,
+        &[
+            ("__defaults__", "enableScaleToZero: true\nretentionPeriod: 15m"),
+            ("model.m1", "modelID: m1\nenableScaleToZero: false"),
+            ("model.m2", "modelID: m2\nretentionPeriod: 5m"),
+            ("model.m3", "modelID: m3\nnamespace: prod\nenableScaleToZero: false\nretentionPeriod: 1h"),
+            ("model.m4", "modelID: m4\nretentionPeriod: -5m"),
+            ("model.m5", "modelID: m5\nenableScaleToZero: true\nretentionPeriod: abc"),
+        ],
+    );
+    for Zero { config: given, enabled, model, namespace, retention } in file.scale_to_zero {
+        let config = if given.is_some() { Config::default() } else { config(&zero) };
+        let found = config.zero(&namespace);
+        let period = duration::go(found.retention(&namespace, &model));
+        assert_eq!((found.enabled(&namespace, &model), period), (enabled, retention), "{model}@{namespace}");
+    }
+    let classes = ConfigSeen {
+        maps: BTreeMap::from([(("system".to_owned(), names::CLASSES.to_owned()), file.slo_config)]),
+        ..with("none", &[])
+    };
+    for slo in file.slo {
+        let config = if slo.config.is_some() { Config::default() } else { config(&classes) };
+        match (config.classes.find(&slo.namespace, &slo.model, None), slo.error) {
+            (Ok(found), None) => {
+                let (class, target) = (found.class, found.target);
+                assert_eq!((&class.name, &target.model), (&slo.class, &slo.matched_model));
+                assert_eq!((&target.namespace, target.tpot, target.ttft), (&slo.matched_namespace, slo.tpot, slo.ttft));
+            }
+            (Err(why), Some(error)) => assert_eq!(why.to_string(), error),
+            (found, error) => panic!("{found:?}, not {error:?}"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    prometheus_duration: Vec<Written>,
+    saturation_validation: Vec<Validated>,
+    scale_to_zero_data: BTreeMap<String, String>,
+    scale_to_zero_parsed_keys: Vec<String>,
+    scale_to_zero_queries: Vec<Zero>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    go: String,
+    prometheus: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Validated {
+    config: Given,
+    validate_error: String,
+    validate_error_after_defaults: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Given {
+    kv_cache_threshold: f64,
+    queue_length_threshold: f64,
+    kv_spare_trigger: f64,
+    queue_spare_trigger: f64,
+    analyzer_name: String,
+    scale_up_threshold: f64,
+    scale_down_boundary: f64,
+}
+
+#[test]
+fn settings_are_read_as_in_the_newer_generation() {
+    let Some(file) = vectors::<Head>("config-head.json") else { return };
+    for Written { go, prometheus } in file.prometheus_duration {
+        let parsed = duration::parse(&go).unwrap();
+        assert_eq!((duration::go(parsed), duration::prometheus(parsed)), (go, prometheus));
+    }
+    for Validated { config, validate_error, validate_error_after_defaults } in file.saturation_validation {
+        let entry = Entry {
+            kv_cache_threshold: Some(config.kv_cache_threshold),
+            queue_length_threshold: Some(config.queue_length_threshold),
+            kv_spare_trigger: Some(config.kv_spare_trigger),
+            queue_spare_trigger: Some(config.queue_spare_trigger),
+            analyzer_name: Some(config.analyzer_name),
+            scale_up_threshold: Some(config.scale_up_threshold),
+            scale_down_boundary: Some(config.scale_down_boundary),
+            ..Entry::default()
+        };
+        let thresholds = Thresholds::read(&entry, Mode::Upstream);
+        let told = |thresholds: &Thresholds| thresholds.validate().err().unwrap_or_default();
+        assert_eq!(told(&thresholds), validate_error);
+        assert_eq!(told(&thresholds.filled()), validate_error_after_defaults);
+    }
+    let seen = ConfigSeen {
+        maps: BTreeMap::from([(("system".to_owned(), names::ZERO_SNAKE.to_owned()), file.scale_to_zero_data)]),
+        ..with("none", &[])
+    };
+    let config = config(&seen);
+    let mut keys: Vec<String> = config.zero.models.keys().map(|(_, model)| model.clone()).collect();
+    keys.insert(0, "default".to_owned());
+    assert_eq!(keys, file.scale_to_zero_parsed_keys);
+    for Zero { enabled, model, namespace, retention, .. } in file.scale_to_zero_queries {
+        let period = duration::go(config.zero(&namespace).retention(&namespace, &model));
+        assert_eq!((config.zero(&namespace).enabled(&namespace, &model), period), (enabled, retention), "{model}");
+    }
+}

@@ -1,0 +1,148 @@
+//! The share engine, and the cost-aware solver.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use steersman_plan::variant::Mode;
+use steersman_plan::variant::config::thresholds::Thresholds;
+use steersman_plan::variant::saturation::State;
+use steersman_plan::variant::saturation::shares::{self, Replica};
+use steersman_plan::variant::solve::{Need, Offer, Reason, cost_aware};
+
+use crate::file::{differ_only_in, near, vectors};
+
+#[derive(Deserialize)]
+struct File<T> {
+    cases: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    replicas: Option<Vec<Pod>>,
+    states: Vec<Workload>,
+    expected: Expected,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Pod {
+    pod: String,
+    variant: String,
+    kv: f64,
+    queue: f64,
+    cost: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Workload {
+    variant: String,
+    current: i32,
+    desired: i32,
+    pending: i32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Expected {
+    avg_spare_kv: f64,
+    avg_spare_queue: f64,
+    non_saturated: usize,
+    scale_down_safe: bool,
+    scale_up_reason: String,
+    should_scale_up: bool,
+    targets: BTreeMap<String, i32>,
+    total_replicas: usize,
+}
+
+#[test]
+fn the_share_engine_answers_as_upstream() {
+    let Some(file) = vectors::<File<Case>>("saturation-v1.json") else { return };
+    let thresholds = Thresholds::default();
+    let mut differ = Vec::new();
+    for Case { name, replicas, states, expected } in file.cases {
+        let pods = replicas.unwrap_or_default().into_iter();
+        let pods = pods.map(|Pod { pod, variant, kv, queue, cost }| Replica { pod, variant, kv, queue, cost });
+        let pods: Vec<Replica> = pods.collect();
+        let states = states.into_iter().map(|Workload { variant, current, desired, pending }| State {
+            variant,
+            current,
+            desired: Some(desired),
+            pending,
+            ..State::default()
+        });
+        let states: Vec<State> = states.collect();
+        let analysis = shares::analyze(&pods, &thresholds, Mode::Upstream);
+        assert!(near(analysis.spare_kv, expected.avg_spare_kv), "{name}: {analysis:?}");
+        assert!(near(analysis.spare_queue, expected.avg_spare_queue), "{name}: {analysis:?}");
+        assert_eq!(analysis.non_saturated, expected.non_saturated, "{name}");
+        assert_eq!(analysis.replicas, expected.total_replicas, "{name}");
+        assert_eq!(analysis.one_can_go, expected.scale_down_safe, "{name}");
+        assert_eq!(analysis.missing.is_some(), expected.should_scale_up, "{name}");
+        assert_eq!(analysis.missing.clone().unwrap_or_default(), expected.scale_up_reason, "{name}");
+        assert_eq!(shares::targets(&analysis, &states, false).replicas, expected.targets, "{name}");
+        let ours = shares::analyze(&pods, &thresholds, Mode::Steersman);
+        if shares::targets(&ours, &states, true).replicas != expected.targets {
+            differ.push(name);
+        }
+    }
+    differ_only_in(&[], &differ);
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Solving {
+    name: String,
+    required_capacity: f64,
+    spare_capacity: f64,
+    variants: Vec<Priced>,
+    expected: Vec<Solved>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Priced {
+    variant: String,
+    cost: f64,
+    #[serde(rename = "PRC")]
+    capacity: f64,
+    current: i32,
+}
+
+#[derive(Deserialize)]
+struct Solved {
+    variant: String,
+    target: i32,
+    action: String,
+    reason: String,
+}
+
+#[test]
+fn the_cost_aware_solver_answers_as_upstream() {
+    let Some(file) = vectors::<File<Solving>>("cost-aware-optimizer.json") else { return };
+    let mut differ = Vec::new();
+    for Solving { name, required_capacity, spare_capacity, variants, expected } in file.cases {
+        let need = Need { required: required_capacity, spare: spare_capacity };
+        let offers = variants.iter().map(|Priced { variant, cost, capacity, current }| Offer {
+            variant: variant.clone(),
+            cost: *cost,
+            capacity: *capacity,
+            current: *current,
+            ..Offer::default()
+        });
+        let offers: Vec<Offer> = offers.collect();
+        let targets = cost_aware(&offers, need, false, Mode::Upstream);
+        assert_eq!(targets.len(), expected.len(), "{name}");
+        for Solved { variant, target, action, reason } in &expected {
+            assert_eq!(targets.get(variant), Some(target), "{name}: {variant}");
+            let current = offers.iter().find(|offer| offer.variant == *variant).map_or(0, |offer| offer.current);
+            let told = Reason::of(current, *target, need);
+            assert_eq!((told.action(), told.to_string().as_str()), (action.as_str(), reason.as_str()), "{name}");
+        }
+        if cost_aware(&offers, need, true, Mode::Steersman) != targets {
+            differ.push(name);
+        }
+    }
+    differ_only_in(&[], &differ);
+}
