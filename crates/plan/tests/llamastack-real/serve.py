@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import socket
 import ssl
@@ -29,7 +30,8 @@ def main():
     folder = pathlib.Path(case["folder"])
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        beside = {kind: stack.enter_context(backing.KINDS[kind](folder)) for kind in case.get("needs", [])}
+        password = case["prepared"].get("password") or secrets.token_hex(8) + "x"
+        beside = {kind: stack.enter_context(backing.KINDS[kind](folder, password)) for kind in case.get("needs", [])}
         problems = serve(case, folder, beside)
     shutil.rmtree(folder)
     took = round(time.monotonic() - started, 1)
@@ -95,15 +97,17 @@ def environment(case, folder, config, addresses):
     kept = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TIKTOKEN_CACHE_DIR", "HF_HUB_OFFLINE")
     ours = {name: os.environ[name] for name in kept}
     home = {"HOME": folder, "LLAMA_STACK_CONFIG": config}
-    return {name: str(value) for name, value in (needed | given | ours | home).items()}
+    prepared = case["prepared"].get("variables", {})
+    return {name: str(value) for name, value in (needed | prepared | given | ours | home).items()}
 
 
 def answers(case, address, trust, server, log, beside):
     """What is wrong with the running server."""
     deadline = time.monotonic() + LIMIT
 
-    def get(path):
-        with urllib.request.urlopen(address + path, timeout=LIMIT, context=trust) as answer:
+    def get(path, data=None):
+        asked = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=LIMIT, context=trust) as answer:
             return json.load(answer)
 
     while True:
@@ -129,6 +133,13 @@ def answers(case, address, trust, server, log, beside):
     models = sorted(model["id"] for model in get("/v1/models")["data"])
     if "models" in case and models != sorted(case["models"]):
         yield f"/v1/models has {models}, not {sorted(case['models'])}"
+    # Tables are made with their first row, and only then is the database asked at all.
+    try:
+        kept = get("/v1/conversations", b'{"metadata": {"topic": "rudders"}}')
+        if get(f"/v1/conversations/{kept['id']}") != kept:
+            yield "a conversation is not read as it was written"
+    except urllib.error.HTTPError as error:
+        yield f"no conversation can be kept: {error}; {last_words(log)}"
     for kind, (_, used) in beside.items():
         if not used():
             yield f"the server has written nothing to {kind}"

@@ -8,6 +8,7 @@ A case is a folder with config.yaml. Beside it expect.json may say:
   differs    where it does not mean the same: path and reason
   ignored    keys that the server does not read and that are there on purpose: path and reason
   needs      postgres, redis, tls: started for the server
+  prepared   true: what was started has an odd password, and the server gets the variables that the init container writes
   set        path of the configuration and what stands there instead while the server runs; null: nothing
   why        the reason for that
   providers  by API, what /v1/providers must list     (one of these two: the server is started)
@@ -27,7 +28,7 @@ import yaml
 
 HERE = pathlib.Path(__file__).parent
 DEFAULT_BASE = "starter"
-KEYS = {"versions", "env", "like", "differs", "ignored", "needs", "set", "why", "providers", "models", "caught"}
+KEYS = {"versions", "env", "like", "differs", "ignored", "needs", "prepared", "set", "why", "providers", "models", "caught"}
 
 
 def python(packages, version, script, given):
@@ -83,7 +84,8 @@ def jobs(cases, given):
         # A base has to run with all of its versions; of a generated one the checks above have seen the others.
         for version in case["versions"] if case.get("base") else case["versions"][:1]:
             if is_served(case):
-                work = case | {"folder": f"{given['work']}/{number}-{version}"}
+                prepared = given["prepared"] if case.get("prepared") else {}
+                work = case | {"folder": f"{given['work']}/{number}-{version}", "prepared": prepared}
                 yield version, lambda v=version, c=work: python(packages, v, "serve.py", c)
 
 

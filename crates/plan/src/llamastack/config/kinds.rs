@@ -157,21 +157,3 @@ pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
     let wanted: &dyn Fn(&&Kind) -> bool = if provider.contains("::") { &typed } else { &bare };
     of_api.find(|kind| wanted(kind))
 }
-
-/// APIs without which a provider does not start, in servers 0.4 to 0.7. Asked only when one of them is taken away.
-pub(super) fn required(api: &str, type_: &str) -> &'static [&'static str] {
-    match (api, type_) {
-        // One API under two names: it was renamed in 0.7.
-        ("agents" | "responses", _) => &["inference", "vector_io", "tool_runtime", "files"],
-        ("batches", "inline::reference") => &["inference", "files"],
-        ("eval", _) => &["datasetio", "scoring", "inference", "agents", "responses"],
-        ("file_processors", _) => &["files"],
-        ("post_training", inline) if inline.starts_with("inline::") => &["datasetio"],
-        ("safety", "inline::llama-guard") => &["inference"],
-        ("scoring", "inline::llm-as-judge") => &["datasetio", "inference"],
-        ("scoring", _) => &["datasetio"],
-        ("tool_runtime", "inline::file-search" | "inline::rag-runtime") => &["vector_io", "inference", "files"],
-        ("vector_io", _) => &["inference"],
-        _ => &[],
-    }
-}

@@ -7,6 +7,7 @@ pub mod base;
 mod consistent;
 mod disabled;
 mod draft;
+mod embeddings;
 mod external;
 mod ids;
 mod input;

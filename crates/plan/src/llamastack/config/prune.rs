@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::apis::{self, SAFETY};
+use super::base::{self, AGENTS, RESPONSES};
 use super::draft::{self, Draft, id_of, text};
 use super::layout::Layout;
 use super::problem::reason;
 use super::providers::Entry;
-use super::{Problem, ids, kinds};
+use super::{Problem, ids};
 
 /// Lists of resources, the key of their ids, and the API whose providers they name.
 const RESOURCES: [(&str, &str, &str); 8] = [
@@ -24,51 +25,65 @@ const RESOURCES: [(&str, &str, &str); 8] = [
     ("benchmarks", "benchmark_id", "eval"),
 ];
 
-/// Providers that need an API which was taken away. The base's go; the spec's own are a contradiction in the spec.
+/// Providers that need an API which has no provider. The base's go; the spec's own are a contradiction in the spec.
 pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[Entry]) {
-    if !draft.server.since(0, 4) || !draft.server.before(0, 8) {
+    // What other servers need is not known.
+    if draft.base.is_none() || !draft.server.since(0, 4) || !draft.server.before(0, 8) {
         return;
     }
-    let Some(base) = draft.base.and_then(|base| base.config.get("providers")).and_then(Value::as_object) else {
-        return;
-    };
-    let has = |draft: &Draft<'_>, api: &str| !draft.entries(api).is_empty() || !draft.external_ids(api).is_empty();
-    let served = base.iter().filter(|(_, list)| !draft::list(Some(list)).is_empty()).map(|(api, _)| api);
-    let mut lost: BTreeSet<String> = served.filter(|api| !has(draft, api)).cloned().collect();
-    // Each round takes away at least one API, so it ends.
-    while !lost.is_empty() {
-        let (mut next, mut gone) = (BTreeSet::new(), Vec::new());
-        let mut providers = draft::take(&mut draft.config, "providers");
-        for (api, list) in &mut providers {
-            let Value::Array(list) = list else { continue };
-            let before = list.len();
-            list.retain(|entry| match missing(api, entry, &lost) {
-                Some(missing) if own(entries, api, entry) => {
-                    draft.errors.push(contradiction(api, entry, missing));
-                    true
-                }
-                Some(missing) => {
-                    gone.push((api.clone(), missing, id_of(entry).map(|known| known.id).unwrap_or_default()));
-                    false
-                }
-                None => true,
-            });
-            if before > 0 && list.is_empty() {
-                next.insert(api.clone());
-            }
-        }
-        providers.retain(|api, _| !next.contains(api));
-        draft.config.insert("providers".to_owned(), Value::Object(providers));
-        unlist(draft, &next);
-        left_out(draft, gone);
-        lost = next;
-    }
+    // Each round takes away at least one provider, so it ends.
+    while round(draft, entries) {}
 }
 
-/// The first API that an entry needs and that is not there.
-fn missing(api: &str, entry: &Value, lost: &BTreeSet<String>) -> Option<&'static str> {
-    let needs = kinds::required(api, text(entry, "provider_type").unwrap_or_default());
-    needs.iter().copied().find(|needed| lost.contains(*needed))
+/// Whether something was taken away, so that others may miss it now.
+fn round(draft: &mut Draft<'_>, entries: &[Entry]) -> bool {
+    let served = served(draft);
+    let (mut emptied, mut gone, mut refused) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut providers = draft::take(&mut draft.config, "providers");
+    for (api, list) in &mut providers {
+        let Value::Array(list) = list else { continue };
+        let before = list.len();
+        list.retain(|entry| match missing(draft, api, entry, &served) {
+            Some(missing) if own(entries, api, entry) => {
+                refused.push(contradiction(draft, api, entry, missing));
+                true
+            }
+            Some(missing) => {
+                gone.push((api.clone(), missing, id_of(entry).map(|known| known.id).unwrap_or_default()));
+                false
+            }
+            None => true,
+        });
+        if before > 0 && list.is_empty() {
+            emptied.insert(api.clone());
+        }
+    }
+    providers.retain(|api, _| !emptied.contains(api));
+    draft.config.insert("providers".to_owned(), Value::Object(providers));
+    unlist(draft, &emptied);
+    let again = !gone.is_empty();
+    left_out(draft, gone);
+    // The last round sees all of them.
+    if !again {
+        draft.errors.extend(refused);
+    }
+    again
+}
+
+/// The APIs that have providers, those that come as images included.
+fn served(draft: &Draft<'_>) -> BTreeSet<String> {
+    let inline = draft.config.get("providers").and_then(Value::as_object).into_iter().flatten();
+    let inline = inline.filter(|(_, list)| !draft::list(Some(list)).is_empty()).map(|(api, _)| api.clone());
+    let external = draft.spec.external_providers.iter().flat_map(apis::of_external);
+    let external = external.filter(|(_, list)| !list.is_empty()).map(|(api, _)| api.key.to_owned());
+    inline.chain(external).collect()
+}
+
+/// The first API that an entry needs and that is not there, by the name that this server has for it.
+fn missing(draft: &Draft<'_>, api: &str, entry: &Value, served: &BTreeSet<String>) -> Option<&'static str> {
+    let type_ = text(entry, "provider_type").unwrap_or_default();
+    let missing = base::missing(api, type_, |needed| served.contains(needed)).into_iter().next()?;
+    Some(if missing == RESPONSES && draft.server.before(0, 7) { AGENTS } else { missing })
 }
 
 fn own(entries: &[Entry], api: &str, entry: &Value) -> bool {
@@ -76,13 +91,20 @@ fn own(entries: &[Entry], api: &str, entry: &Value) -> bool {
     entries.iter().any(|own| own.api.key == api && Some(own.id.as_str()) == id)
 }
 
-fn contradiction(api: &str, entry: &Value, missing: &str) -> Problem {
+fn contradiction(draft: &Draft<'_>, api: &str, entry: &Value, missing: &str) -> Problem {
     let id = text(entry, "provider_id").unwrap_or_default();
+    let field = apis::field(missing);
+    let disabled = draft.spec.disabled.iter().flatten().any(|name| apis::key(name) == missing);
+    let keep = if disabled {
+        format!("Remove '{field}' from spec.disabled")
+    } else {
+        format!("Use a distribution that serves {field}")
+    };
     Problem::new(
         format!("spec.providers.{}", apis::field(api)),
         reason::INVALID,
         format!("provider {id:?} needs the API {missing}, which this configuration does not serve"),
-        format!("Remove '{}' from spec.disabled, or remove the provider.", apis::field(missing)),
+        format!("{keep}, or remove the provider."),
     )
 }
 

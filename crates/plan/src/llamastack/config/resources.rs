@@ -9,7 +9,7 @@ use super::ids::Known;
 use super::layout::Layout;
 use super::problem::{list, reason};
 use super::providers::{self, Entry};
-use super::{Problem, ids};
+use super::{Problem, embeddings, ids};
 
 const MODEL_TYPES: [&str; 3] = ["llm", "embedding", "rerank"];
 
@@ -44,8 +44,10 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
     for (place, form) in models.iter().enumerate() {
         let path = format!("spec.resources.models[{place}]");
         let model = form.model();
-        for field in model.unknown.keys() {
-            let known = "name, provider, contextLength, modelType and quantization";
+        let model_type = model.model_type.as_deref().filter(|type_| !type_.is_empty()).unwrap_or(MODEL_TYPES[0]);
+        for field in model.unknown.keys().filter(|field| !embeddings::is_ours(field, model_type)) {
+            let known =
+                "name, provider, contextLength, modelType and quantization, and embeddingDimension of an embedding";
             draft.remarks.push(providers::unknown(&path, field, known));
         }
         let given =
@@ -66,7 +68,6 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
                 "Give the name of the model as its provider knows it.",
             ));
         }
-        let model_type = model.model_type.as_deref().filter(|type_| !type_.is_empty()).unwrap_or(MODEL_TYPES[0]);
         if !MODEL_TYPES.contains(&model_type) {
             draft.errors.push(Problem::new(
                 format!("{path}.modelType"),
@@ -108,6 +109,12 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
         metadata.extend(model.context_length.map(|length| ("context_length".to_owned(), Value::from(length))));
         let quantization = model.quantization.as_deref().filter(|text| !text.is_empty());
         metadata.extend(quantization.map(|text| ("quantization".to_owned(), Value::from(text))));
+        if model_type == "embedding" {
+            match embeddings::dimension(&model, &path) {
+                Ok(length) => metadata.extend([embeddings::metadata(length)]),
+                Err(problem) => draft.errors.push(problem),
+            }
+        }
         let entry = json!({
             "model_id": model.name, "provider_id": provider, "model_type": model_type, "metadata": metadata,
         });

@@ -141,3 +141,24 @@ fn a_list_that_leaves_nothing_would_mean_everything_and_is_refused() {
     assert_eq!(errors.len(), 1);
     assert!(errors[0].starts_with("spec.disabled: every API of the distribution is disabled"), "{errors:?}");
 }
+
+#[test]
+fn a_provider_of_the_spec_that_needs_an_api_which_the_base_never_had_is_refused() {
+    let without_files = super::a_base(|config| {
+        config["providers"].as_object_mut().unwrap().remove("files");
+        config["apis"].as_array_mut().unwrap().retain(|api| api != "files");
+    });
+    let text = "{providers: {toolRuntime: {id: search, provider: file-search}}}";
+    let problems = super::try_on(&without_files, text).unwrap_err();
+    assert_eq!(
+        problems.iter().map(|one| one.text()).collect::<Vec<_>>(),
+        [
+            "spec.providers.toolRuntime: provider \"search\" needs the API files, which this configuration does not serve. Use a \
+          distribution that serves files, or remove the provider."
+        ]
+    );
+    let generated = super::made_on(&without_files, "{resources: {models: [{name: m, provider: openai}]}}");
+    assert_eq!(config(&generated)["providers"]["responses"], Value::Null, "the server would stop");
+    let remark = &generated.remarks[0];
+    assert_eq!(remark.path, "spec.distribution");
+}

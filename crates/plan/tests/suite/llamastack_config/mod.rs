@@ -6,6 +6,7 @@ mod laws;
 mod merge;
 mod networking;
 mod providers;
+mod real_bases;
 mod references;
 mod resources;
 mod secrets;

@@ -67,11 +67,11 @@ fn fr_041_an_unknown_provider_is_refused_with_all_that_there_are() {
 #[test]
 fn fr_042_what_is_known_of_a_model_is_its_metadata() {
     let config = config_of(
-        "{resources: {models: [{name: m, provider: openai, contextLength: 8192, modelType: embedding, quantization: fp8}]}}",
+        "{resources: {models: [{name: m, provider: openai, contextLength: 8192, modelType: rerank, quantization: fp8}]}}",
     );
     assert_eq!(
         config["registered_resources"]["models"][1],
-        json!({"model_id": "m", "provider_id": "openai", "model_type": "embedding",
+        json!({"model_id": "m", "provider_id": "openai", "model_type": "rerank",
                "metadata": {"context_length": 8192, "quantization": "fp8"}})
     );
 }
@@ -143,11 +143,13 @@ fn fr_044_the_default_shield_stays_only_where_it_is_sure_to_be_there() {
 
 #[test]
 fn a_model_of_the_base_gives_way_to_one_of_the_spec_with_the_same_name_and_provider() {
-    let config =
-        config_of("{resources: {models: [{name: all-minilm, provider: sentence-transformers, modelType: embedding}]}}");
+    let config = config_of(
+        "{resources: {models: [{name: all-minilm, provider: sentence-transformers, modelType: embedding, \
+         embeddingDimension: 256}]}}",
+    );
     let models = config["registered_resources"]["models"].as_array().unwrap();
     assert_eq!(models.len(), 1);
-    assert_eq!(models[0]["metadata"], json!({}));
+    assert_eq!(models[0]["metadata"], json!({"embedding_dimension": 256}));
     let config = config_of("{resources: {models: [{name: all-minilm, provider: openai}]}}");
     assert_eq!(
         config["registered_resources"]["models"].as_array().unwrap().len(),
@@ -193,4 +195,36 @@ fn variables_that_nothing_sets_are_told() {
     );
     assert_eq!(told("{workload: {overrides: {env: [{name: VLLM_URL, value: x}]}}, resources: {models: [m]}}"), [""; 0]);
     assert_eq!(told("{providers: {inference: {provider: vllm, endpoint: x}}}"), [""; 0], "its entry gave way");
+}
+
+#[test]
+fn an_embedding_model_says_how_long_its_vectors_are_or_has_a_name_that_does() {
+    let models = config_of(
+        "{resources: {models: [{name: own, provider: openai, modelType: embedding, embeddingDimension: 512}, {name: \
+         BAAI/bge-m3, provider: openai, modelType: embedding}]}}",
+    );
+    let dimension = |id: &str| {
+        let list = models["registered_resources"]["models"].as_array().unwrap();
+        list.iter().find(|model| model["model_id"] == id).unwrap()["metadata"]["embedding_dimension"].clone()
+    };
+    assert_eq!((dimension("own"), dimension("BAAI/bge-m3")), (json!(512), json!(1024)));
+}
+
+#[test]
+fn an_embedding_model_of_unknown_length_is_refused_since_the_server_would_stop() {
+    let errors = errors(
+        "{resources: {models: [{name: own, provider: openai, modelType: embedding}, {name: b, provider: openai, modelType: \
+         embedding, embeddingDimension: 0}]}}",
+    );
+    assert_eq!(
+        errors,
+        [
+            "spec.resources.models[0]: the server does not start with an embedding model of which it does not know how long \
+             vectors are",
+            "spec.resources.models[1].embeddingDimension: it has to be a whole number above 0",
+        ]
+    );
+    let told = remarks(&made("{resources: {models: [{name: m, provider: openai, embeddingDimension: 3}]}}"));
+    assert_eq!(told.len(), 1, "only an embedding model has vectors: {told:?}");
+    assert!(told[0].starts_with("spec.resources.models[0].embeddingDimension: "), "{told:?}");
 }

@@ -78,7 +78,7 @@ fn same(name: &str, base: &Base, text: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test compares with files; the crate does not")]
-fn read_or_write(path: &Path, whole: &str) -> String {
+pub(super) fn read_or_write(path: &Path, whole: &str) -> String {
     if std::env::var_os("STEERSMAN_WRITE").is_some() {
         std::fs::write(path, whole).unwrap();
     }

@@ -10,6 +10,7 @@ pub use labels::{
     LABEL_BASE64, LABEL_LAYER, LABEL_PATH, LABEL_TEXT_LIMIT, LAYER_FILE_LIMIT, LabelError, LayerFile, from_labels,
     layer_file,
 };
+pub(super) use needs::{AGENTS, RESPONSES, missing};
 pub use needs::{NEEDS, Need, Unmet, unmet};
 pub use registry::{DISTRIBUTIONS, Distribution, distribution, images, names};
 pub use resolve::{NoBase, Resolved, Source, resolve};

@@ -17,8 +17,8 @@ const fn need(api: &'static str, kind: &'static str, needs: &'static [&'static s
 }
 
 /// What `responses` was called before llama-stack 0.7.
-const AGENTS: &str = "agents";
-const RESPONSES: &str = "responses";
+pub(in super::super) const AGENTS: &str = "agents";
+pub(in super::super) const RESPONSES: &str = "responses";
 
 /// The first line that fits counts; a provider that none fits needs nothing. Here `responses` also stands for `agents`.
 pub const NEEDS: [Need; 11] = [
@@ -48,20 +48,24 @@ pub struct Unmet {
 /// The providers of a configuration that need an API without providers, in the order of APIs and of their lists.
 pub fn unmet(config: &Value) -> Vec<Unmet> {
     let Some(providers) = config["providers"].as_object() else { return Vec::new() };
-    let renamed = |api: &'static str| if api == RESPONSES && providers.contains_key(AGENTS) { AGENTS } else { api };
     let mut found = Vec::new();
     for (api, list) in providers {
         for entry in list.as_array().into_iter().flatten() {
             let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
             let provider_type = text("provider_type");
-            let needs = needs(api, &provider_type).iter().map(|needed| renamed(needed));
-            let missing: Vec<_> = needs.filter(|needed| !providers.contains_key(*needed)).collect();
+            let missing = missing(api, &provider_type, |needed| providers.contains_key(needed));
             if !missing.is_empty() {
                 found.push(Unmet { api: api.clone(), provider_id: text("provider_id"), provider_type, missing });
             }
         }
     }
     found
+}
+
+/// The APIs that a provider needs and that are not there.
+pub(in super::super) fn missing(api: &str, provider_type: &str, has: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let there = |needed: &str| has(needed) || (needed == RESPONSES && has(AGENTS));
+    needs(api, provider_type).iter().copied().filter(|needed| !there(needed)).collect()
 }
 
 fn needs(api: &str, provider_type: &str) -> &'static [&'static str] {

@@ -1,0 +1,70 @@
+//! `steersman merge-providers`: the server's file with the providers that were installed from images.
+//! Comes in: the generated file, the list of providers and what their images say of themselves; goes out: the file that the
+//! server reads, and a line for each provider that took the place of another.
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use steersman_plan::llamastack::config::{EXTERNAL_VARIABLE, External, Problem, merge_external_files};
+
+use super::write;
+
+/// Nothing secret is in it: values of Secrets are named by their variables.
+const MODE: u32 = 0o644;
+const METADATA: &str = "lls-provider-spec.yaml";
+
+#[derive(Clone, Debug, Args)]
+pub struct MergeProvidersArgs {
+    /// The server's configuration without them
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Has a folder with lls-provider-spec.yaml for each provider, by its id
+    #[arg(long, value_name = "FOLDER")]
+    pub metadata: PathBuf,
+    /// Where to write the configuration with them
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// The lines are for the log.
+pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>> {
+    let list = std::env::var(EXTERNAL_VARIABLE)
+        .with_context(|| format!("cannot read {EXTERNAL_VARIABLE}, the list of providers as JSON"))?;
+    let config = fs::read_to_string(&args.config).with_context(|| format!("cannot read {}", args.config.display()))?;
+    let failed = RefCell::new(None);
+    let metadata = |external: &External| {
+        read(&args.metadata, &external.provider_id).unwrap_or_else(|error| {
+            *failed.borrow_mut() = Some(error);
+            None
+        })
+    };
+    let merged = merge_external_files(&config, &list, metadata);
+    if let Some(error) = failed.into_inner() {
+        return Err(error);
+    }
+    match merged {
+        Ok((text, remarks)) => {
+            write::whole(&args.out, &text, MODE)?;
+            Ok(remarks.iter().map(Problem::text).collect())
+        }
+        Err(problems) => bail!("{}", problems.iter().map(Problem::text).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+/// None: the image has no metadata, which is told with the rest of what is wrong.
+fn read(folder: &Path, id: &str) -> anyhow::Result<Option<String>> {
+    let mut parts = Path::new(id).components();
+    if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+        bail!("the provider id {id:?} is not the name of a folder; use lower-case letters, digits and dashes");
+    }
+    let path = folder.join(id).join(METADATA);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err::<_, io::Error>(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}

@@ -1,0 +1,43 @@
+//! `steersman storage-env`: the addresses of databases in the parts that the server takes.
+//! Comes in: values of Secrets, as variables; goes out: a script that only the pod can read.
+
+use std::path::PathBuf;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use steersman_plan::llamastack::config::{KV_PASSWORD, SQL_CONNECTION_STRING, storage_exports};
+
+use super::write;
+
+/// For the server's user, which shares a group with ours, and nobody else.
+const MODE: u32 = 0o640;
+
+#[derive(Clone, Debug, Args)]
+pub struct StorageEnvArgs {
+    /// The script to write; lines of `export NAME='value'`
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+pub fn storage_env(args: &StorageEnvArgs) -> anyhow::Result<()> {
+    let connection_string = variable(SQL_CONNECTION_STRING)?;
+    let password = variable(KV_PASSWORD)?;
+    if connection_string.is_none() && password.is_none() {
+        bail!("neither {SQL_CONNECTION_STRING} nor {KV_PASSWORD} is set; set one of them from a Secret");
+    }
+    let script = storage_exports(connection_string.as_deref(), password.as_deref())
+        .map_err(|message| anyhow!("{SQL_CONNECTION_STRING}: {message}; correct the key of the Secret"))?;
+    write::whole(&args.out, &script, MODE)
+}
+
+/// Nothing of the value is ever said.
+fn variable(name: &str) -> anyhow::Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) if value.trim().is_empty() => bail!("{name} is empty; give the key of the Secret a value"),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            bail!("{name} is not text in UTF-8; give the key of the Secret another value")
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How long the vectors of an embedding model are: a server stops at a model that does not say it.
+//! Comes in: a model of the spec; goes out: the length that it says or that its name stands for, or why there is none.
+
+use serde_json::Value;
+use steersman_api::llamastack::v1alpha2::Model;
+
+use super::Problem;
+use super::problem::reason;
+
+/// The field of a model that says it. Upstream has none for it, so such a model could not be registered.
+pub(super) const FIELD: &str = "embeddingDimension";
+
+/// By the last part of the name, in lower case.
+const KNOWN: [(&str, u64); 21] = [
+    ("all-minilm", 384),
+    ("all-minilm-l6-v2", 384),
+    ("all-minilm:l6-v2", 384),
+    ("all-mpnet-base-v2", 768),
+    ("bge-base-en-v1.5", 768),
+    ("bge-large-en-v1.5", 1024),
+    ("bge-m3", 1024),
+    ("bge-small-en-v1.5", 384),
+    ("e5-mistral-7b-instruct", 4096),
+    ("granite-embedding-125m-english", 768),
+    ("granite-embedding-30m-english", 384),
+    ("mxbai-embed-large", 1024),
+    ("nomic-embed-text", 768),
+    ("nomic-embed-text-v1", 768),
+    ("nomic-embed-text-v1.5", 768),
+    ("qwen3-embedding-0.6b", 1024),
+    ("qwen3-embedding-4b", 2560),
+    ("qwen3-embedding-8b", 4096),
+    ("text-embedding-3-large", 3072),
+    ("text-embedding-3-small", 1536),
+    ("text-embedding-ada-002", 1536),
+];
+
+pub(super) fn dimension(model: &Model, path: &str) -> Result<u64, Problem> {
+    let refuse = |field: &str, message: &str| {
+        let remedy = format!("Add {FIELD}, the length of its vectors, such as 768.");
+        Problem::new(format!("{path}{field}"), reason::INVALID, message, remedy)
+    };
+    match model.unknown.get(FIELD) {
+        Some(given) => given
+            .as_u64()
+            .filter(|length| *length > 0)
+            .ok_or_else(|| refuse(&format!(".{FIELD}"), "it has to be a whole number above 0")),
+        None => known(&model.name).ok_or_else(|| {
+            refuse(
+                "",
+                "the server does not start with an embedding model of which it does not know how long vectors are",
+            )
+        }),
+    }
+}
+
+/// Whether the field is there in vain: only an embedding model has vectors.
+pub(super) fn is_ours(field: &str, model_type: &str) -> bool {
+    field == FIELD && model_type == "embedding"
+}
+
+fn known(name: &str) -> Option<u64> {
+    let last = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    KNOWN.iter().find(|(known, _)| *known == last).map(|(_, length)| *length)
+}
+
+/// As the server wants to have it.
+pub(super) fn metadata(length: u64) -> (String, Value) {
+    ("embedding_dimension".to_owned(), Value::from(length))
+}

@@ -1,0 +1,126 @@
+//! The v1alpha1 manifests that the upstream project publishes, where the developer's machine has them: each of them is
+//! accepted, and its server gets the same configuration as before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use steersman_api::convert;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_plan::llamastack::config::{Input, Merge, Source, base, detect_version, generate, read_yaml, source};
+use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, validate};
+
+const NAMESPACE: &str = "default";
+
+fn files() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/upstream/llamastack");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    steersman_testkit::skip::skip("the published v1alpha1 samples", "no upstream files");
+    None
+}
+
+/// All documents of one kind, each with its file's name.
+#[expect(clippy::disallowed_methods, reason = "the test reads manifests; the crate reads nothing")]
+fn objects(folder: &Path, kind: &str) -> Vec<(String, Value)> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with("sample-") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let documents: Vec<Value> =
+                serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            found.extend(
+                documents.into_iter().filter(|object| object["kind"] == kind).map(|object| (name.clone(), object)),
+            );
+        }
+    }
+    found
+}
+
+fn converted(name: &str, object: &Value) -> Value {
+    let converted = convert::convert(object.clone(), "llamastack.io/v1alpha2").unwrap();
+    assert_eq!(converted.lost, [] as [&str; 0], "{name}");
+    converted.object
+}
+
+fn spec(object: &Value) -> LlamaStackDistributionSpec {
+    serde_json::from_value(object["spec"].clone()).unwrap()
+}
+
+#[test]
+fn each_is_accepted_once_it_is_converted() {
+    let Some(folder) = files() else { return };
+    let there = |name: &str, key: &str| {
+        let named = Named { kind: Kind::ConfigMap, namespace: NAMESPACE.into(), name: name.into() };
+        (named, Found::There(Some(BTreeSet::from([key.to_owned()]))))
+    };
+    let found =
+        BTreeMap::from([there("llama-stack-config", "config.yaml"), there("custom-ca-bundle", "ca-bundle.crt")]);
+    let names: Vec<&str> = base::names().collect();
+    let samples = objects(&folder, "LlamaStackDistribution");
+    assert!(samples.len() >= 6, "only {} samples found", samples.len());
+    for (name, object) in samples {
+        let facts = Facts {
+            namespace: NAMESPACE,
+            distributions: &names,
+            base: base::base("starter"),
+            always_mounted: false,
+            found: &found,
+            missing: Missing::Refuse,
+        };
+        let verdict = validate(&converted(&name, &object), None, &facts);
+        assert_eq!(verdict.errors, [], "{name}");
+        assert_eq!(verdict.warnings, [] as [&str; 0], "{name}");
+    }
+}
+
+#[test]
+fn each_keeps_the_configuration_that_its_server_has_and_can_have_a_generated_one() {
+    let Some(folder) = files() else { return };
+    let mut seen = BTreeSet::new();
+    for (name, object) in objects(&folder, "LlamaStackDistribution") {
+        let before = &object["spec"]["server"]["userConfig"]["configMapName"];
+        let converted = converted(&name, &object);
+        let mut spec = spec(&converted);
+        let source = source(&spec, false);
+        assert_eq!(source, if before.is_null() { Source::Distribution } else { Source::Override }, "{name}");
+        seen.insert(source == Source::Override);
+        if source == Source::Override {
+            assert_eq!(&converted["spec"]["overrideConfig"]["configMapName"], before, "{name}");
+            continue;
+        }
+        let base = base::base("starter");
+        let made = |spec: &LlamaStackDistributionSpec| {
+            generate(&Input { spec, base, merge: Merge::Overlay, operator_image: "own:1" })
+                .unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
+        };
+        let unchanged = made(&spec);
+        let base_with_workers = |workers: Option<i64>| {
+            let mut config = base.unwrap().config.clone();
+            workers.into_iter().for_each(|workers| config["server"]["workers"] = json!(workers));
+            config
+        };
+        let workers = object["spec"]["server"]["workers"].as_i64();
+        assert_eq!(read_yaml(&unchanged.config_yaml).unwrap(), base_with_workers(workers), "{name}");
+        spec.providers =
+            serde_json::from_value(json!({"inference": {"provider": "vllm", "endpoint": "http://v/v1"}})).unwrap();
+        let generated = made(&spec);
+        assert_eq!(generated.provider_count, unchanged.provider_count, "{name}: vllm is in the base already");
+    }
+    assert_eq!(seen.len(), 2, "some have a ConfigMap of their own, some have not");
+}
+
+#[test]
+fn the_configurations_in_their_config_maps_are_of_a_supported_version() {
+    let Some(folder) = files() else { return };
+    let maps = objects(&folder, "ConfigMap");
+    assert!(!maps.is_empty());
+    for (name, map) in maps {
+        let config = read_yaml(map["data"]["config.yaml"].as_str().unwrap()).unwrap();
+        assert_eq!(detect_version(&config), Ok(2), "{name}");
+    }
+}

@@ -1,0 +1,140 @@
+//! The table of requirements against the code: every id is there, and what is said to show it exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = "docs/requirements-llamastack.md";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+struct Row {
+    id: String,
+    shown_by: Vec<String>,
+    open: String,
+}
+
+fn rows() -> Vec<Row> {
+    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+    let cells = page
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
+    let rows = cells.filter(|cells| cells[0] != "id").map(|cells| {
+        let [id, _, shown_by, open] = &cells[..] else { panic!("not four cells: {cells:?}") };
+        let shown_by = shown_by.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        Row { id: id.clone(), shown_by, open: open.clone() }
+    });
+    rows.collect()
+}
+
+/// The ids of the document: numbers with their letters, and the tasks by chapter.
+fn ids() -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    for (numbers, letters) in [
+        (1..=14, ""),
+        (20..=29, ""),
+        (30..=36, ""),
+        (40..=44, ""),
+        (50..=53, ""),
+        (60..=66, ""),
+        (70..=79, ""),
+        (80..=83, ""),
+        (90..=92, ""),
+        (95..=101, ""),
+        (20..=20, "abc"),
+        (25..=25, "a"),
+        (27..=27, "abcdefghij"),
+        (35..=35, "a"),
+        (50..=50, "ab"),
+        (51..=51, "a"),
+        (79..=79, "abcd"),
+    ] {
+        for number in numbers {
+            let id = format!("FR-{number:03}");
+            ids.extend(letters.chars().map(|letter| format!("{id}{letter}")));
+            ids.insert(id);
+        }
+    }
+    ids.insert("FR-027a1".to_owned());
+    ids.extend((1..=7).map(|number| format!("NFR-{number:03}")));
+    ids.extend((1..=8).map(|number| format!("US{number}")));
+    for (chapter, tasks) in [(1, 8), (2, 8), (3, 12), (4, 4), (5, 6)] {
+        ids.extend((1..=tasks).map(|task| format!("{chapter}.{task}")));
+    }
+    ids
+}
+
+/// The file of a module: of its own, or a folder's.
+fn module(suite: &Path, path: &[&str]) -> Option<String> {
+    let path: PathBuf = path.iter().collect();
+    let files = [suite.join(&path).with_extension("rs"), suite.join(&path).join("mod.rs")];
+    files.iter().find_map(|file| fs::read_to_string(file).ok())
+}
+
+/// Whether a file has a function of this name right below the attribute of a test.
+fn has_test(text: &str, name: &str) -> bool {
+    let mut marked = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if line.contains("fn ") {
+            if marked && line.contains(&format!("fn {name}(")) {
+                return true;
+            }
+            marked = false;
+        }
+    }
+    false
+}
+
+fn exists(name: &str) -> bool {
+    let parts: Vec<&str> = name.split("::").collect();
+    match &parts[..] {
+        ["real", case] => {
+            root().join("crates/plan/tests/fixtures/llamastack/config").join(case).join("config.yaml").exists()
+        }
+        [binary, modules @ .., test] => {
+            let suite = match *binary {
+                "commands" => root().join("xtask/tests/suite"),
+                other => root().join("crates").join(other).join("tests/suite"),
+            };
+            module(&suite, modules).is_some_and(|text| has_test(&text, test))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn every_requirement_is_listed_and_every_named_test_exists() {
+    let rows = rows();
+    let listed: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    let missing: Vec<String> = ids().into_iter().filter(|id| !listed.contains(&id.as_str())).collect();
+    assert!(missing.is_empty(), "{PAGE} does not list {missing:?}");
+    let once: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(once.len(), listed.len(), "{PAGE} lists an id twice");
+    for row in &rows {
+        assert!(!row.shown_by.is_empty() || !row.open.is_empty(), "{}: neither shown nor open", row.id);
+        for name in &row.shown_by {
+            assert!(exists(name), "{}: there is no test {name}", row.id);
+        }
+    }
+}
+
+/// The check above would pass for ever if everything existed for it.
+#[test]
+fn a_name_that_is_no_test_is_found_out() {
+    assert!(exists("commands::requirements::a_name_that_is_no_test_is_found_out"));
+    for wrong in [
+        "commands::requirements::a_name_that_is_no_test",
+        "commands::requirements::exists",
+        "plan::nowhere::fr_030_names_become_types",
+        "plan::llamastack_config::fr_030_names_become_types",
+        "real::nothing",
+        "fr_030_names_become_types",
+    ] {
+        assert!(!exists(wrong), "{wrong}");
+    }
+}
