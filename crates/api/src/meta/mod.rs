@@ -4,6 +4,8 @@
 pub mod conditions;
 pub mod core_schema;
 pub mod quantity;
+mod sensitive;
 mod server_version;
 
+pub use sensitive::Sensitive;
 pub use server_version::{ServerVersion, UnreadableVersion};

@@ -1,0 +1,235 @@
+//! Asking a server outside.
+//! Comes in: a request and the most that its answer may have; goes out: the answer, after redirects, or why there is none.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, USER_AGENT};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::connect::Connector;
+
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
+
+/// Blobs are usually one redirect away from the registry.
+const MOST_REDIRECTS: usize = 5;
+
+/// How servers outside are reached.
+#[derive(Clone)]
+pub struct Settings {
+    pub connect: Duration,
+    /// For one request with its answer.
+    pub answer: Duration,
+    /// Hosts (`host` or `host:port`) that are asked at another address. The only way to plain http: a value with that
+    /// scheme.
+    pub elsewhere: BTreeMap<String, Uri>,
+    /// Trusted next to the system's certificates.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// None: no proxy.
+    pub proxies: Option<Arc<Matcher>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(15),
+            elsewhere: BTreeMap::new(),
+            roots: vec![],
+            proxies: None,
+        }
+    }
+}
+
+impl Settings {
+    /// With the proxies that the environment names, as every program reads it.
+    pub fn from_env() -> Self {
+        Self { proxies: Some(Arc::new(Matcher::from_env())), ..Self::default() }
+    }
+}
+
+/// Why a server outside gave no answer. Addresses are told without path and query, which may hold signatures.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReachError {
+    #[error(
+        "{host} would be asked over plain http, which is only done where the operator's settings say so; serve it by https"
+    )]
+    NotHttps { host: String },
+    #[error("{host} refuses connections")]
+    Refused { host: String },
+    #[error(
+        "the certificate of {host} is not trusted ({cause}); add its authority to the certificates that the operator trusts"
+    )]
+    NotTrusted { host: String, cause: String },
+    #[error("{host} gave no answer within {limit:?}")]
+    TooSlow { host: String, limit: Duration },
+    #[error("the answer of {host} is longer than {limit} bytes")]
+    TooLong { host: String, limit: usize },
+    #[error("{host} sends us on and on, more than {MOST_REDIRECTS} times")]
+    Lost { host: String },
+    #[error("{host} sends us on to an address that cannot be read")]
+    BadRedirect { host: String },
+    #[error("cannot talk to {host}: {cause}")]
+    Failed { host: String, cause: String },
+}
+
+/// One request.
+#[derive(Clone)]
+pub struct Ask {
+    pub method: Method,
+    pub url: Uri,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    /// The most bytes that the answer may have.
+    pub limit: usize,
+}
+
+impl Ask {
+    pub fn get(url: Uri, limit: usize) -> Self {
+        Self { method: Method::GET, url, headers: HeaderMap::new(), body: Bytes::new(), limit }
+    }
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+#[derive(Clone)]
+pub struct Http {
+    client: Client<HttpsConnector<Connector>, Full<Bytes>>,
+    answer: Duration,
+    elsewhere: Arc<BTreeMap<String, Uri>>,
+}
+
+impl Http {
+    /// Reads the system's certificates; sends nothing yet.
+    pub fn new(settings: Settings) -> Result<Self, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        for root in settings.roots {
+            roots.add(root)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnector::from((Connector::new(settings.connect, settings.proxies), tls));
+        let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
+        Ok(Self { client, answer: settings.answer, elsewhere: Arc::new(settings.elsewhere) })
+    }
+
+    /// Sends the request and follows where it is sent on to. Any status is an answer.
+    pub async fn ask(&self, ask: Ask) -> Result<Answer, ReachError> {
+        let host = host(&ask.url);
+        let slow = ReachError::TooSlow { host, limit: self.answer };
+        tokio::time::timeout(self.answer, self.follow(ask)).await.unwrap_or(Err(slow))
+    }
+
+    async fn follow(&self, mut ask: Ask) -> Result<Answer, ReachError> {
+        for _ in 0..=MOST_REDIRECTS {
+            let answer = self.once(&ask).await?;
+            let followed = ask.method == Method::GET || ask.method == Method::HEAD;
+            if !(answer.status.is_redirection() && followed && answer.headers.contains_key(LOCATION)) {
+                return Ok(answer);
+            }
+            let next = redirected(&ask.url, &answer.headers)
+                .ok_or_else(|| ReachError::BadRedirect { host: host(&ask.url) })?;
+            // Who stores the blobs has no business with the registry's credentials.
+            if next.authority() != ask.url.authority() {
+                ask.headers.remove(AUTHORIZATION);
+            }
+            ask.url = next;
+        }
+        Err(ReachError::Lost { host: host(&ask.url) })
+    }
+
+    async fn once(&self, ask: &Ask) -> Result<Answer, ReachError> {
+        let host = host(&ask.url);
+        let mut request = Request::new(Full::new(ask.body.clone()));
+        *request.method_mut() = ask.method.clone();
+        *request.uri_mut() = self.address(&ask.url)?;
+        *request.headers_mut() = ask.headers.clone();
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        let answer = self.client.request(request).await.map_err(|error| explain(&host, &error))?;
+        let (parts, body) = answer.into_parts();
+        let long = || ReachError::TooLong { host: host.clone(), limit: ask.limit };
+        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        // The answer to HEAD has no body; its length is that of the one which GET would bring.
+        if ask.method != Method::HEAD && announced.is_some_and(|length| length > ask.limit as u64) {
+            return Err(long());
+        }
+        let body = Limited::new(body, ask.limit)
+            .collect()
+            .await
+            .map_err(|error| if error.is::<LengthLimitError>() { long() } else { explain(&host, error.as_ref()) })?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+
+    /// Where to ask. Without a word from the settings it is https or nothing.
+    fn address(&self, url: &Uri) -> Result<Uri, ReachError> {
+        let named = url.authority().map(|authority| authority.as_str().to_ascii_lowercase()).unwrap_or_default();
+        let Some(other) = self.elsewhere.get(&named) else {
+            let secure = url.scheme() == Some(&Scheme::HTTPS);
+            return if secure { Ok(url.clone()) } else { Err(ReachError::NotHttps { host: host(url) }) };
+        };
+        let mut parts = url.clone().into_parts();
+        parts.scheme = other.scheme().cloned();
+        parts.authority = other.authority().cloned();
+        Uri::from_parts(parts)
+            .map_err(|_| ReachError::Failed { host: host(url), cause: "the address set for it has no host".to_owned() })
+    }
+}
+
+/// Host and port, for messages.
+fn host(url: &Uri) -> String {
+    url.authority().map_or("(no host)", Authority::as_str).rsplit('@').next().unwrap_or_default().to_owned()
+}
+
+fn redirected(from: &Uri, headers: &HeaderMap) -> Option<Uri> {
+    let next: Uri = headers.get(LOCATION)?.to_str().ok()?.parse().ok()?;
+    if next.authority().is_some() && next.scheme().is_some() {
+        return Some(next);
+    }
+    // Only a path from the root: nobody redirects blobs by anything else.
+    let path = next.path_and_query().filter(|path| path.as_str().starts_with('/'))?;
+    let mut parts = from.clone().into_parts();
+    parts.path_and_query = Some(path.clone());
+    Uri::from_parts(parts).ok()
+}
+
+fn explain(host: &str, error: &(dyn Error + 'static)) -> ReachError {
+    let host = host.to_owned();
+    let mut deepest = error.to_string();
+    let causes = std::iter::successors(Some(error), |&error| {
+        // `io::Error` hides the error it wraps from `source`, and TLS errors arrive wrapped so.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+    });
+    for cause in causes {
+        deepest = cause.to_string();
+        if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
+            return ReachError::NotTrusted { host, cause: problem.to_string() };
+        }
+        if cause.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::ConnectionRefused) {
+            return ReachError::Refused { host };
+        }
+    }
+    ReachError::Failed { host, cause: deepest }
+}

@@ -1,0 +1,8 @@
+//! The one way out: all HTTP that leaves the operator for anything but the API server.
+//! Comes in: addresses to ask; goes out: answers of bounded length in bounded time, or one plain sentence on why not.
+
+mod connect;
+mod http_client;
+pub mod registry;
+
+pub use http_client::{Answer, Ask, Http, ReachError, Settings};

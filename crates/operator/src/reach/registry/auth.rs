@@ -1,0 +1,139 @@
+//! How a registry wants to be told who asks.
+//! Comes in: the challenge in its answer; goes out: its parts, and the token in the answer of the place that it names.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, HeaderValue, Uri};
+use serde::Deserialize;
+use steersman_api::meta::Sensitive;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// User and password with each request.
+    Basic,
+    /// A token that `realm` gives out.
+    Bearer { realm: Uri, service: Option<String> },
+}
+
+/// The challenge of a 401, or why it cannot be met.
+pub fn challenge(headers: &HeaderMap) -> Result<Challenge, String> {
+    let given: Vec<&str> = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();
+    for text in &given {
+        let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if scheme.eq_ignore_ascii_case("bearer") {
+            let mut parameters = parameters(rest);
+            let realm = parameters.get("realm").and_then(|realm| realm.parse::<Uri>().ok());
+            let realm = realm.filter(|realm| realm.scheme().is_some() && realm.authority().is_some());
+            let realm = realm.ok_or("a token from a place without an address")?;
+            return Ok(Challenge::Bearer { realm, service: parameters.remove("service") });
+        }
+    }
+    let basic = |text: &&str| text.split(' ').next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic"));
+    match given.iter().any(basic) {
+        true => Ok(Challenge::Basic),
+        false => Err("neither Basic nor Bearer".to_owned()),
+    }
+}
+
+/// `key="value"` pairs, divided by commas; quoted values may hold commas.
+fn parameters(text: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut rest = text.trim();
+    while let Some((key, after)) = rest.split_once('=') {
+        let (value, next) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => after.split_once(',').unwrap_or((after, "")),
+        };
+        found.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+        rest = next.trim_start_matches([',', ' ']);
+    }
+    found
+}
+
+/// Where to get a token for reading one repository.
+pub fn token_query(service: Option<&str>, repository: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    if let Some(service) = service {
+        query.append_pair("service", service);
+    }
+    query.append_pair("scope", &format!("repository:{repository}:pull")).finish()
+}
+
+/// The same question with an identity token, as the body of a form.
+pub fn identity_form(service: Option<&str>, repository: &str, token: &Sensitive<String>) -> String {
+    let mut form = form_urlencoded::Serializer::new(token_query(service, repository));
+    form.append_pair("grant_type", "refresh_token").append_pair("client_id", "steersman");
+    form.append_pair("refresh_token", token.reveal()).finish()
+}
+
+/// The token in an answer; None: there is none.
+pub fn token(body: &[u8]) -> Option<Sensitive<String>> {
+    #[derive(Deserialize)]
+    struct Given {
+        token: Option<String>,
+        access_token: Option<String>,
+    }
+    let given: Given = serde_json::from_slice(body).ok()?;
+    let filled = |token: Option<String>| token.filter(|token| !token.is_empty());
+    filled(given.token).or_else(|| filled(given.access_token)).map(Sensitive::new)
+}
+
+/// The headers are marked, so that no library logs them. None: the value cannot stand in a header.
+pub fn bearer(token: &Sensitive<String>) -> Option<HeaderValue> {
+    marked(&format!("Bearer {}", token.reveal()))
+}
+
+pub fn basic(user: &Sensitive<String>, password: &Sensitive<String>) -> Option<HeaderValue> {
+    marked(&format!("Basic {}", STANDARD.encode(format!("{}:{}", user.reveal(), password.reveal()))))
+}
+
+fn marked(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn challenged(values: &[&'static str]) -> Result<Challenge, String> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(value));
+        }
+        challenge(&headers)
+    }
+
+    #[test]
+    fn a_token_is_preferred_to_a_password_and_anything_else_is_refused() {
+        let bearer = |service: Option<&str>| {
+            Ok(Challenge::Bearer {
+                realm: "https://a.example/token?x=1,2".parse().unwrap(),
+                service: service.map(str::to_owned),
+            })
+        };
+        let full =
+            r#"Bearer realm="https://a.example/token?x=1,2",service="the, service",scope="repository:a:pull,push""#;
+        assert_eq!(challenged(&[full]), bearer(Some("the, service")));
+        assert_eq!(challenged(&["Basic realm=\"x\"", full]), bearer(Some("the, service")));
+        assert_eq!(challenged(&["bearer scope=a, realm=\"https://a.example/token?x=1,2\""]), bearer(None));
+        assert_eq!(challenged(&["basic realm=\"x\""]), Ok(Challenge::Basic));
+        assert_eq!(challenged(&["Basic"]), Ok(Challenge::Basic));
+        for wrong in [&[][..], &["Negotiate"], &["Bearer"], &["Bearer realm=\"/token\""]] {
+            assert!(challenged(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_under_either_name() {
+        let read = |body: &str| token(body.as_bytes()).map(|token| token.reveal().clone());
+        assert_eq!(read(r#"{"token":"a","access_token":"b"}"#).as_deref(), Some("a"));
+        assert_eq!(read(r#"{"token":"","access_token":"b"}"#).as_deref(), Some("b"));
+        assert_eq!(read(r#"{"token":""}"#), None);
+        assert_eq!(read("<html>"), None);
+    }
+}

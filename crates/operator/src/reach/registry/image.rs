@@ -1,0 +1,185 @@
+//! What has to be read of an image to know its base.
+//! Comes in: a conversation about a repository; goes out: the image's digest, its labels, and the one file of a layer that
+//! they may name, each held against its digest.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::Method;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use steersman_plan::llamastack::config::base::{LabelError, LayerFile, from_labels, layer_file};
+use steersman_plan::oci::is_digest;
+
+use super::session::Session;
+use super::{Labelled, RegistryError, layer};
+
+/// The most that a manifest, or the configuration of an image with all its labels, may have.
+pub const MANIFEST_LIMIT: usize = 4 * 1024 * 1024;
+/// The most that a layer may have: it is held in memory.
+pub const LAYER_LIMIT: usize = 16 * 1024 * 1024;
+
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+const ANYTHING: &str = "*/*";
+
+/// Labels say the same on each platform, or the author of the image must live with the first of these.
+const PLATFORMS: [(&str, &str); 2] = [("linux", "amd64"), ("linux", "arm64")];
+
+#[derive(Deserialize)]
+struct Manifest {
+    /// Of an index: one image for each platform.
+    manifests: Option<Vec<ForPlatform>>,
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Descriptor {
+    digest: String,
+    #[serde(default)]
+    size: u64,
+}
+
+#[derive(Deserialize)]
+struct ForPlatform {
+    digest: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    os: String,
+    architecture: String,
+}
+
+/// The configuration of an image, as far as it counts here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ImageConfig {
+    config: Option<Runtime>,
+    rootfs: RootFs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Runtime {
+    #[serde(rename = "Labels")]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RootFs {
+    diff_ids: Vec<String>,
+}
+
+/// Which image the reference stands for now. A question for the head alone costs nothing where registries count pulls.
+pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> {
+    let reference = session.reference;
+    let (path, what) = (format!("manifests/{}", reference.version()), reference.version().to_owned());
+    let told = match session.ask(Method::HEAD, &path, MANIFESTS, &what, MANIFEST_LIMIT).await {
+        Ok(answer) => {
+            answer.headers.get("docker-content-digest").and_then(|told| told.to_str().ok()).map(str::to_owned)
+        }
+        Err(RegistryError::Answered { code: 405, .. }) => None,
+        Err(error) => return Err(error),
+    };
+    match (&reference.digest, told) {
+        (Some(pinned), _) => Ok(pinned.clone()),
+        (None, Some(told)) if is_digest(&told) => Ok(told),
+        _ => Ok(sum(&session.ask(Method::GET, &path, MANIFESTS, &what, MANIFEST_LIMIT).await?.body)),
+    }
+}
+
+/// The base that the image with this digest carries.
+pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelled, RegistryError> {
+    let mut manifest = manifest(session, digest).await?;
+    if let Some(choices) = manifest.manifests.take() {
+        let chosen = for_platform(&choices).ok_or_else(|| session.unusable("an index", "it has no image for Linux"))?;
+        manifest = self::manifest(session, chosen).await?;
+    }
+    let Some(config) = manifest.config.clone() else {
+        return Err(session.unusable("a manifest", "it is not that of an image"));
+    };
+    let body = fetch(session, "blobs", &config.digest, "the image's configuration", MANIFEST_LIMIT).await?;
+    let config: ImageConfig =
+        serde_json::from_slice(&body).map_err(|_| session.unusable("a configuration", "it is not that of an image"))?;
+    let labels = config.config.unwrap_or_default().labels.unwrap_or_default();
+    let wanted = layer_file(&labels);
+    let content = match &wanted {
+        Ok(Some(file)) => match layer_of(file, &manifest.layers, &config.rootfs.diff_ids) {
+            Ok(layer) => {
+                let blob =
+                    fetch(session, "blobs", &layer.digest, "the layer that the labels name", LAYER_LIMIT).await?;
+                let file = file.clone();
+                // Inflating is work for a processor: other tasks shall not wait for it.
+                let read = tokio::task::spawn_blocking(move || layer::file(&file, &blob)).await;
+                read.map_err(|_| session.unusable("a layer", "reading it failed"))?
+            }
+            Err(error) => Err(error),
+        },
+        _ => Ok(vec![]),
+    };
+    let base = wanted.and(content).and_then(|content| {
+        // The image's name depends on who asks; which server reads the file it does not say.
+        from_labels("", "", &labels, |_| Ok(content))
+    });
+    Ok(Labelled { digest: digest.to_owned(), base })
+}
+
+async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, RegistryError> {
+    let body = fetch(session, "manifests", digest, "a manifest", MANIFEST_LIMIT).await?;
+    serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it cannot be read"))
+}
+
+/// Something by its digest, and nothing else than that.
+async fn fetch(
+    session: &mut Session<'_>,
+    kind: &str,
+    digest: &str,
+    what: &str,
+    limit: usize,
+) -> Result<Bytes, RegistryError> {
+    if !is_digest(digest) {
+        return Err(session.unusable(what, "its digest is not like sha256:<64 hex digits>"));
+    }
+    let accept = if kind == "manifests" { MANIFESTS } else { ANYTHING };
+    let path = format!("{kind}/{digest}");
+    let body = session.ask(Method::GET, &path, accept, &format!("{what} {digest}"), limit).await?.body;
+    if sum(&body) == digest { Ok(body) } else { Err(session.unusable(what, "its content does not have its digest")) }
+}
+
+fn sum(content: &[u8]) -> String {
+    let mut text = "sha256:".to_owned();
+    for byte in Sha256::digest(content) {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+fn for_platform(choices: &[ForPlatform]) -> Option<&str> {
+    let fits = |choice: &&ForPlatform, wanted: (&str, &str)| {
+        choice.platform.as_ref().is_some_and(|found| (found.os.as_str(), found.architecture.as_str()) == wanted)
+    };
+    let known = PLATFORMS.iter().find_map(|wanted| choices.iter().find(|choice| fits(choice, *wanted)));
+    // Attestations stand in an index as images for a system `unknown`.
+    let linux = |choice: &&ForPlatform| choice.platform.as_ref().is_none_or(|found| found.os == "linux");
+    known.or_else(|| choices.iter().find(linux)).map(|choice| choice.digest.as_str())
+}
+
+/// The layer that a label names, by its digest or by that of its content, which is all that a build knows beforehand.
+fn layer_of(file: &LayerFile, layers: &[Descriptor], contents: &[String]) -> Result<Descriptor, LabelError> {
+    let unreadable = |why: String| LabelError::Unreadable { digest: file.digest.clone(), path: file.path.clone(), why };
+    let by_content = || layers.get(contents.iter().position(|content| *content == file.digest)?);
+    let layer = layers.iter().find(|layer| layer.digest == file.digest).or_else(by_content);
+    let layer = layer.ok_or_else(|| unreadable("the image has no such layer".to_owned()))?;
+    if layer.size > LAYER_LIMIT as u64 {
+        return Err(unreadable(format!(
+            "the layer has {} bytes, more than the {LAYER_LIMIT} allowed; give config.yaml a layer of its own",
+            layer.size
+        )));
+    }
+    Ok(layer.clone())
+}

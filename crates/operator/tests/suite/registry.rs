@@ -1,0 +1,48 @@
+//! The bases that images carry in their labels, read from a registry that runs in the test.
+
+mod auth;
+mod bases;
+mod bounds;
+mod labels;
+mod pull_secrets;
+mod served;
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use steersman::reach::registry::Labelled;
+use steersman_plan::llamastack::config::base::Base;
+use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
+
+/// A configuration that can be told from others.
+fn config(name: &str) -> String {
+    format!("version: 2\ndistro_name: {name}\nproviders: {{}}\n")
+}
+
+/// The label that holds that configuration.
+fn in_label(name: &str) -> Value {
+    json!({ "io.llamastack.config.base64": STANDARD.encode(config(name)) })
+}
+
+fn docker_config(place: &str, user: &str, password: &str) -> BTreeMap<String, ByteString> {
+    let auth = STANDARD.encode(format!("{user}:{password}"));
+    let text = json!({ "auths": { place: { "auth": auth } } }).to_string();
+    BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(text.into_bytes()))])
+}
+
+fn credentials(place: &str, user: &str, password: &str) -> Credentials {
+    let mut credentials = Credentials::default();
+    credentials.add("pull", TYPE_DOCKERCONFIGJSON, &docker_config(place, user, password)).unwrap();
+    credentials
+}
+
+fn base(labelled: &Labelled) -> &Base {
+    labelled.base.as_ref().unwrap().as_ref().expect("the image carries a base")
+}
+
+fn distro(labelled: &Labelled) -> &str {
+    base(labelled).config["distro_name"].as_str().unwrap()
+}

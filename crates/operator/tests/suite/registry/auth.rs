@@ -1,0 +1,105 @@
+//! Who may read, and what a registry learns of our credentials.
+
+use serde_json::json;
+use steersman::reach::registry::RegistryError;
+use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
+
+use super::served::{HOST, Served, Wants, digest, gzip, tar};
+use super::{config, credentials, distro, in_label};
+
+#[tokio::test]
+async fn credentials_of_a_pull_secret_open_a_registry_by_token_or_by_password() {
+    for wants in [Wants::Token, Wants::Password] {
+        let served = Served::start().await;
+        served.push("a/b", "1", in_label("private"), &[]);
+        served.guard(wants, "puller", "secret-password");
+        let image = format!("{HOST}/a/b:1");
+        let registry = served.registry();
+        let labelled = registry.labelled(&image, &credentials(HOST, "puller", "secret-password")).await.unwrap();
+        assert_eq!(distro(&labelled), "private");
+        let asked = served.asked();
+        if wants == Wants::Token {
+            let token = "GET /token?service=registry%2C+of+a+test&scope=repository%3Aa%2Fb%3Apull";
+            assert_eq!(asked.iter().filter(|asked| *asked == token).count(), 1, "{asked:?}");
+        }
+
+        let error = registry.labelled(&image, &credentials(HOST, "puller", "wrong")).await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "registry registry.test does not accept the credentials of the pull secrets for a/b (401); renew the Secret that \
+             imagePullSecrets of the server's service account names"
+        );
+        // What was read for one is not handed out to another.
+        let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
+        assert!(matches!(error, RegistryError::NoCredentials { code: 401, .. }), "{error}");
+        assert!(error.to_string().contains("name a Secret of type kubernetes.io/dockerconfigjson"), "{error}");
+        // Credentials for another place are not even shown.
+        served.asked();
+        registry.labelled(&image, &credentials("other.test", "puller", "secret-password")).await.unwrap_err();
+        assert!(!served.inside.lock().unwrap().authorized[0]);
+    }
+}
+
+#[tokio::test]
+async fn what_another_registry_claims_does_not_open_what_was_read_before() {
+    let (private, evil) = (Served::start().await, Served::start().await);
+    let digest = private.push("a/b", "1", in_label("private"), &[]);
+    // One reader for both: the second host is the registry of somebody who knows the digest and nothing else.
+    let mut settings = private.settings();
+    settings.elsewhere.insert("evil.test".to_owned(), format!("http://{}", evil.address).parse().unwrap());
+    let http = steersman::reach::Http::new(settings).unwrap();
+    let registry = steersman::reach::registry::Registry::new(http, std::time::Duration::from_secs(20));
+    registry.labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
+    evil.push("a/b", &digest, in_label("evil"), &[]);
+    let error = registry.labelled(&format!("evil.test/a/b@{digest}"), &Credentials::default()).await.unwrap_err();
+    assert!(error.to_string().ends_with("its content does not have its digest"), "{error}");
+}
+
+#[tokio::test]
+async fn several_logins_are_tried_in_turn() {
+    let served = Served::start().await;
+    served.push("a/b", "1", in_label("private"), &[]);
+    served.guard(Wants::Token, "puller", "secret-password");
+    let mut many = credentials(&format!("{HOST}/a"), "old", "old-password");
+    let right = super::docker_config(HOST, "puller", "secret-password");
+    many.add("second", TYPE_DOCKERCONFIGJSON, &right).unwrap();
+    let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &many).await.unwrap();
+    assert_eq!(distro(&labelled), "private");
+}
+
+#[tokio::test]
+async fn identity_tokens_are_exchanged_and_ready_tokens_are_sent() {
+    let served = Served::start().await;
+    served.push("a/b", "1", in_label("private"), &[]);
+    served.guard(Wants::Token, "nobody", "identity");
+    for auth in [json!({ "identitytoken": "identity" }), json!({ "registrytoken": super::served::TOKEN })] {
+        let text = json!({ "auths": { HOST: auth } }).to_string();
+        let data = [(".dockerconfigjson".to_owned(), k8s_openapi::ByteString(text.into_bytes()))].into();
+        let mut credentials = Credentials::default();
+        credentials.add("pull", TYPE_DOCKERCONFIGJSON, &data).unwrap();
+        let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &credentials).await.unwrap();
+        assert_eq!(distro(&labelled), "private");
+    }
+}
+
+#[tokio::test]
+async fn a_store_to_which_the_registry_sends_us_on_sees_no_credentials() {
+    let served = Served::start().await;
+    let layer = gzip(&tar(&[("config.yaml", config("stored").as_bytes())]));
+    let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
+    served.push("a/b", "1", labels, &[layer]);
+    served.guard(Wants::Token, "puller", "secret-password");
+    served.change(|inside| inside.sends_on = true);
+    let who = credentials(HOST, "puller", "secret-password");
+    let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &who).await.unwrap();
+    assert_eq!(distro(&labelled), "stored");
+    let inside = served.inside.lock().unwrap();
+    let stored: Vec<bool> = inside
+        .requests
+        .iter()
+        .zip(&inside.authorized)
+        .filter(|(asked, _)| asked.contains("/stored/"))
+        .map(|(_, authorized)| *authorized)
+        .collect();
+    assert_eq!(stored, [false, false]);
+}
