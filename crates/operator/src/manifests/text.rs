@@ -1,0 +1,171 @@
+//! Documents in one text.
+//! Comes in: YAML of one or more documents, or JSON; goes out: the objects, those of a `List` one by one. No message quotes
+//! the text: a Secret may stand beside what is meant.
+
+use serde_json::Value;
+
+use super::{Document, Place, Unreadable};
+
+/// What is nested deeper would exhaust the stack.
+const DEEPEST: usize = 96;
+
+type Read = Result<Document, Unreadable>;
+
+pub(super) fn documents(file: &str, text: &str) -> Vec<Read> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let read = if text.trim_start().starts_with('{') { json(text) } else { None };
+    let values = read.map_or_else(|| yaml(text), |values| (1..).zip(values.into_iter().map(Ok)).collect());
+    let mut all = Vec::new();
+    for (document, value) in values {
+        let place = Place { file: file.to_owned(), document, item: None };
+        match value {
+            Ok(Value::Null) => {}
+            Ok(value) => objects(place, value, &mut all),
+            Err(problem) => all.push(Err(Unreadable { place, problem })),
+        }
+    }
+    all
+}
+
+/// None: this is not JSON, though it begins like it, as YAML may.
+fn json(text: &str) -> Option<Vec<Value>> {
+    serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().ok()
+}
+
+/// A line that begins with `---` always begins a document, whatever is around it.
+fn yaml(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    let mut pieces = vec![Piece { line: 0, text: String::new() }];
+    for (line, content) in text.split_inclusive('\n').enumerate() {
+        let rest = content.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
+        if let Some(rest) = rest {
+            pieces.push(Piece { line, text: rest.to_owned() });
+        } else if let Some(piece) = pieces.last_mut() {
+            piece.text.push_str(content);
+        }
+    }
+    // What stands before the first marker is a document only if there is something.
+    if pieces.len() > 1 && pieces[0].text.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
+        pieces.remove(0);
+    }
+    (1..).zip(pieces.iter().map(Piece::read)).collect()
+}
+
+struct Piece {
+    /// How many lines of the file are before its first.
+    line: usize,
+    text: String,
+}
+
+impl Piece {
+    fn read(&self) -> Result<Value, String> {
+        // Folders of manifests hold CRDs as well, which exceed the limits that protect a server from its callers.
+        let limits = serde_saphyr::budget! { max_depth: DEEPEST, flow_nesting_limit: DEEPEST, max_nodes: 5_000_000, max_events: 20_000_000 };
+        let options = serde_saphyr::options! { budget: limits };
+        serde_saphyr::from_str_with_options(&self.text, options).map_err(|error| match error.location() {
+            Some(at) => {
+                let line = self.line as u64 + at.line();
+                format!("not valid YAML at line {line}, column {}: {}", at.column(), kind_of(&error))
+            }
+            None => format!("not valid YAML: {}", kind_of(&error)),
+        })
+    }
+}
+
+/// In our words, because the library's quote the text.
+fn kind_of(error: &serde_saphyr::Error) -> &'static str {
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { .. } => "a key is there twice",
+        serde_saphyr::Error::Budget { .. } => "it is too large or nested too deeply",
+        _ => "compare indentation, quotes and colons with the lines around it",
+    }
+}
+
+fn objects(place: Place, value: Value, all: &mut Vec<Read>) {
+    let word = |name: &str| value[name].as_str().filter(|word| !word.is_empty());
+    let (Some(_), Some(kind)) = (word("apiVersion"), word("kind")) else {
+        let problem = "not a Kubernetes object: apiVersion and kind must be there".to_owned();
+        all.push(Err(Unreadable { place, problem }));
+        return;
+    };
+    if !kind.ends_with("List") || !value["items"].is_array() {
+        all.push(Ok(Document { place, object: value }));
+        return;
+    }
+    // A list of one kind may leave out in its items what it says itself.
+    let (group, kind) = (value["apiVersion"].clone(), kind.trim_end_matches("List").to_owned());
+    let Value::Object(mut list) = value else { return };
+    let Some(Value::Array(items)) = list.remove("items") else { return };
+    for (item, mut object) in items.into_iter().enumerate() {
+        if let (Value::Object(fields), false) = (&mut object, kind.is_empty()) {
+            fields.entry("apiVersion").or_insert_with(|| group.clone());
+            fields.entry("kind").or_insert_with(|| Value::from(kind.as_str()));
+        }
+        objects(Place { item: Some(item), ..place.clone() }, object, all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let said = |read: &Read| match read {
+            Ok(document) => format!("{} {}", document.place, document.object["kind"].as_str().unwrap_or_default()),
+            Err(error) => error.to_string(),
+        };
+        documents("f", text).iter().map(said).collect()
+    }
+
+    #[test]
+    fn documents_are_counted_as_yaml_counts_them() {
+        let one = "{apiVersion: v1, kind: A}";
+        for text in
+            [one.to_owned(), format!("---\n{one}\n"), format!("# why\n---\n{one}"), format!("%YAML 1.2\n--- {one}\n")]
+        {
+            assert_eq!(names(&text), ["f: document 1 A"], "{text}");
+        }
+        assert_eq!(names(&format!("{one}\n---\n# nothing\n---\n{one}\n---\n")), ["f: document 1 A", "f: document 3 A"]);
+        assert_eq!(names(""), [""; 0]);
+    }
+
+    #[test]
+    fn a_dashed_line_inside_a_text_is_no_document() {
+        let text = "apiVersion: v1\nkind: A\ndata: |\n  ---\n  x\n  ----\n";
+        assert_eq!(names(text), ["f: document 1 A"]);
+        assert_eq!(names("apiVersion: v1\nkind: A\n---x: y\n"), ["f: document 1 A"]);
+    }
+
+    #[test]
+    fn windows_lines_and_a_byte_order_mark_are_read() {
+        assert_eq!(names("\u{feff}apiVersion: v1\r\nkind: A\r\n---\r\napiVersion: v1\r\nkind: B\r\n").len(), 2);
+    }
+
+    #[test]
+    fn lists_fall_apart_into_their_items() {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "A"}, {"kind": "B"},
+            {"apiVersion": "x/v1", "kind": "CList", "items": [{"spec": {}}]},
+        ]});
+        let wanted = [
+            "f: document 1: items[0] A",
+            "f: document 1: items[1]: not a Kubernetes object: apiVersion and kind must be there",
+            "f: document 1: items[0] C",
+        ];
+        assert_eq!(names(&list.to_string()), wanted);
+        assert_eq!(names(&format!("---\n{list}\n")), wanted);
+        assert_eq!(names(&format!("{{\"apiVersion\": \"v1\",\n\t\"kind\": \"A\"}}\n{list}")).len(), 4);
+    }
+
+    #[test]
+    fn an_error_tells_the_line_of_the_file_and_quotes_nothing() {
+        let text = "apiVersion: v1\nkind: A\n---\npassword: 'hunter2\n";
+        let said = names(text);
+        assert_eq!(said.len(), 2);
+        assert!(said[1].starts_with("f: document 2: not valid YAML at line "), "{said:?}");
+        assert!(!said[1].contains("hunter2"), "{said:?}");
+        let twice = names("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\nkind: hunter2\n");
+        assert_eq!(twice[1], "f: document 2: not valid YAML at line 6, column 1: a key is there twice");
+    }
+}

@@ -1,0 +1,133 @@
+//! `steersman render`: what Steersman would write for an object.
+//! Comes in: manifests; goes out: the generated configuration and the other children, as far as this version plans them.
+
+mod base;
+mod children;
+mod config;
+mod header;
+
+use anyhow::Context;
+use serde_json::Value;
+use steersman_api::Family;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_plan::llamastack::config::{Base, Source, base as bases, source};
+
+use self::config::Configuration;
+use super::judge::judge;
+use super::paths::{in_v1alpha1, in_v1alpha2};
+use super::schema::Schemas;
+use super::{Ending, RenderArgs, Told, family, named, print};
+use crate::cli::Manifests;
+use crate::manifests::Document;
+
+/// What was made of one document.
+struct Rendered {
+    header: String,
+    objects: Vec<Value>,
+}
+
+/// All objects or none, because what is printed may be piped into `kubectl apply`.
+pub fn render(args: &RenderArgs) -> anyhow::Result<Told> {
+    let mut told = Told::default();
+    let base = match args.base.as_deref().map(base::read) {
+        None => None,
+        Some(Ok(base)) => Some(base),
+        Some(Err(base::BaseError::File(problem))) => return Ok(Told::usage(problem)),
+        Some(Err(base::BaseError::Content(problem))) => {
+            told.refuse(problem);
+            return Ok(told);
+        }
+    };
+    let Some(documents) = told.read(&args.files) else { return Ok(told) };
+    let mut schemas = Schemas::default();
+    let (mut ours, mut rendered) = (0, Vec::new());
+    for document in documents {
+        let (place, name) = (&document.place, named(&document.object));
+        match family(&document.object) {
+            Some((Family::Llsd, version)) => {
+                ours += 1;
+                rendered.extend(one(&mut told, &mut schemas, &document, version, base.as_ref())?);
+            }
+            Some(_) => {
+                told.note(format!("{place}: {name} is passed over: this version renders LlamaStackDistribution only"))
+            }
+            None => told.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds")),
+        }
+    }
+    if ours == 0 {
+        told.none_of_ours("render");
+    }
+    if told.ending == Ending::Fine {
+        told.out = written(&rendered, args.output)?;
+    }
+    Ok(told)
+}
+
+fn written(rendered: &[Rendered], form: Manifests) -> anyhow::Result<String> {
+    if form == Manifests::Json {
+        let objects: Vec<Value> = rendered.iter().flat_map(|one| one.objects.iter().cloned()).collect();
+        return print::list(&objects);
+    }
+    let mut text = String::new();
+    for one in rendered {
+        text.push_str(&one.header);
+        for object in &one.objects {
+            text.push_str("---\n");
+            text.push_str(&print::yaml(object)?);
+        }
+    }
+    Ok(text)
+}
+
+fn one(
+    told: &mut Told,
+    schemas: &mut Schemas,
+    document: &Document,
+    version: &str,
+    given: Option<&Base>,
+) -> anyhow::Result<Option<Rendered>> {
+    let place = &document.place;
+    let judged = judge(schemas, Family::Llsd, version, &document.object, given)?;
+    judged.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
+    judged.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
+    let Some(stored) = judged.stored else { return Ok(None) };
+    let Some(name) = stored["metadata"]["name"].as_str() else {
+        told.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
+        return Ok(None);
+    };
+    // Of both plans, one speaks the paths of v1alpha1 and the other those of v1alpha2.
+    let old = version == "v1alpha1";
+    let of_new = |message: String| if old { in_v1alpha1(&message) } else { message };
+    let of_old = |message: String| if old { message } else { in_v1alpha2(&message) };
+
+    let spec: LlamaStackDistributionSpec =
+        serde_json::from_value(stored["spec"].clone()).with_context(|| format!("{place}: the spec cannot be read"))?;
+    let distribution = spec.distribution.name.as_deref().filter(|name| !name.is_empty());
+    let base = match distribution {
+        Some(name) => bases::base(name),
+        None => given,
+    };
+    let mounted = distribution.and_then(bases::distribution).is_some_and(|known| known.mounts_always);
+    let configuration = match source(&spec, mounted) {
+        Source::Generated => match config::generated(&stored, &spec, name, base) {
+            Ok(made) => made,
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| told.refuse(format!("{place}: {}", of_new(problem))));
+                return Ok(None);
+            }
+        },
+        Source::Override => Configuration::of_the_user(&spec),
+        Source::Distribution => Configuration::of_the_image(),
+    };
+    let children = children::of(&stored, name, configuration.generated())?;
+    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {}", of_old(warning))));
+    if !children.blockers.is_empty() {
+        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {}", of_old(blocker))));
+        return Ok(None);
+    }
+    let missing: Vec<String> = children.not_yet.into_iter().map(of_old).collect();
+    missing.iter().for_each(|what| told.note(format!("{place}: not rendered yet: {what}")));
+    let header = header::text(&named(&document.object), &place.to_string(), &configuration, &missing);
+    let objects = configuration.into_object().into_iter().chain(children.objects).collect();
+    Ok(Some(Rendered { header, objects }))
+}

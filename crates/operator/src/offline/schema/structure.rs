@@ -1,0 +1,216 @@
+//! The structure of an object: which fields there are and of which kind.
+//! Comes in: a schema and an object; goes out: a fault for each place that does not fit.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::{Fault, below, value};
+
+/// What an embedded object may have besides its own fields.
+const OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let (Some(fields), Some(known)) = (object.as_object(), schema["properties"].as_object()) else {
+        return vec![Fault::new("", "not a Kubernetes object")];
+    };
+    unknown(schema, fields, "", &OBJECT, &mut faults);
+    metadata(&object["metadata"], "metadata", &mut faults);
+    required(schema, fields, "", &mut faults);
+    if let (Some(spec), Some(schema)) = (fields.get("spec"), known.get("spec")) {
+        node(schema, spec, "spec", &mut faults);
+    }
+    faults
+}
+
+fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+    if given.is_null() && schema["nullable"] == true {
+        return;
+    }
+    let before = faults.len();
+    value::check(schema, given, path, faults);
+    // Inside a value of a wrong kind everything would be wrong.
+    if faults.len() > before {
+        return;
+    }
+    match given {
+        Value::Object(fields) => self::fields(schema, fields, path, faults),
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                node(&schema["items"], item, &format!("{path}[{place}]"), faults);
+            }
+            repeated(schema, items, path, faults);
+        }
+        _ => {}
+    }
+    forms(schema, given, path, faults);
+}
+
+fn fields(schema: &Value, fields: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) {
+    required(schema, fields, path, faults);
+    let embedded = schema["x-kubernetes-embedded-resource"] == true;
+    if embedded {
+        for name in ["apiVersion", "kind"].iter().filter(|name| fields.get(**name).is_none_or(Value::is_null)) {
+            faults.push(Fault::new(&below(path, name), "Required value: this is a whole object, add it"));
+        }
+        if let Some(given) = fields.get("metadata") {
+            metadata(given, &below(path, "metadata"), faults);
+        }
+    }
+    unknown(schema, fields, path, if embedded { &OBJECT } else { &[] }, faults);
+    for (name, given) in fields {
+        let inner = [&schema["properties"][name], &schema["additionalProperties"]].into_iter().find(|s| s.is_object());
+        if let Some(inner) = inner {
+            node(inner, given, &below(path, name), faults);
+        }
+    }
+}
+
+fn required(schema: &Value, fields: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) {
+    let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let absent = names.filter(|name| !fields.contains_key(*name));
+    faults.extend(absent.map(|name| Fault::new(&below(path, name), "Required value: add it")));
+}
+
+/// Labels and annotations are the parts that people write wrongly.
+fn metadata(given: &Value, path: &str, faults: &mut Vec<Fault>) {
+    let Some(fields) = given.as_object() else {
+        if !given.is_null() {
+            faults.push(Fault::new(path, "Invalid value: write an object with name in it"));
+        }
+        return;
+    };
+    for (name, fault) in [("name", "a text"), ("generateName", "a text"), ("namespace", "a text")] {
+        if fields.get(name).is_some_and(|value| !value.is_string()) {
+            faults.push(Fault::new(&below(path, name), format!("Invalid value: write {fault}, in quotes if need be")));
+        }
+    }
+    for part in ["labels", "annotations"] {
+        let path = below(path, part);
+        match fields.get(part) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(pairs)) => {
+                let wrong = pairs.iter().filter(|(_, value)| !value.is_string());
+                faults.extend(wrong.map(|(key, _)| {
+                    Fault::new(&format!("{path}[{key}]"), "Invalid value: write a text, in quotes if need be")
+                }));
+            }
+            Some(_) => faults.push(Fault::new(&path, "Invalid value: write an object of texts")),
+        }
+    }
+}
+
+/// The API server would drop such a field, and `kubectl apply` refuses it.
+fn unknown(schema: &Value, fields: &Map<String, Value>, path: &str, also: &[&str], faults: &mut Vec<Fault>) {
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true
+        || schema["additionalProperties"].is_object()
+        || schema["additionalProperties"] == true;
+    let Some(known) = schema["properties"].as_object().filter(|_| !open) else { return };
+    for name in fields.keys().filter(|name| !known.contains_key(*name) && !also.contains(&name.as_str())) {
+        let near = known.keys().map(|known| (distance(name, known), known)).min();
+        let advice = match near {
+            Some((steps, near)) if steps <= 2 => format!("did you mean {near}?"),
+            _ => "remove it, the API server does not keep it".to_owned(),
+        };
+        faults.push(Fault::new(&below(path, name), format!("unknown field: {advice}")));
+    }
+}
+
+/// How many letters must be changed, added or removed; a change of case costs nothing.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, wanted) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *wanted);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+fn repeated(schema: &Value, items: &[Value], path: &str, faults: &mut Vec<Fault>) {
+    let keys: Vec<&str> = match schema["x-kubernetes-list-type"].as_str() {
+        Some("map") => {
+            schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        }
+        Some("set") => Vec::new(),
+        _ => return,
+    };
+    let mut known = BTreeSet::new();
+    for (place, item) in items.iter().enumerate() {
+        let key = if keys.is_empty() {
+            item.to_string()
+        } else {
+            // The API server compares with the defaults filled in.
+            let of = |key: &&str| match &item[*key] {
+                Value::Null => &schema["items"]["properties"][*key]["default"],
+                given => given,
+            };
+            Value::from_iter(keys.iter().map(of).cloned()).to_string()
+        };
+        if !known.insert(key) {
+            let same = if keys.is_empty() { "it".to_owned() } else { format!("the same {}", keys.join(" and ")) };
+            let what = format!("Duplicate value: an earlier entry has {same}, remove one of them");
+            faults.push(Fault::new(&format!("{path}[{place}]"), what));
+        }
+    }
+}
+
+/// `oneOf` and its like, which in a CRD add conditions to fields that are declared elsewhere.
+fn forms(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+    let fits = |form: &Value| {
+        let mut wrong = Vec::new();
+        value::check(form, given, path, &mut wrong);
+        if let Some(fields) = given.as_object() {
+            required(form, fields, path, &mut wrong);
+            for (name, inner) in form["properties"].as_object().into_iter().flatten() {
+                if let Some(given) = fields.get(name) {
+                    node(inner, given, &below(path, name), &mut wrong);
+                }
+            }
+        }
+        forms(form, given, path, &mut wrong);
+        wrong.is_empty()
+    };
+    let list = |name: &str| schema[name].as_array().filter(|forms| !forms.is_empty());
+    let wrong = list("oneOf").is_some_and(|forms| forms.iter().filter(|form| fits(form)).count() != 1)
+        || list("anyOf").is_some_and(|forms| !forms.iter().any(fits))
+        || list("allOf").is_some_and(|forms| !forms.iter().all(fits))
+        || schema.get("not").is_some_and(fits);
+    if wrong {
+        faults.push(Fault::new(path, format!("Invalid value: {}", advice(schema))));
+    }
+}
+
+fn advice(schema: &Value) -> String {
+    let needs = |form: &Value| {
+        let names: Vec<&str> = form["required"].as_array()?.iter().filter_map(Value::as_str).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
+    };
+    let forms: Option<Vec<String>> = schema["oneOf"]
+        .as_array()
+        .and_then(|forms| forms.iter().map(needs).collect())
+        .filter(|forms: &Vec<_>| forms.len() > 1);
+    match forms {
+        Some(forms) => format!("give either {}", forms.join(", or ")),
+        None => "write it in one of the forms that `kubectl explain` shows".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn a_misspelt_name_is_near_to_the_right_one() {
+        assert_eq!(distance("provders", "providers"), 1);
+        assert_eq!(distance("vectorIO", "vectorIo"), 0);
+        assert_eq!(distance("kv", "sql"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

@@ -1,0 +1,90 @@
+//! One value by itself: its kind, and the limits that the schema sets.
+//! Comes in: a schema and a value; goes out: what is wrong with the value, whatever is inside it.
+
+use regex::Regex;
+use serde_json::Value;
+use steersman_plan::llamastack::config::kind_of;
+
+use super::Fault;
+
+pub(super) fn check(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+    let mut wrong = |what: String| faults.push(Fault::new(path, what));
+    if let Some(wanted) = wrong_kind(schema, given) {
+        wrong(format!("Invalid value: expected {wanted}, found {}", kind_of(given)));
+        return;
+    }
+    if let Some(allowed) = schema["enum"].as_array().filter(|allowed| !allowed.contains(given)) {
+        let list: Vec<String> =
+            allowed.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+        wrong(format!("Unsupported value: use one of {}", list.join(", ")));
+    }
+    match given {
+        Value::String(text) => self::text(schema, text, &mut wrong),
+        Value::Number(number) => self::number(schema, number, &mut wrong),
+        Value::Array(items) => length(schema, "Items", items.len(), "entries", &mut wrong),
+        Value::Object(fields) => length(schema, "Properties", fields.len(), "fields", &mut wrong),
+        _ => {}
+    }
+}
+
+/// What should be there instead.
+fn wrong_kind(schema: &Value, given: &Value) -> Option<&'static str> {
+    let whole = || given.is_i64() || given.is_u64() || given.as_f64().is_some_and(|number| number.fract() == 0.0);
+    if schema["x-kubernetes-int-or-string"] == true {
+        return (!given.is_string() && !whole()).then_some("a whole number or a text");
+    }
+    let (fits, wanted) = match schema["type"].as_str()? {
+        "object" => (given.is_object(), "an object"),
+        "array" => (given.is_array(), "a list"),
+        "string" => (given.is_string(), "a text (in quotes if need be)"),
+        "boolean" => (given.is_boolean(), "true or false"),
+        "integer" => (whole(), "a whole number"),
+        "number" => (given.is_number(), "a number"),
+        _ => return None,
+    };
+    (!fits).then_some(wanted)
+}
+
+fn text(schema: &Value, text: &str, wrong: &mut impl FnMut(String)) {
+    length(schema, "Length", text.chars().count(), "characters", wrong);
+    let Some(pattern) = schema["pattern"].as_str() else { return };
+    // A test makes sure that every pattern can be read.
+    if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
+        // The only texts beside numbers that have a pattern are amounts, whose pattern no one can read.
+        let what = if schema["x-kubernetes-int-or-string"] == true {
+            "write an amount such as 500m, 2 or 10Gi".to_owned()
+        } else {
+            format!("it must match {pattern}")
+        };
+        wrong(format!("Invalid value: {what}"));
+    }
+}
+
+fn number(schema: &Value, number: &serde_json::Number, wrong: &mut impl FnMut(String)) {
+    let Some(value) = number.as_f64() else { return };
+    let limit = |name: &str, exclusive: &str| schema[name].as_f64().map(|limit| (limit, schema[exclusive] == true));
+    if let Some((limit, exclusive)) = limit("minimum", "exclusiveMinimum")
+        && (value < limit || exclusive && value == limit)
+    {
+        wrong(format!("Invalid value: it must be {} {limit}", if exclusive { "above" } else { "at least" }));
+    }
+    if let Some((limit, exclusive)) = limit("maximum", "exclusiveMaximum")
+        && (value > limit || exclusive && value == limit)
+    {
+        wrong(format!("Invalid value: it must be {} {limit}", if exclusive { "below" } else { "at most" }));
+    }
+    if schema["format"] == "int32" && (value < f64::from(i32::MIN) || value > f64::from(i32::MAX)) {
+        wrong(format!("Invalid value: it must lie between {} and {}", i32::MIN, i32::MAX));
+    }
+}
+
+fn length(schema: &Value, of: &str, given: usize, unit: &str, wrong: &mut impl FnMut(String)) {
+    let limit = |name: String| schema[name].as_u64().and_then(|limit| usize::try_from(limit).ok());
+    if let Some(least) = limit(format!("min{of}")).filter(|least| given < *least) {
+        wrong(format!("Invalid value: it has {given} {unit}, but needs at least {least}"));
+    }
+    if let Some(most) = limit(format!("max{of}")).filter(|most| given > *most) {
+        let much = if of == "Length" { "long" } else { "many" };
+        wrong(format!("Too {much}: it has {given} {unit}, {most} are allowed"));
+    }
+}
