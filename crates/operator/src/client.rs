@@ -16,6 +16,7 @@ use kube::{Client, Config};
 
 use crate::cli::ClusterArgs;
 use crate::leader::Fence;
+use crate::leader::fence::NotLeading;
 use crate::proxy;
 
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
@@ -70,6 +71,9 @@ pub enum CallError {
     Unauthorized { address: String },
     #[error("the API server answered {code}: {message}")]
     Answered { code: u16, message: String },
+    /// Refused by our own fence.
+    #[error("{0}")]
+    NotLeading(String),
     #[error("cannot talk to the API server at {address}: {cause}")]
     Failed { address: String, cause: String },
 }
@@ -117,6 +121,9 @@ impl Server {
         let mut deepest = error.to_string();
         for cause in causes(error) {
             deepest = cause.to_string();
+            if let Some(fenced) = cause.downcast_ref::<NotLeading>() {
+                return CallError::NotLeading(fenced.to_string());
+            }
             if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
                 return CallError::NotTrusted { address, cause: problem.to_string() };
             }

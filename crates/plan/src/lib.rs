@@ -1,8 +1,11 @@
 //! What should be: pure decisions, from what was seen to what shall be done and said.
 //! Comes in: a `Seen` of plain data that carries its own time; goes out: findings and reports, the same for the same input.
 
+pub mod dynamo;
 pub mod llamastack;
+pub mod oci;
 pub mod preflight;
+pub mod variant;
 mod words;
 
 pub use words::{ADOPTED, Failure, Next, Note, NoteKind, Outcome, Plan, Write};

@@ -84,4 +84,6 @@ pub struct Failure {
     pub message: String,
     /// Asking again may help; a refused object does not get better by itself.
     pub transient: bool,
+    /// Somebody else was quicker, and the next pass sees it: nothing to tell anyone.
+    pub conflict: bool,
 }

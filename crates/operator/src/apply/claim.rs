@@ -46,7 +46,7 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn into_failure(self, object: String) -> Failure {
         let transient = matches!(self, Self::Leaving | Self::Predecessor { .. });
-        Failure { object, message: self.to_string(), transient }
+        Failure { object, message: self.to_string(), transient, conflict: false }
     }
 }
 
@@ -77,6 +77,8 @@ pub(super) fn judge(
     }
     match legacy_entry {
         None => Ok(Claim::Ours),
+        // Any operator may be called `manager`, and a note of its own on our child is no claim to it.
+        Some(entry) if is_managed_by(live, manager) && !is_about_the_object(entry) => Ok(Claim::Ours),
         Some(entry) if is_managed_by(live, manager) => {
             let kind = live.types.as_ref().map_or("object", |types| types.kind.as_str()).to_lowercase();
             let command = format!("{kind} {} -n {}", live.name_any(), owner.namespace);
@@ -95,6 +97,13 @@ pub(super) fn is_legacy(entry: &ManagedFieldsEntry, legacy: &Legacy) -> bool {
 /// Whether `manager` has applied something of it.
 pub fn is_managed_by(live: &DynamicObject, manager: &str) -> bool {
     live.managed_fields().iter().any(|entry| is_ours(entry, manager))
+}
+
+/// Whether an entry is about what the object is for, and not only about its metadata.
+fn is_about_the_object(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
+    // An entry that lists nothing says nothing of what it is about.
+    fields.is_none_or(|fields| fields.keys().any(|name| name != "f:metadata"))
 }
 
 pub(super) fn is_ours(entry: &ManagedFieldsEntry, manager: &str) -> bool {

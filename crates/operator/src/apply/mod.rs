@@ -159,7 +159,9 @@ impl Pass<'_> {
         // Volume claims hold users' data, whatever the plan says.
         let swept = plan.sweep.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
         swept.flat_map(move |kind| {
-            let ours = self.live.of(kind).filter(|child| self.owner.controls(child));
+            // What an earlier operator made and we never wrote is its users' to remove.
+            let ours = self.live.of(kind);
+            let ours = ours.filter(|child| self.owner.controls(child) && is_managed_by(child, self.manager));
             ours.filter(move |child| child.metadata.deletion_timestamp.is_none() && !kept(kind, child))
         })
     }
@@ -189,11 +191,12 @@ fn children(client: &Client, owner: &Owner, kind: &GroupVersionKind) -> Api<Dyna
 
 fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
     let transient = is_transient(&error);
-    Failure { object: owner.describe(object), message: error.to_string(), transient }
+    let conflict = matches!(error, CallError::Answered { code: 409, .. });
+    Failure { object: owner.describe(object), message: error.to_string(), transient, conflict }
 }
 
 fn refused(owner: &Owner, object: &DynamicObject, message: String) -> Failure {
-    Failure { object: owner.describe(object), message, transient: false }
+    Failure { object: owner.describe(object), message, transient: false, conflict: false }
 }
 
 /// An object that is wrong stays wrong. All else (rights, quotas, a namespace that is not there, the network) may change

@@ -58,7 +58,7 @@ pub async fn write_status(
         Err(CallError::Answered { code: 404 | 409, .. }) => Ok(Told::Overtaken),
         Err(error) => {
             let object = format!("status of {}", owner.describe_self());
-            Err(Failure { object, transient: is_transient(&error), message: error.to_string() })
+            Err(Failure { object, transient: is_transient(&error), message: error.to_string(), conflict: false })
         }
     }
 }

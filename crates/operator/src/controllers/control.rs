@@ -31,7 +31,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// How soon to look again at what only a person can mend, in places that no watch of ours sees.
-const RECHECK: Duration = Duration::from_secs(300);
+const RECHECK: Duration = Duration::from_secs(60);
 
 /// Should the watch that overtook a pass be lost.
 const OVERTAKEN: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::{Failure, Next, Outcome, Plan};
+use steersman_plan::{Failure, Next, Note, NoteKind, Outcome, Plan};
 
 use crate::apply::{self, Live, Owner, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
@@ -114,16 +114,16 @@ impl PassError {
 
 /// Brings one object to where its spec wants it, as far as that is possible now.
 pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) -> Result<Passed, PassError> {
-    // What is being deleted is left to the garbage collector: writing children now would only delay it.
-    if object.metadata.deletion_timestamp.is_some() {
-        return Ok(Passed::Leaving);
-    }
     let Tools { server, cache, recorder } = tools;
     let Observed { owner, seen, live } = family.observe(tools, object).await?;
     let plan = family.plan(&seen);
     let applied = apply::apply(server, family.manager(), &owner, &plan, &live).await;
     applied.children.iter().for_each(|child| cache.wrote(child));
     let outcome = applied.outcome;
+    // Somebody was quicker; the next pass sees what they did, and nobody needs to read of it.
+    if let Some(failure) = outcome.failure.clone().filter(|failure| failure.conflict) {
+        return Err(PassError::Write(failure));
+    }
     // Also after a failed write: the status is where its user reads of it.
     let status = family.report(&seen, &plan, &outcome)?;
     // Before the status, which says that they were told: a crash in between tells them twice, never not at all.
@@ -134,10 +134,22 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
     if let Some(failure) = outcome.failure {
+        // The status changes with the first failure of its kind; that is worth an event, its repetition is not.
+        if told == Ok(Told::Now) {
+            recorder.tell(&owner, &failed(&failure)).await;
+        }
         return Err(PassError::Write(failure));
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return Ok(Passed::Leaving);
     }
     match told.map_err(PassError::Write)? {
         Told::Overtaken => Ok(Passed::Overtaken),
         told => Ok(Passed::Done { written: outcome.written + usize::from(told == Told::Now), next: plan.next }),
     }
+}
+
+fn failed(failure: &Failure) -> Note {
+    let message = format!("{}: {}", failure.object, failure.message);
+    Note { kind: NoteKind::Warning, reason: "WriteFailed", message }
 }

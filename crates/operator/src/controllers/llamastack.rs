@@ -29,7 +29,7 @@ pub fn rules() -> Vec<Rule> {
         child("apps", "deployments", kept),
         child("", "services", swept),
         child("", "serviceaccounts", kept),
-        child("", "persistentvolumeclaims", &["list", "watch", "create"]),
+        child("", "persistentvolumeclaims", &["get", "list", "watch", "create"]),
     ];
     let own = rules_for(Api::Llsd, "llamastackdistributions/status", "llamastackdistributions/finalizers");
     [own, children.to_vec()].concat()

@@ -15,7 +15,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::watcher;
 use tokio::time;
 
-use crate::client::{CallError, Server};
+use crate::client::{self, CallError, Server};
 use decide::{Sighting, Step};
 pub use fence::Fence;
 
@@ -93,7 +93,7 @@ impl Election {
                         Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
                         // A broken watch says nothing about the Lease: begin again, after a moment.
                         Some(Err(error)) => {
-                            let error = error.to_string();
+                            let error = client::watch_trouble(&error);
                             // The same again and again would only fill the log: a missing right is missing for long.
                             if error != said {
                                 tracing::warn!(lease = self.name, error, "cannot watch the lease yet");

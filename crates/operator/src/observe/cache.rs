@@ -2,7 +2,7 @@
 //! Comes in: what the watches say and what our own writes were answered with; goes out: the children of one object as they
 //! are, and for each change the object that it concerns.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{self, BoxStream};
@@ -66,6 +66,34 @@ struct Children {
     /// What a new list has brought so far.
     incoming: Option<Vec<DynamicObject>>,
     listed: bool,
+    gone: Gone,
+}
+
+/// The uids of what was deleted lately. The answer to one of our own writes may reach us after the news that its object
+/// is gone, and must not bring it back: what seems to be there is never made again.
+#[derive(Default)]
+struct Gone {
+    uids: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+/// More than can be deleted while one write is under way.
+const REMEMBERED: usize = 10_000;
+
+impl Gone {
+    fn add(&mut self, object: &DynamicObject) {
+        let Some(uid) = object.uid().filter(|uid| self.uids.insert(uid.clone())) else { return };
+        self.order.push_back(uid);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
+        }
+    }
+
+    fn has(&self, object: &DynamicObject) -> bool {
+        object.metadata.uid.as_ref().is_some_and(|uid| self.uids.contains(uid))
+    }
 }
 
 type Place = (String, String);
@@ -100,7 +128,9 @@ impl Cache {
             let config = watcher::Config::default().labels(watched.labels);
             let (cache, mut watching) = (self.clone(), Watching::new(&watched.kind.kind));
             let changes = watcher(api, config).default_backoff().filter_map(move |event| {
-                std::future::ready(watching.hear(event).map(|event| cache.take_in(index, event)))
+                // That a list begins is no sign yet that the watch works.
+                let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
+                std::future::ready(event.map(|event| cache.take_in(index, event)))
             });
             changes.flat_map(stream::iter).boxed()
         });
@@ -147,9 +177,11 @@ impl Cache {
                 self.replace(index, incoming)
             }
             Event::Apply(object) => {
-                let touched = touched(&object);
-                self.lock()[index].insert(object);
-                touched.into_iter().collect()
+                let now = touched(&object);
+                // Whoever controlled it before wants to know that it does no more.
+                let before = self.lock()[index].insert(object).and_then(|before| touched(&before));
+                let before = before.filter(|before| Some(before) != now.as_ref());
+                now.into_iter().chain(before).collect()
             }
             Event::Delete(object) => {
                 self.lock()[index].remove(&object);
@@ -162,11 +194,17 @@ impl Cache {
     fn replace(&self, index: usize, objects: Vec<DynamicObject>) -> Vec<Touched> {
         let mut all = self.lock();
         let first = !all[index].listed;
-        let before = std::mem::replace(&mut all[index], Children { listed: true, ..Children::default() });
+        let gone = std::mem::take(&mut all[index].gone);
+        let before = std::mem::replace(&mut all[index], Children { listed: true, gone, ..Children::default() });
         let mut concerned: BTreeSet<Touched> = before.by_name.values().filter_map(|object| touched(object)).collect();
         for object in objects {
             concerned.extend(touched(&object));
             all[index].insert(object);
+        }
+        for lost in before.by_name.values() {
+            if all[index].by_name.get(&place(lost)).is_none_or(|there| there.metadata.uid != lost.metadata.uid) {
+                all[index].gone.add(lost);
+            }
         }
         drop(all);
         if first {
@@ -181,24 +219,30 @@ impl Cache {
 }
 
 impl Children {
-    /// Unless something newer is there: the answer to a write and the watch overtake each other.
-    fn insert(&mut self, object: DynamicObject) {
+    /// Unless something newer is there, or it is known to be gone: the answer to a write and the watch overtake each
+    /// other. Returns what was there before.
+    fn insert(&mut self, object: DynamicObject) -> Option<Arc<DynamicObject>> {
+        if self.gone.has(&object) {
+            return None;
+        }
         let place = place(&object);
-        if let Some(known) = self.by_name.get(&place) {
+        let before = self.by_name.get(&place).cloned();
+        if let Some(known) = &before {
             if is_older(&object, known) {
-                return;
+                return None;
             }
-            let known = known.clone();
-            self.forget_owner(&known);
+            self.forget_owner(known);
         }
         if let Some(reference) = controller(&object) {
             self.by_owner.entry(reference.uid.clone()).or_default().insert(place.clone());
         }
         self.by_name.insert(place, Arc::new(object));
+        before
     }
 
     /// Unless another object has the name by now.
     fn remove(&mut self, object: &DynamicObject) {
+        self.gone.add(object);
         let place = place(object);
         if self.by_name.get(&place).is_some_and(|known| known.metadata.uid == object.metadata.uid)
             && let Some(known) = self.by_name.remove(&place)
@@ -309,6 +353,28 @@ mod tests {
         cache.wrote(&service("a", "2", Some("owner"), 9));
         cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
         assert_eq!(names(&cache, "owner", &[]), ["a"]);
+    }
+
+    #[test]
+    fn what_is_gone_is_not_brought_back_by_the_answer_to_a_write() {
+        let cache = cache();
+        cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
+        cache.wrote(&service("a", "1", Some("owner"), 7));
+        assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
+        cache.wrote(&service("a", "2", Some("owner"), 9));
+        assert_eq!(names(&cache, "owner", &[]), ["a"], "its successor is another object");
+        // A list that no longer has it says the same as a deletion.
+        cache.replace(0, vec![]);
+        cache.wrote(&service("a", "2", Some("owner"), 9));
+        assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_child_that_loses_its_controller_concerns_who_controlled_it() {
+        let cache = cache();
+        cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
+        let touched = cache.take_in(0, Event::Apply(service("a", "1", None, 2)));
+        assert_eq!(touched.iter().map(|touched| touched.owner.as_str()).collect::<Vec<_>>(), ["starter"]);
     }
 
     #[tokio::test]

@@ -2,10 +2,10 @@
 //! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::DynamicObject;
+use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -54,7 +54,17 @@ pub async fn observe(tools: &Tools, settings: &Settings, object: &DynamicObject)
         (gvk::<PersistentVolumeClaim>(), names::volume_claim(&name)),
         (gvk::<ServiceAccount>(), names::service_account(&name)),
     ];
-    let live = tools.cache.children(&namespace, &owner.uid, &named);
+    let mut live = tools.cache.children(&namespace, &owner.uid, &named);
+    // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
+    let claims = gvk::<PersistentVolumeClaim>();
+    let wants_claim = typed.spec.server.storage.is_some();
+    if wants_claim && live.get(&claims, &names::volume_claim(&name)).is_none() {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(tools.server.client.clone(), &namespace, &ApiResource::from_gvk(&claims));
+        if let Some(claim) = tools.server.call(api.get_opt(&names::volume_claim(&name))).await? {
+            live.insert(&claims, claim);
+        }
+    }
     let seen = Seen {
         now: Timestamp::now(),
         settings: settings.clone(),
@@ -113,6 +123,8 @@ fn deployment_seen(object: &DynamicObject, owner: &str) -> Option<DeploymentSeen
         replicas_owner: replicas_owner(object.managed_fields(), &legacy),
         ready: status.ready_replicas.unwrap_or_default(),
         updated: status.updated_replicas.unwrap_or_default(),
+        pods: status.replicas.unwrap_or_default(),
+        trouble: trouble(&status),
         legacy: legacy.is_of(object) && !is_managed_by(object, MANAGER),
         adopted: object.labels().get(ADOPTED).cloned(),
         template: object.data.pointer("/spec/template").cloned().unwrap_or_default(),
@@ -120,12 +132,25 @@ fn deployment_seen(object: &DynamicObject, owner: &str) -> Option<DeploymentSeen
     })
 }
 
-/// An earlier operator's claim on the field is ours to take over; anyone else's is not.
+/// What the Deployment itself says is in the way of its pods.
+fn trouble(status: &DeploymentStatus) -> Option<String> {
+    let stands = |condition: &&DeploymentCondition| match condition.type_.as_str() {
+        "Progressing" => condition.status == "False",
+        "ReplicaFailure" => condition.status == "True",
+        _ => false,
+    };
+    let found = status.conditions.iter().flatten().find(stands)?;
+    found.message.clone().or_else(|| found.reason.clone())
+}
+
+/// An earlier operator's claim on the field is ours to take over, and so is a number that somebody typed: the object is
+/// where to type it. Anyone else's is not, such as an autoscaler's.
 fn replicas_owner(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> ReplicasOwner {
     let other = fields.iter().find_map(|entry| {
         let manager = entry.manager.as_deref()?;
         let owns = entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:replicas").is_some();
-        (owns && manager != MANAGER && !legacy.managers.iter().any(|known| known == manager))
+        let typed = manager.starts_with("kubectl");
+        (owns && !typed && manager != MANAGER && !legacy.managers.iter().any(|known| known == manager))
             .then(|| manager.to_owned())
     });
     other.map_or(ReplicasOwner::Ours, ReplicasOwner::Other)
@@ -157,7 +182,9 @@ mod tests {
         for manager in ours {
             assert_eq!(replicas_owner(&[entry(manager, replicas())], &legacy), ReplicasOwner::Ours, "{manager}");
         }
-        let template = entry("kubectl", json!({ "f:spec": { "f:template": {} } }));
+        let scaled = entry("kubectl", replicas());
+        assert_eq!(replicas_owner(&[scaled], &legacy), ReplicasOwner::Ours, "kubectl scale");
+        let template = entry("somebody", json!({ "f:spec": { "f:template": {} } }));
         assert_eq!(replicas_owner(&[template], &legacy), ReplicasOwner::Ours);
         let scaled = [entry(MANAGER, replicas()), entry("kube-controller-manager", replicas())];
         assert_eq!(replicas_owner(&scaled, &legacy), ReplicasOwner::Other("kube-controller-manager".into()));

@@ -28,7 +28,15 @@ pub fn kept<'a>(seen: &'a Seen, image: &str) -> Option<Kept<'a>> {
 /// otherwise, which is no reason to restart them either.
 fn mark(seen: &Seen, image: &str) -> String {
     let spec = &seen.object.spec;
-    let asked = json!({ "server": spec.server, "image": image, "several": wanted_replicas(spec) > 1 });
+    let mut server = json!(spec.server);
+    // These decide on no pod.
+    for path in ["autoscaling", "podDisruptionBudget"] {
+        server.as_object_mut().map(|server| server.remove(path));
+    }
+    if let Some(Value::Object(storage)) = server.get_mut("storage") {
+        storage.remove("size");
+    }
+    let asked = json!({ "server": server, "image": image, "several": wanted_replicas(spec) > 1 });
     let digest = Sha256::digest(asked.to_string());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -36,13 +44,19 @@ fn mark(seen: &Seen, image: &str) -> String {
 /// Says so where the pods are not what this version would make of the spec: the spec may have been changed while nobody
 /// was looking.
 pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Finding> {
-    let place = first_difference(template, &kept.live.template)?;
+    let mut places = Vec::new();
+    differences(template, &kept.live.template, "spec.template", &mut places);
+    let shown = match places.len() {
+        0 => return None,
+        more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
+        _ => places.join(", "),
+    };
     Some(Finding {
         severity: Severity::Info,
         reason: "AdoptedPodsKept",
         message: format!(
             "Deployment {} was made by an earlier operator, and its pods stay as they are although Steersman would write \
-             spec.template{place} otherwise.",
+             {shown} otherwise.",
             names::deployment(object)
         ),
         remedy: format!(
@@ -53,20 +67,28 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
     })
 }
 
-/// The first place at which something wanted is not there. What the server or the earlier operator added does not count.
-fn first_difference(wanted: &Value, live: &Value) -> Option<String> {
+/// So many places are named.
+const SHOWN: usize = 5;
+
+/// The places at which something wanted is not there. What the server or the earlier operator added does not count.
+fn differences(wanted: &Value, live: &Value, path: &str, found: &mut Vec<String>) {
     match (wanted, live) {
-        (Value::Object(wanted), Value::Object(live)) => wanted.iter().find_map(|(key, value)| match live.get(key) {
-            Some(there) => first_difference(value, there).map(|below| format!(".{key}{below}")),
-            None => (!is_nothing(value)).then(|| format!(".{key}")),
-        }),
-        (Value::Array(wanted), Value::Array(live)) if wanted.len() == live.len() => {
-            let mut pairs = wanted.iter().zip(live).enumerate();
-            pairs.find_map(|(place, (wanted, live))| {
-                first_difference(wanted, live).map(|below| format!("[{place}]{below}"))
-            })
+        (Value::Object(wanted), Value::Object(live)) => {
+            for (key, value) in wanted {
+                match live.get(key) {
+                    Some(there) => differences(value, there, &format!("{path}.{key}"), found),
+                    None if !is_nothing(value) => found.push(format!("{path}.{key}")),
+                    None => {}
+                }
+            }
         }
-        _ => (wanted != live).then(String::new),
+        (Value::Array(wanted), Value::Array(live)) if wanted.len() == live.len() => {
+            for (place, (wanted, live)) in wanted.iter().zip(live).enumerate() {
+                differences(wanted, live, &format!("{path}[{place}]"), found);
+            }
+        }
+        _ if wanted != live => found.push(path.to_owned()),
+        _ => {}
     }
 }
 

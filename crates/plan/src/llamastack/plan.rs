@@ -6,11 +6,11 @@ use std::time::Duration;
 use steersman_api::meta::quantity::billionths;
 
 use k8s_openapi::Resource;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_core::GroupVersionKind;
 
-use super::seen::{ClaimSeen, ObjectSeen, Seen, Settings};
+use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, Seen, Settings};
 use super::{adoption, names, report, workload};
 use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
 
@@ -46,7 +46,8 @@ pub fn blocked(findings: &[Finding]) -> bool {
 fn notes(seen: &Seen, findings: &[Finding]) -> Vec<Note> {
     match findings.first() {
         Some(first) if !report::tells(seen, findings) => {
-            vec![Note { kind: NoteKind::Warning, reason: first.reason, message: report::sentences(findings) }]
+            let kind = if first.severity == Severity::Info { NoteKind::Normal } else { NoteKind::Warning };
+            vec![Note { kind, reason: first.reason, message: report::sentences(findings) }]
         }
         _ => Vec::new(),
     }
@@ -69,6 +70,8 @@ fn findings(seen: &Seen, image: &Result<String, Finding>) -> Vec<Finding> {
         autoscaling(object),
         disruption_budget(object),
         repeated_env(object),
+        repeated_spread(object),
+        replicas_held(seen),
         claim_size(object, seen.volume_claim.as_ref()),
         image.as_ref().ok().and_then(|image| adopted(seen, image)),
     ];
@@ -274,6 +277,43 @@ fn repeated_env(object: &ObjectSeen) -> Option<Finding> {
             repeated.into_iter().collect::<Vec<_>>().join(", ")
         ),
         remedy: "Keep one entry of each name.".to_owned(),
+    })
+}
+
+/// The API server takes such a list in a manifest and fails on it in an apply.
+fn repeated_spread(object: &ObjectSeen) -> Option<Finding> {
+    let given = object.spec.server.topology_spread_constraints.as_ref()?;
+    let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
+    let keys: Vec<String> = given.iter().map(key).collect();
+    let twice = first_repeated(keys.iter().map(String::as_str))?.to_owned();
+    Some(Finding {
+        severity: Severity::Blocker,
+        reason: "SpreadConstraintRepeated",
+        message: format!("spec.server.topologySpreadConstraints has {twice} twice."),
+        remedy: "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.".to_owned(),
+    })
+}
+
+/// Where the spec asks for an autoscaler, that is how it should be.
+fn replicas_held(seen: &Seen) -> Option<Finding> {
+    let live = seen.deployment.as_ref()?;
+    let ReplicasOwner::Other(manager) = &live.replicas_owner else { return None };
+    if workload::autoscaled(&seen.object.spec.server) {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Info,
+        reason: "ReplicasDecidedElsewhere",
+        message: format!(
+            "spec.replicas is {}, but field manager {manager:?} decides on the replicas of Deployment {}, and it has {}.",
+            workload::wanted_replicas(&seen.object.spec),
+            names::deployment(&seen.object.name),
+            live.replicas.unwrap_or(1)
+        ),
+        remedy:
+            "To decide here again, remove what scales it, such as a HorizontalPodAutoscaler, and then: kubectl scale \
+                 deployment with the number you want."
+                .to_owned(),
     })
 }
 

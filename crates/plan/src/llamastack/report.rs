@@ -117,8 +117,9 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
     let was = seen.object.status.as_ref().and_then(|status| status.phase);
     let followed = told(seen) && was != Some(Phase::Failed);
     let live = match &seen.deployment {
-        // Otherwise what was seen is older than what was written for a new spec, and says nothing about it.
-        Some(live) if followed || (outcome.written == 0 && outcome.failure.is_none()) => live,
+        // What could not be written is not what runs, however well that runs. And where something was written for a new
+        // spec, what was seen is older and says nothing about it.
+        Some(live) if outcome.failure.is_none() && (followed || outcome.written == 0) => live,
         seen => {
             let phase = if seen.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
@@ -126,18 +127,28 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
         }
     };
     let wanted = workload::replicas(seen).or(live.replicas).unwrap_or(1);
-    let DeploymentSeen { ready, updated, .. } = *live;
+    let DeploymentSeen { ready, updated, pods, .. } = *live;
+    // A pod that is updated need not be ready, and one that is ready need not be updated: only when no other is left,
+    // the ready ones are those of the newest template.
+    let rolled_out = updated >= wanted && pods <= updated;
+    let why = |message: String| match &live.trouble {
+        Some(trouble) => format!("{message}: {trouble}"),
+        None => message,
+    };
     let current = live.observed_generation >= live.generation;
     match ready {
-        _ if ready == wanted && current && updated >= wanted => at(Phase::Ready, "Deployment is ready".to_owned()),
-        0 => at(Phase::Initializing, "Deployment is pending".to_owned()),
+        _ if ready == wanted && current && rolled_out => at(Phase::Ready, "Deployment is ready".to_owned()),
+        0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
         _ if ready < wanted => {
-            at(Phase::Initializing, format!("Deployment is scaling: {ready}/{wanted} replicas ready"))
+            at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
         }
         _ if ready > wanted => {
-            at(Phase::Initializing, format!("Deployment is scaling down: {ready}/{wanted} replicas ready"))
+            at(Phase::Initializing, why(format!("Deployment is scaling down: {ready}/{wanted} replicas ready")))
         }
-        _ => at(Phase::Initializing, format!("Deployment is rolling out: {updated}/{wanted} replicas updated")),
+        _ => {
+            let updated = updated.min(wanted);
+            at(Phase::Initializing, why(format!("Deployment is rolling out: {updated}/{wanted} replicas updated")))
+        }
     }
 }
 
@@ -170,6 +181,7 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     let health = match &seen.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
+        _ if workload::replicas(seen) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
         ServerSeen::Silent(why) => Err(why.clone()),
         // A pod is ready only once its startup probe has seen the server's own health check pass.
         ServerSeen::NotAsked | ServerSeen::Answered { .. } => Ok("Health check passed".to_owned()),
@@ -188,6 +200,9 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
 /// Where all was written, a child that was not seen has been made since.
 fn storage(seen: &Seen, outcome: &Outcome) -> Result<String, String> {
     let name = names::volume_claim(&seen.object.name);
+    if let Some(failure) = failure_of("PersistentVolumeClaim", outcome) {
+        return Err(failed(&failure));
+    }
     match &seen.volume_claim {
         Some(claim) if claim.phase.as_deref() == Some("Bound") => Ok("Storage is ready".to_owned()),
         None if outcome.failure.is_some() => {
@@ -200,7 +215,16 @@ fn storage(seen: &Seen, outcome: &Outcome) -> Result<String, String> {
     }
 }
 
+/// What stands against a child of this kind.
+fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
+    let failure = outcome.failure.as_ref()?;
+    failure.object.strip_prefix(kind)?.starts_with(' ').then(|| words(failure))
+}
+
 fn service(seen: &Seen, outcome: &Outcome) -> Result<String, String> {
+    if let Some(failure) = failure_of("Service", outcome) {
+        return Err(failed(&failure));
+    }
     if seen.service || outcome.failure.is_none() {
         return Ok("Service is ready".to_owned());
     }

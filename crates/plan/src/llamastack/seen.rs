@@ -58,6 +58,10 @@ pub struct DeploymentSeen {
     /// Of its status; absent counts as 0, as the API server leaves out zeros.
     pub ready: i32,
     pub updated: i32,
+    /// All its pods, those of older templates too.
+    pub pods: i32,
+    /// What the Deployment says is in its way.
+    pub trouble: Option<String>,
     /// An earlier operator made it, and it has not been taken over yet.
     pub legacy: bool,
     /// The mark of a take-over.

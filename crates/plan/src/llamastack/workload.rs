@@ -45,8 +45,9 @@ pub fn writes(seen: &Seen, image: &str) -> Vec<Write> {
     [
         server.storage.as_ref().map(|storage| Write::CreateOnce(volume_claim(object, storage))),
         Some(Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))),
-        wants_service(server).then(|| Write::Apply(service(object))),
         Some(Write::Apply(deployment(seen, image))),
+        // After the Deployment, which may be refused: the address must not lead to a port that nobody listens on.
+        wants_service(server).then(|| Write::Apply(service(object))),
     ]
     .into_iter()
     .flatten()
@@ -75,16 +76,17 @@ pub fn autoscaled(server: &Server) -> bool {
     server.autoscaling.as_ref().is_some_and(|autoscaling| autoscaling.max_replicas > 0)
 }
 
-/// None: somebody else decides. Under an autoscaler the live value is kept until it owns the field, because leaving the
-/// field out as its sole owner would reset it to 1.
+/// None: somebody else decides; to write the field as well would be a war that pods pay for. Under an autoscaler of the
+/// spec the live value is kept until that owns the field, because leaving it out as its sole owner would reset it to 1.
 pub fn replicas(seen: &Seen) -> Option<i32> {
     let wanted = wanted_replicas(&seen.object.spec);
     match &seen.deployment {
-        Some(live) if autoscaled(&seen.object.spec.server) => match live.replicas_owner {
+        Some(live) => match live.replicas_owner {
             ReplicasOwner::Other(_) => None,
-            ReplicasOwner::Ours => Some(live.replicas.unwrap_or(wanted)),
+            ReplicasOwner::Ours if autoscaled(&seen.object.spec.server) => Some(live.replicas.unwrap_or(wanted)),
+            ReplicasOwner::Ours => Some(wanted),
         },
-        _ => Some(wanted),
+        None => Some(wanted),
     }
 }
 

@@ -108,11 +108,18 @@ fn crd_findings(seen: &Seen, family: Family, crd: &CrdSeen) -> Vec<Finding> {
 }
 
 fn absent(family: Family) -> Finding {
+    let shipped = steersman_api::crds::FAMILIES.contains(&family);
     Finding {
         severity: Severity::Info,
         reason: "CrdAbsent",
         message: format!("CRD {} is not installed: there can be no {} here.", family.crd_name(), family.kind()),
-        remedy: format!("Install the CRD if you want to use {family}; the other families do not need it."),
+        remedy: if shipped {
+            format!(
+                "Install it with `steersman crds --apply {family}` to use {family}; the other families do not need it."
+            )
+        } else {
+            "This version of Steersman does not need it.".to_owned()
+        },
     }
 }
 
@@ -158,11 +165,25 @@ fn missing_versions(family: Family, crd: &CrdSeen) -> Option<Finding> {
     })
 }
 
-/// Steersman serves no conversion itself yet, so every webhook found here is somebody else's.
+/// The Service in front of Steersman's webhooks, whatever namespace it is in.
+const OUR_SERVICE: &str = "steersman-webhook";
+
+/// The path at which Steersman converts.
+const OUR_PATH: &str = "/convert";
+
 fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
     let converter = match &crd.conversion {
         Conversion::None => return None,
+        Conversion::Service { name, .. } if name == OUR_SERVICE => return None,
         Conversion::Service { namespace, name } => format!("Service {namespace}/{name}"),
+        Conversion::Url(url) if url.ends_with(OUR_PATH) => {
+            return Some(Finding {
+                severity: Severity::Info,
+                reason: "ConversionByUrl",
+                message: format!("CRD {} is converted by whoever answers at {url}.", family.crd_name()),
+                remedy: "Keep it running; for Steersman it is the address of `steersman run --webhook-url`.".to_owned(),
+            });
+        }
         Conversion::Url(url) => url.clone(),
     };
     Some(Finding {

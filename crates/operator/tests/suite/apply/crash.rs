@@ -31,8 +31,8 @@ async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) ->
         // Something to sweep, and something to adopt.
         let mut old = service("starter-old");
         old["metadata"]["ownerReferences"] = json!([owner.reference()]);
-        let old: Service = object(old);
-        namespace.all::<Service>().create(&PostParams::default(), &old).await?;
+        let ours = PatchParams::apply(MANAGER).force();
+        namespace.all::<Service>().patch("starter-old", &ours, &Patch::Apply(old)).await?;
         if legacy {
             let theirs: Deployment = object(deployment(env()));
             let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };

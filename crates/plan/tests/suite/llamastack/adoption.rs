@@ -48,6 +48,11 @@ fn it_keeps_them_for_as_long_as_the_same_is_asked_for() {
     let scaled = deployment(&taken_over(&more_replicas, false, Some(mark_then)));
     assert_eq!((&scaled["spec"]["template"], &scaled["spec"]["replicas"]), (&their_template(), &json!(0)));
 
+    for ignored in ["podDisruptionBudget: {maxUnavailable: 1}", "autoscaling: {maxReplicas: 3}"] {
+        let spec = SPEC.replace("server: {", &format!("server: {{{ignored}, "));
+        let wanted = deployment(&taken_over(&spec, false, Some(mark_then)));
+        assert_eq!(wanted["spec"]["template"], their_template(), "no pod depends on it: {spec}");
+    }
     let changes =
         [SPEC.replace("A,", "B,"), SPEC.replace("name: starter", "image: other"), format!("{SPEC}\nreplicas: 2")];
     for changed in changes {
@@ -68,7 +73,9 @@ fn pods_that_are_not_as_asked_are_told_of() {
     assert_eq!(
         told[0].message,
         "Deployment starter was made by an earlier operator, and its pods stay as they are although Steersman would write \
-         spec.template.metadata.labels.app.kubernetes.io/instance otherwise."
+         spec.template.metadata.labels.app.kubernetes.io/instance, spec.template.spec.containers[0].env, \
+         spec.template.spec.containers[0].image, spec.template.spec.containers[0].name, \
+         spec.template.spec.containers[0].ports and 6 more otherwise."
     );
     assert!(told[0].remedy.ends_with("kubectl label deployment starter steersman.dev/adopted-"), "{told:?}");
 

@@ -126,8 +126,8 @@ fn storage_and_a_port_give_a_claim_and_a_service() {
         [
             "create PersistentVolumeClaim starter-pvc",
             "apply ServiceAccount starter-sa",
-            "apply Service starter-service",
             "apply Deployment starter",
+            "apply Service starter-service",
         ]
     );
     let claim = r"
@@ -278,7 +278,7 @@ spec:
     expect(&seen, "Deployment", &expected.replace("#METADATA", METADATA));
     assert_eq!(
         order(&plan(&seen)),
-        ["apply ServiceAccount starter-sa", "apply Service starter-service", "apply Deployment starter"],
+        ["apply ServiceAccount starter-sa", "apply Deployment starter", "apply Service starter-service"],
         "the account is made even where another one is used"
     );
 }
@@ -342,11 +342,11 @@ fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
     for (name, spec, deployment, expected) in [
         ("nothing there", plain, None, json!(2)),
         ("scaled by hand", plain, live(ReplicasOwner::Ours), json!(2)),
-        ("scaled by another", plain, live(other()), json!(2)),
+        ("scaled by another", plain, live(other()), Value::Null),
         ("autoscaled, nothing there", scaled, None, json!(2)),
         ("autoscaled, still ours", scaled, live(ReplicasOwner::Ours), json!(5)),
         ("autoscaled by another", scaled, live(other()), Value::Null),
-        ("autoscaling to at most 0 is none", off, live(other()), json!(2)),
+        ("autoscaling to at most 0 is none", off, live(ReplicasOwner::Ours), json!(2)),
     ] {
         let seen = Seen { deployment, ..a_new_object(spec) };
         assert_eq!(spec_of(&seen, "Deployment")["replicas"], expected, "{name}");

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::names::{labels, selector};
 use steersman_plan::llamastack::{
     ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, plan, report,
@@ -131,6 +132,8 @@ fn deployment() -> impl Strategy<Value = DeploymentSeen> {
                 replicas_owner,
                 ready,
                 updated,
+                pods: ready.max(updated),
+                trouble: None,
                 legacy,
                 adopted,
                 template: template.unwrap_or_default(),
@@ -189,7 +192,12 @@ fn of_our_own() -> impl Strategy<Value = Seen> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let failure = any::<bool>().prop_map(|transient| Failure { object: "x".into(), message: "y".into(), transient });
+    let failure = any::<bool>().prop_map(|transient| Failure {
+        object: "x".into(),
+        message: "y".into(),
+        transient,
+        conflict: false,
+    });
     (0..3usize, prop::option::of(failure)).prop_map(|(written, failure)| Outcome { written, failure })
 }
 
@@ -220,7 +228,9 @@ proptest! {
             let object = write.object();
             let kind = object.types.as_ref().unwrap().kind.clone();
             prop_assert_eq!(object.metadata.namespace.as_ref(), Some(&seen.object.namespace));
-            prop_assert_eq!(object.metadata.labels.as_ref(), Some(&labels()));
+            let mut labelled = object.metadata.labels.clone().unwrap();
+            labelled.remove(ADOPTED);
+            prop_assert_eq!(&labelled, &labels());
             let [owner] = object.metadata.owner_references.as_deref().unwrap() else { panic!("one owner") };
             prop_assert_eq!((&owner.uid, &owner.name), (&seen.object.uid, &seen.object.name));
             prop_assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));

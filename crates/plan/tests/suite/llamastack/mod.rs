@@ -75,6 +75,7 @@ fn a_deployment(replicas: i32, ready: i32) -> DeploymentSeen {
         replicas_owner: ReplicasOwner::Ours,
         ready,
         updated: replicas,
+        pods: replicas.max(ready),
         ..DeploymentSeen::default()
     }
 }

@@ -21,7 +21,8 @@ fn after(written: usize) -> Outcome {
 }
 
 fn failed(transient: bool) -> Outcome {
-    let failure = Failure { object: "Service team-a/starter-service".into(), message: "no".into(), transient };
+    let failure =
+        Failure { object: "Service team-a/starter-service".into(), message: "no".into(), transient, conflict: false };
     Outcome { written: 1, failure: Some(failure) }
 }
 
@@ -73,6 +74,13 @@ fn the_phase_follows_the_deployment() {
             "Deployment is rolling out: 1/2 replicas updated",
         ),
         (
+            "a roll-out that is stuck: the new pods wait, the old ones serve",
+            PLAIN,
+            Some(DeploymentSeen { pods: 4, trouble: Some("progress deadline exceeded".into()), ..a_deployment(2, 2) }),
+            Phase::Initializing,
+            "Deployment is rolling out: 2/2 replicas updated: progress deadline exceeded",
+        ),
+        (
             "numbers of an earlier generation",
             PLAIN,
             Some(DeploymentSeen { observed_generation: Some(2), ..a_deployment(2, 2) }),
@@ -92,12 +100,43 @@ fn the_phase_follows_the_deployment() {
         let status = told(&seen, &Outcome::default());
         assert_eq!(status.phase, Some(phase), "{name}");
         let (truth, reason, health) = match phase {
+            Phase::Ready if spec == none => {
+                let nobody = ["False", "HealthCheckFailed", "No server runs: spec.replicas is 0"];
+                ("True", "DeploymentReady", nobody)
+            }
             Phase::Ready => ("True", "DeploymentReady", ["True", "HealthCheckPassed", "Health check passed"]),
             _ => ("False", "DeploymentFailed", ["False", "HealthCheckFailed", "Deployment not ready"]),
         };
         says(&status, "DeploymentReady", [truth, reason, message]);
         says(&status, "HealthCheck", health);
         assert_eq!(status.available_replicas, Some(seen.deployment.map_or(0, |live| live.ready)), "{name}");
+    }
+}
+
+/// The worst that a status can do is to call a spec applied that was not.
+#[test]
+fn what_could_not_be_written_is_not_ready_however_well_the_old_runs() {
+    let seen = a_settled_object(FULL);
+    let refused = |object: &str| Outcome {
+        written: 0,
+        failure: Some(Failure {
+            object: format!("{object} team-a/starter"),
+            message: "the API server answered 403: change freeze".into(),
+            transient: true,
+            conflict: false,
+        }),
+    };
+    let said = |object: &str| {
+        format!("Resource reconciliation failed: {object} team-a/starter: the API server answered 403: change freeze")
+    };
+    for (object, condition) in
+        [("Deployment", "DeploymentReady"), ("Service", "ServiceReady"), ("PersistentVolumeClaim", "StorageReady")]
+    {
+        let status = told(&seen, &refused(object));
+        assert_eq!(status.phase, Some(Phase::Initializing), "{object}");
+        let [truth, _, message] = self::condition(&status, condition).unwrap();
+        assert_eq!((truth.as_str(), message), ("False", said(object)));
+        assert_eq!(self::condition(&status, "DeploymentReady").unwrap()[0], "False", "{object}");
     }
 }
 
@@ -203,13 +242,13 @@ fn an_ignored_field_is_told_and_the_object_gets_ready_all_the_same() {
 }
 
 #[test]
-fn a_refused_write_fails_the_object_and_one_that_may_yet_succeed_does_not() {
+fn a_refused_write_fails_the_object_and_one_that_may_yet_succeed_makes_it_wait() {
     let message = "Resource reconciliation failed: Service team-a/starter-service: no";
     let refused = told(&a_settled_object(FULL), &failed(false));
     assert_eq!(refused.phase, Some(Phase::Failed));
     says(&refused, "DeploymentReady", ["False", "DeploymentFailed", message]);
 
-    assert_eq!(told(&a_settled_object(FULL), &failed(true)).phase, Some(Phase::Ready));
+    assert_eq!(told(&a_settled_object(FULL), &failed(true)).phase, Some(Phase::Initializing));
 
     let mut changed = a_settled_object(FULL);
     changed.object.generation = Some(2);
@@ -220,8 +259,7 @@ fn a_refused_write_fails_the_object_and_one_that_may_yet_succeed_does_not() {
     let fresh = told(&a_new_object(FULL), &failed(true));
     assert_eq!(fresh.phase, Some(Phase::Pending));
     says(&fresh, "DeploymentReady", ["False", "DeploymentFailed", message]);
-    let missing = "Failed to get Service: services \"starter-service\" not found";
-    says(&fresh, "ServiceReady", ["False", "ServiceFailed", missing]);
+    says(&fresh, "ServiceReady", ["False", "ServiceFailed", message]);
     let missing = "Failed to get PVC: persistentvolumeclaims \"starter-pvc\" not found";
     says(&fresh, "StorageReady", ["False", "StorageFailed", missing]);
 }

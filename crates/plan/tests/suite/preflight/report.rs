@@ -40,7 +40,7 @@ WARNING  CRD variantautoscalings.llmd.ai could not be read: no answer.
 WARNING  Lease elsewhere/54e06e98.llamastack.io is held by pod-a, renewed 3 s ago: the Llama Stack operator is at work here.
          Stop it before Steersman acts on LlamaStackDistribution: two operators must not act on the same objects.
 INFO     CRD dynamographdeploymentrequests.nvidia.com is not installed: there can be no DynamoGraphDeploymentRequest here.
-         Install the CRD if you want to use dgdr; the other families do not need it.
+         Install it with `steersman crds --apply dgdr` to use dgdr; the other families do not need it.
 
 Not ready: 1 blocker, 3 warnings.";
     let report = report(seen, findings);

@@ -123,7 +123,7 @@ fn an_absent_crd_is_no_hindrance() {
         Info,
         "CrdAbsent",
         "CRD variantautoscalings.llmd.ai is not installed: there can be no VariantAutoscaling here.",
-        "Install the CRD if you want to use va; the other families do not need it.",
+        "Install it with `steersman crds --apply va` to use va; the other families do not need it.",
     );
 }
 
