@@ -19,7 +19,7 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 5] = [
+const FILES: [Generated; 6] = [
     Generated {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -32,6 +32,7 @@ const FILES: [Generated; 5] = [
         path: "deploy/crds/variantautoscalings.llmd.ai.yaml",
         content: || Ok(steersman::crds::file(Family::Va)?),
     },
+    Generated { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
     Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     Generated { path: "docs/commands.md", content: commands },
 ];

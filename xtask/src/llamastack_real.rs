@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Map, Value, json};
 use steersman_plan::llamastack::config::base::{DISTRIBUTIONS, NEEDS};
+use steersman_plan::llamastack::config::storage_exports;
 
 use crate::python::{Packages, Python, server_versions};
 
@@ -49,7 +50,7 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
         fs::write(&config, known.text).with_context(|| format!("cannot write {}", config.display()))?;
         bases.push(json!({ "name": known.name, "config": config, "verified_with": known.verified_with }));
     }
-    let servers: serde_json::Map<_, _> =
+    let servers: Map<_, _> =
         server_versions().into_iter().map(|version| (version.to_owned(), json!(packages.server(version)))).collect();
     let needs: Vec<_> =
         NEEDS.iter().map(|line| json!({ "api": line.api, "kind": line.kind, "needs": line.needs })).collect();
@@ -58,6 +59,7 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
         "packages": servers,
         "bases": bases,
         "needs": needs,
+        "prepared": { "password": PASSWORD, "variables": prepared()? },
         "work": work.join("servers"),
         "trees": {
             "generated configurations": fixtures,
@@ -66,4 +68,19 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
         },
     })
     .to_string())
+}
+
+/// A password with all that means something to a shell, to a URL or to the server, and the address that carries it.
+const PASSWORD: &str = "12'3 @:/%$é";
+const CONNECTION_STRING: &str = "postgresql://stack:12'3%20%40%3A%2F%25%24%C3%A9@127.0.0.1:5432/postgres";
+
+/// The variables that the init container would set, without the shell that would read them.
+fn prepared() -> Result<Map<String, Value>> {
+    let script = storage_exports(Some(CONNECTION_STRING), Some(PASSWORD)).map_err(|message| anyhow!(message))?;
+    let line = |line: &str| {
+        let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
+        let value = value.strip_prefix('\'')?.strip_suffix('\'')?.replace(r"'\''", "'");
+        Some((name.to_owned(), Value::from(value)))
+    };
+    script.lines().map(|text| line(text).context("the script has a line that sets no variable")).collect()
 }

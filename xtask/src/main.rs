@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 
+mod bench;
 mod check;
 mod command;
 mod guard;
@@ -35,6 +36,8 @@ enum Task {
     Up(up::Up),
     /// Run what CI runs: format, lints, unit and law tests, generated files, suites on the local cluster
     Test(test::Test),
+    /// Measure how fast a part is, in release mode
+    Bench(bench::Bench),
     /// Compare the generated files with what the code says, and fail where they differ
     Check(check::Check),
 }
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
         return guard::keep_program(words);
     }
     let arguments = Arguments::parse();
-    let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_));
+    let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_) | Task::Bench(_));
     let outcome = match (guarded, arguments.kept) {
         (true, false) => return guard::keep(),
         (true, true) => guard::watch_lifeline().and_then(|()| run(arguments.command)),
@@ -64,6 +67,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Up(up) => up.run(),
         Task::Test(test) => test.run(),
+        Task::Bench(bench) => bench.run(),
         Task::Check(check) => check.run(),
     }
 }

@@ -122,6 +122,8 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
         let listed = fs::read_dir(crate::root().join(folder)).with_context(|| format!("cannot read {folder}"))?;
         files.extend(listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
     }
+    // Those in a folder of their own are to be refused.
+    files.retain(|file| file.is_file());
     files.sort();
     for file in files {
         let manifests = fs::read_to_string(&file)?;

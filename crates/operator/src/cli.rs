@@ -8,6 +8,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steersman_api::{Family, crds};
 
+use crate::admission::WebhooksArgs;
+use crate::init::{MergeProvidersArgs, StorageEnvArgs};
+use crate::offline;
 use crate::settings::Settings;
 
 /// One Kubernetes operator for serving language models
@@ -22,7 +25,7 @@ const EXIT_STATUS: &str = "Exit status: 0 all is well, 1 not ready or failed, 2 
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Run the operator until SIGTERM or SIGINT. This version has no controllers yet: it acts on no object
+    /// Run the operator until SIGTERM or SIGINT
     #[command(after_help = EXIT_STATUS)]
     Run(Box<Settings>),
     /// Say whether a cluster can run Steersman and what is there already; changes nothing
@@ -31,8 +34,27 @@ pub enum Command {
     /// Print the CustomResourceDefinitions for `kubectl apply --server-side -f -`, or install them, or leave them behind
     #[command(after_help = EXIT_STATUS)]
     Crds(CrdsArgs),
+    /// Print the webhook configurations by which the API server asks Steersman whether an object may be written, for `kubectl
+    /// apply --server-side -f -`, or install or remove them
+    #[command(after_help = EXIT_STATUS)]
+    Webhooks(WebhooksArgs),
     /// Print the rights that Steersman needs, as manifests for `kubectl apply -f -`
     Rbac,
+    /// In a pod, before its server: take the addresses of its databases apart
+    #[command(hide = true)]
+    StorageEnv(StorageEnvArgs),
+    /// In a pod, before its server: put providers that came as images into its configuration
+    #[command(hide = true)]
+    MergeProviders(MergeProvidersArgs),
+    /// Print manifests in another version of their API; what that version cannot say is told on standard error
+    #[command(after_help = offline::EXIT_STATUS)]
+    Convert(offline::ConvertArgs),
+    /// Say whether manifests would be accepted, without a cluster
+    #[command(after_help = offline::EXIT_STATUS)]
+    Validate(offline::ValidateArgs),
+    /// Print what Steersman would write for a LlamaStackDistribution, without a cluster: config.yaml, variables, children
+    #[command(after_help = offline::EXIT_STATUS)]
+    Render(offline::RenderArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -82,7 +104,7 @@ pub struct CrdsArgs {
 #[command(next_help_heading = "Conversion")]
 pub struct ConverterArgs {
     /// Namespace of the Service in front of the operator. Without any of these flags, --apply keeps what the last --apply
-    /// was told
+    /// was told, unless the CRD was detached since
     #[arg(long = "webhook-namespace", value_name = "NAME")]
     pub namespace: Option<String>,
     /// Name of the Service in front of the operator

@@ -1,6 +1,7 @@
 //! The operator's parts, as a library so that tests and developer commands can call them.
 //! Comes in: a cluster, named by flags; goes out: what was read from it, and the rights that reading needs.
 
+pub mod admission;
 pub mod apply;
 pub mod certs;
 pub mod cli;
@@ -8,11 +9,15 @@ pub mod client;
 pub mod controllers;
 pub mod crds;
 pub mod health;
+pub mod init;
 pub mod leader;
+pub mod manifests;
 pub mod observe;
+pub mod offline;
 pub mod preflight;
 mod proxy;
 pub mod rbac;
+pub mod reach;
 pub mod run;
 mod serve;
 pub mod settings;

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use steersman::admission::{self, WebhooksArgs};
 use steersman::cli::{Cli, Command, CrdsArgs, Manifests, Output, PreflightArgs};
 use steersman::crds::Given;
+use steersman::offline::{self, Told};
 use steersman::settings::Settings;
-use steersman::{client, crds, preflight, rbac};
+use steersman::{client, crds, init, preflight, rbac};
 use steersman_api::crds::Options;
 
 fn main() -> ExitCode {
@@ -40,8 +42,29 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             print(&text)?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Webhooks(args) => {
+            if args.apply || args.remove {
+                return on_this_thread(write_webhooks(&args));
+            }
+            let given = args.target.read()?;
+            let text = match args.output {
+                Manifests::Yaml => admission::yaml(&args.families, &given, args.failure_policy)?,
+                Manifests::Json => admission::json(&args.families, &given, args.failure_policy)?,
+            };
+            print(&text)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Rbac => {
             print(&rbac::manifests()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Convert(args) => tell(&offline::convert(&args)?),
+        Command::Validate(args) => tell(&offline::validate(&args)?),
+        Command::Render(args) => tell(&offline::render(&args)?),
+        Command::StorageEnv(args) => init::storage_env(&args).map(|()| ExitCode::SUCCESS),
+        Command::MergeProviders(args) => {
+            let lines = init::merge_providers(&args)?;
+            print(&lines.iter().map(|line| format!("warning: {line}\n")).collect::<String>())?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -74,6 +97,24 @@ async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> 
     unprinted.map(|()| ExitCode::SUCCESS)
 }
 
+async fn write_webhooks(args: &WebhooksArgs) -> anyhow::Result<ExitCode> {
+    let given = args.target.read()?;
+    let server = client::connect(&args.cluster).await?;
+    let mut unprinted = Ok(());
+    let mut say = |line: &str| {
+        let printed = print(&format!("{line}\n"));
+        if unprinted.is_ok() {
+            unprinted = printed;
+        }
+    };
+    if args.apply {
+        admission::apply(&server, &args.families, &given, args.failure_policy, &mut say).await?;
+    } else {
+        admission::remove(&server, &args.families, &mut say).await?;
+    }
+    unprinted.map(|()| ExitCode::SUCCESS)
+}
+
 /// A few threads do, however many cores the node has: each costs memory, and what the operator does is mostly waiting.
 fn operate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
@@ -92,6 +133,16 @@ async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
     }
     Ok(if report.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Results and remarks on streams of their own, so that results can be piped.
+fn tell(told: &Told) -> anyhow::Result<ExitCode> {
+    for note in &told.notes {
+        // Nothing is left to be done if even standard error is closed.
+        let _ = writeln!(io::stderr(), "{note}");
+    }
+    print(&told.out)?;
+    Ok(ExitCode::from(told.ending.code()))
 }
 
 /// Unlike `println!`, does not panic when the reader has seen enough (`steersman rbac | head`).

@@ -10,7 +10,7 @@ use kube::api::ObjectMeta;
 use steersman_plan::preflight::{Reach, Right};
 
 use crate::telemetry::scrape;
-use crate::{certs, controllers, crds, observe, run};
+use crate::{certs, controllers, crds, observe, run, webhooks};
 
 pub const NAMESPACE: &str = "steersman-system";
 pub const NAME: &str = "steersman";
@@ -72,8 +72,15 @@ impl Rule {
 
 /// What the program does in all namespaces and with the cluster itself.
 pub fn rules() -> Vec<Rule> {
-    [observe::preflight::rules(), scrape::rules(), certs::rules(), crds::migrate::rules(), controllers::rules()]
-        .concat()
+    [
+        observe::preflight::rules(),
+        scrape::rules(),
+        certs::rules(),
+        webhooks::llamastack::rules(),
+        crds::migrate::rules(),
+        controllers::rules(),
+    ]
+    .concat()
 }
 
 /// What it does in its own namespace alone.

@@ -11,6 +11,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use jiff::{Span, SpanRelativeTo};
 use steersman_api::Family;
+use steersman_plan::llamastack::validate::Missing;
 use tracing::Level;
 
 use crate::certs::reach;
@@ -73,6 +74,27 @@ pub struct WebhookArgs {
     /// How long a certificate that Steersman makes is valid, such as 90d or 12h. It is replaced when a third of that is left
     #[arg(long = "webhook-certificate-life", value_name = "TIME", default_value = "90d", value_parser = life)]
     pub certificate_life: Duration,
+    /// What becomes of an object that names a Secret, a ConfigMap or a key that is not there. References that were there
+    /// before a change are not looked at again
+    #[arg(long, value_enum, value_name = "VERDICT", default_value_t = MissingReferences::Refuse)]
+    pub missing_references: MissingReferences,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MissingReferences {
+    /// It is refused
+    Refuse,
+    /// It is accepted with a warning
+    Warn,
+}
+
+impl From<MissingReferences> for Missing {
+    fn from(given: MissingReferences) -> Self {
+        match given {
+            MissingReferences::Refuse => Self::Refuse,
+            MissingReferences::Warn => Self::Warn,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

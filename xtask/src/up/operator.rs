@@ -1,4 +1,5 @@
-//! The operator beside the local cluster: built, its CRDs installed, and run with the rights that are shipped.
+//! The operator beside the local cluster: built, its CRDs and webhook configurations installed, and run with the rights
+//! that are shipped.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::json;
+use steersman::admission::{self, Policy};
 use steersman::cli::{ClusterArgs, ConverterArgs};
 use steersman::crds::{self, Given};
 use steersman::{client, rbac};
@@ -23,13 +25,13 @@ use crate::progress::Progress;
 /// How long the API server may take to serve new CRDs.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Installs the CRDs, starts the operator and waits until it converts objects.
+/// Installs the CRDs and configurations, starts the operator and waits until it converts and judges objects.
 pub async fn start(cluster: &Cluster, folder: &Path, release: bool) -> Result<Process> {
     let program = build(release)?;
     // API servers reach the operator by this port; it is let go of at the last moment.
     let port = HeldPort::any()?;
     let url = format!("https://127.0.0.1:{}", port.number());
-    install_crds(cluster, &url).await?;
+    install(cluster, &url).await?;
     let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?;
     let address = format!("127.0.0.1:{}", port.number());
     let kubeconfig = kubeconfig.display().to_string();
@@ -79,16 +81,18 @@ fn build(release: bool) -> Result<PathBuf> {
 }
 
 /// As an administrator would, by hand or by a chart: the operator itself may not.
-async fn install_crds(cluster: &Cluster, url: &str) -> Result<()> {
+async fn install(cluster: &Cluster, url: &str) -> Result<()> {
     let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
     let server = client::connect(&args).await?;
     let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
     println!();
     crds::apply(&server, &[], &given, SERVED, &mut |line| println!("{line}")).await?;
+    admission::apply(&server, &[], &given, Policy::Fail, &mut |line| println!("{line}")).await?;
     Ok(())
 }
 
-/// Ready is when objects of an older version are taken: the API server needs a moment to trust the operator's certificate.
+/// Ready is when objects of an older version are taken: the API server needs a moment to trust the operator's certificate,
+/// for conversion and for admission.
 async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
     let progress = Progress::start("starting the operator");
     let kind = GroupVersionKind::gvk(Family::Llsd.group(), "v1alpha1", Family::Llsd.kind());
@@ -101,7 +105,7 @@ async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
     let started = wait::eventually("the operator converts", converts).await;
     process.ensure_running()?;
     if started.is_err() {
-        bail!("the operator does not convert objects; its log ends with:\n{}", process.log_end());
+        bail!("the operator does not convert and judge objects; its log ends with:\n{}", process.log_end());
     }
     progress.done();
     Ok(())

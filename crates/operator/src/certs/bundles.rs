@@ -1,86 +1,159 @@
-//! The objects that tell API servers whom to trust: for now, CRDs with a conversion webhook.
-//! Comes in: a bundle of CAs; goes out: the same bundle in the `caBundle` of every CRD that names us, and in no other.
+//! The objects that tell API servers whom to trust: CRDs with a conversion webhook, and configurations of admission.
+//! Comes in: a bundle of CAs; goes out: the same bundle in every `caBundle` beside an address of ours, and in no other.
+
+use std::fmt;
 
 use http::{Request, header};
 use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
 };
 use kube::Resource;
 use serde::Deserialize;
 use serde_json::json;
+use steersman_api::Family;
 
 use super::reach::Reach;
+use crate::admission;
 use crate::client::{CallError, Server};
 
-/// The little that matters here of a CRD, which may be a megabyte.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Crd {
-    metadata: Metadata,
-    spec: Spec,
+/// An object that may name us, known by its name alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    Crd(Family),
+    Admission(Family),
 }
 
-#[derive(Clone, Debug, Deserialize)]
+impl Holder {
+    /// All that we look at.
+    pub fn all() -> Vec<Self> {
+        let crds = Family::ALL.into_iter().map(Self::Crd);
+        crds.chain(admission::FAMILIES.into_iter().map(Self::Admission)).collect()
+    }
+
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Crd(_) => "CRD",
+            Self::Admission(_) => "ValidatingWebhookConfiguration",
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crd(family) => family.crd_name(),
+            Self::Admission(family) => admission::name(family),
+        }
+    }
+
+    fn path(self) -> String {
+        let all = match self {
+            Self::Crd(_) => CustomResourceDefinition::url_path(&(), None),
+            Self::Admission(_) => ValidatingWebhookConfiguration::url_path(&(), None),
+        };
+        format!("{all}/{}", self.name())
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} {}", self.kind(), self.name())
+    }
+}
+
+/// One of them as it was read, with those of its addresses that are ours.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub holder: Holder,
+    resource_version: String,
+    clients: Vec<Client>,
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    /// Where it stands in the object, for a JSON patch.
+    place: String,
+    config: WebhookClientConfig,
+}
+
+/// The little that matters here of either kind; a CRD may be a megabyte.
+#[derive(Deserialize)]
+struct Read {
+    metadata: Metadata,
+    spec: Option<Spec>,
+    #[serde(default)]
+    webhooks: Vec<Webhook>,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
-    name: String,
     resource_version: String,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Spec {
     conversion: Option<Conversion>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Conversion {
     webhook: Option<Webhook>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Webhook {
     client_config: Option<WebhookClientConfig>,
 }
 
-impl Crd {
-    pub fn name(&self) -> &str {
-        &self.metadata.name
+impl Read {
+    fn clients(self) -> Vec<Client> {
+        let client = |place, webhook: Webhook| webhook.client_config.map(|config| Client { place, config });
+        let conversion = self.spec.and_then(|spec| spec.conversion).and_then(|conversion| conversion.webhook);
+        let conversion = conversion.and_then(|webhook| client("/spec/conversion/webhook".to_owned(), webhook));
+        let admission = self.webhooks.into_iter().enumerate();
+        let admission = admission.filter_map(|(place, webhook)| client(format!("/webhooks/{place}"), webhook));
+        conversion.into_iter().chain(admission).collect()
     }
+}
 
-    fn client(&self) -> Option<&WebhookClientConfig> {
-        self.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()
-    }
-
-    pub fn names(&self, reach: &Reach) -> bool {
-        self.client().is_some_and(|client| reach.is_named_by(client))
-    }
-
+impl Held {
     pub fn holds(&self, bundle: &ByteString) -> bool {
-        self.client().and_then(|client| client.ca_bundle.as_ref()) == Some(bundle)
+        self.clients.iter().all(|client| client.holds(bundle))
     }
 }
 
-/// Reads one CRD, if it is there.
-pub async fn read(server: &Server, name: &str) -> Result<Option<Crd>, CallError> {
-    let request = built(Request::get(path(name)).body(Vec::new()));
-    match server.call(async { server.client.request::<Crd>(request?).await }).await {
-        Ok(crd) => Ok(Some(crd)),
-        Err(CallError::Answered { code: 404, .. }) => Ok(None),
-        Err(error) => Err(error),
+impl Client {
+    fn holds(&self, bundle: &ByteString) -> bool {
+        self.config.ca_bundle.as_ref() == Some(bundle)
     }
 }
 
-/// Puts the bundle into this CRD and touches nothing else. 409 if the CRD is no longer as it was seen: then somebody else
-/// was quicker, perhaps another replica with the same intent.
-pub async fn put(server: &Server, crd: &Crd, bundle: &ByteString) -> Result<(), CallError> {
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": crd.metadata.resource_version },
-        { "op": "add", "path": "/spec/conversion/webhook/clientConfig/caBundle", "value": bundle },
-    ]);
-    let request = Request::patch(path(crd.name())).header(header::CONTENT_TYPE, "application/json-patch+json");
-    let request = built(request.body(patch.to_string().into_bytes()));
-    match server.call(async { server.client.request::<Crd>(request?).await }).await {
+/// Reads one object, if it is there and names us.
+pub async fn read(server: &Server, holder: Holder, reach: &Reach) -> Result<Option<Held>, CallError> {
+    let request = built(Request::get(holder.path()).body(Vec::new()));
+    let read = match server.call(async { server.client.request::<Read>(request?).await }).await {
+        Ok(read) => read,
+        Err(CallError::Answered { code: 404, .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let resource_version = read.metadata.resource_version.clone();
+    let mut clients = read.clients();
+    clients.retain(|client| reach.is_named_by(&client.config));
+    Ok((!clients.is_empty()).then_some(Held { holder, resource_version, clients }))
+}
+
+/// Puts the bundle into this object and touches nothing else. 409 if the object is no longer as it was seen: then somebody
+/// else was quicker, perhaps another replica with the same intent.
+pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<(), CallError> {
+    let mut patch = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": held.resource_version })];
+    for client in held.clients.iter().filter(|client| !client.holds(bundle)) {
+        patch.push(json!({ "op": "add", "path": format!("{}/clientConfig/caBundle", client.place), "value": bundle }));
+    }
+    let request = Request::patch(held.holder.path()).header(header::CONTENT_TYPE, "application/json-patch+json");
+    let request = built(request.body(json!(patch).to_string().into_bytes()));
+    match server.call(async { server.client.request::<Read>(request?).await }).await {
         Ok(_) => Ok(()),
         // The API server says so when the test fails.
         Err(CallError::Answered { code: 422, message }) => Err(CallError::Answered { code: 409, message }),
@@ -88,10 +161,28 @@ pub async fn put(server: &Server, crd: &Crd, bundle: &ByteString) -> Result<(), 
     }
 }
 
-fn path(name: &str) -> String {
-    format!("{}/{name}", CustomResourceDefinition::url_path(&(), None))
-}
-
 fn built(request: Result<Request<Vec<u8>>, http::Error>) -> kube::Result<Request<Vec<u8>>> {
     request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_of_either_kind_is_found_with_its_place() {
+        let places = |object: serde_json::Value| -> Vec<String> {
+            let read: Read = serde_json::from_value(object).unwrap();
+            read.clients().into_iter().map(|client| client.place).collect()
+        };
+        let url = json!({ "clientConfig": { "url": "https://a" } });
+        let metadata = json!({ "resourceVersion": "1" });
+        assert_eq!(
+            places(json!({ "metadata": metadata, "spec": { "conversion": { "webhook": url } } })),
+            ["/spec/conversion/webhook"]
+        );
+        assert_eq!(places(json!({ "metadata": metadata, "spec": { "conversion": { "strategy": "None" } } })), [""; 0]);
+        assert_eq!(places(json!({ "metadata": metadata, "webhooks": [url, url] })), ["/webhooks/0", "/webhooks/1"]);
+        assert_eq!(places(json!({ "metadata": metadata })), [""; 0], "a configuration may hold no webhook");
+    }
 }

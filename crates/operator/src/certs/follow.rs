@@ -1,20 +1,23 @@
 //! What every replica does about the certificate, leading or not.
-//! Comes in: changes of the Secret and of our CRDs; goes out: the served certificate follows the Secret, and so does the
-//! bundle of every CRD that names us.
+//! Comes in: changes of the Secret, of our CRDs and of our configurations of admission; goes out: the served certificate
+//! follows the Secret, and so does the bundle of everything that names us.
 
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::PoisonError;
 
 use futures::stream::{BoxStream, select_all};
 use futures::{FutureExt, StreamExt};
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use steersman_api::Family;
 use tokio::time;
 
-use super::bundles::{self, Crd};
+use super::bundles::{self, Held, Holder};
 use super::kept::Kept;
 use super::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
 use crate::client::CallError;
@@ -54,22 +57,30 @@ impl Shared {
     fn changes(&self) -> impl futures::Stream<Item = ()> + use<> {
         let secret = watcher::watch_object(self.secrets(), SECRET).default_backoff();
         let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { noted(change) }).boxed();
-        let crds = Family::ALL.map(|family| {
-            let crds: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.server.client.clone());
-            let changes = watcher::watch_object(crds, family.crd_name()).default_backoff();
-            changes.filter_map(|change| async { noted(change) }).boxed()
+        let holders = Holder::all().into_iter().map(|holder| match holder {
+            Holder::Crd(_) => self.changes_of::<CustomResourceDefinition>(holder),
+            Holder::Admission(_) => self.changes_of::<ValidatingWebhookConfiguration>(holder),
         });
-        select_all([secret].into_iter().chain(crds))
+        select_all([secret].into_iter().chain(holders))
     }
 
-    /// The order of reading matters. A CRD is written only if it is still as it was *before* the Secret was read, so that a
-    /// replica with an old Secret in hand cannot undo what one with a newer Secret has written.
+    fn changes_of<K>(&self, holder: Holder) -> BoxStream<'static, ()>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + Send + 'static,
+    {
+        let objects: Api<PartialObjectMeta<K>> = Api::all(self.server.client.clone());
+        let changes = watcher::watch_object(objects, holder.name()).default_backoff();
+        changes.filter_map(|change| async { noted(change) }).boxed()
+    }
+
+    /// The order of reading matters. A holder is written only if it is still as it was *before* the Secret was read, so that
+    /// a replica with an old Secret in hand cannot undo what one with a newer Secret has written.
     async fn pass(&self) -> Result<(), CertificateError> {
         for _ in 0..TRIES {
-            let crds = self.crds().await;
+            let held = self.held().await;
             let kept = self.kept().await?;
             self.serve(&kept);
-            if self.fill(&crds?, &kept).await? {
+            if self.fill(&held?, &kept).await? {
                 self.readiness.has(BUNDLES);
                 return Ok(());
             }
@@ -77,14 +88,13 @@ impl Shared {
         Err(CertificateError::Contended)
     }
 
-    /// The CRDs of our families that name us.
-    pub(super) async fn crds(&self) -> Result<Vec<Crd>, CertificateError> {
+    /// The objects that name us.
+    pub(super) async fn held(&self) -> Result<Vec<Held>, CertificateError> {
         let mut named = Vec::new();
-        for name in Family::ALL.map(Family::crd_name) {
-            let crd = bundles::read(&self.server, name).await;
-            named.extend(crd.map_err(|error| CertificateError::ReadCrd(name, error))?);
+        for holder in Holder::all() {
+            let held = bundles::read(&self.server, holder, &self.reach).await;
+            named.extend(held.map_err(|error| CertificateError::ReadHolder(holder, error))?);
         }
-        named.retain(|crd| crd.names(&self.reach));
         Ok(named)
     }
 
@@ -100,17 +110,18 @@ impl Shared {
         self.readiness.has(CERTIFICATE);
     }
 
-    /// False if a CRD has changed under our hands, and all is to be looked at again.
-    async fn fill(&self, crds: &[Crd], kept: &Kept) -> Result<bool, CertificateError> {
+    /// False if an object has changed under our hands, and all is to be looked at again.
+    async fn fill(&self, all: &[Held], kept: &Kept) -> Result<bool, CertificateError> {
         let bundle = kept.ca_bundle();
-        for crd in crds.iter().filter(|crd| !crd.holds(&bundle)) {
-            match bundles::put(&self.server, crd, &bundle).await {
-                Ok(()) => tracing::info!(crd = crd.name(), "put the CA bundle of the webhook into the CRD"),
+        for held in all.iter().filter(|held| !held.holds(&bundle)) {
+            let (kind, name) = (held.holder.kind(), held.holder.name());
+            match bundles::put(&self.server, held, &bundle).await {
+                Ok(()) => tracing::info!(kind, name, "put the CA bundle of the webhook where it is named"),
                 Err(CallError::Answered { code: 404 | 409, message }) => {
-                    tracing::debug!(crd = crd.name(), message, "the CRD has changed meanwhile");
+                    tracing::debug!(kind, name, message, "it has changed before the CA bundle was in");
                     return Ok(false);
                 }
-                Err(error) => return Err(CertificateError::WriteCrd(crd.name().to_owned(), error)),
+                Err(error) => return Err(CertificateError::WriteHolder(held.holder, error)),
             }
         }
         Ok(true)

@@ -1,6 +1,6 @@
 //! The webhook's certificate, from its making to its successor.
-//! Comes in: the names we are reached by; goes out: a certificate that the listener shows and that every CRD which names us
-//! trusts, at every moment of a rotation.
+//! Comes in: the names we are reached by; goes out: a certificate that the listener shows and that every CRD and every
+//! configuration of admission which names us trusts, at every moment of a rotation.
 //!
 //! State is in one Secret, so that any replica can make the first certificate, every replica serves the same one, and a
 //! rotation goes on where a dead leader left it: new CA into the Secret, from there into every bundle, then the new leaf,
@@ -27,9 +27,11 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use steersman_api::Family;
 use tokio::sync::watch;
 
+use crate::admission;
 use crate::client::{CallError, Server};
 use crate::health::Readiness;
 use crate::rbac::{self, Rule};
+use bundles::Holder;
 use decide::Lives;
 use generation::{NotMade, make};
 use kept::Kept;
@@ -41,7 +43,7 @@ pub const SECRET: &str = "steersman-webhook-certificate";
 
 /// What is awaited before this process is ready; each follows "waiting for".
 pub const CERTIFICATE: &str = "the certificate of the webhook";
-pub const BUNDLES: &str = "its CA bundle to be in every CRD that names this webhook";
+pub const BUNDLES: &str = "its CA bundle to be in every CRD and webhook configuration that names this webhook";
 
 /// How long to wait after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -51,14 +53,28 @@ const TRIES: usize = 5;
 
 /// What bundles need, in the whole cluster.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule {
-        group: "apiextensions.k8s.io",
-        resource: "customresourcedefinitions",
-        names: Family::ALL.map(Family::crd_name).to_vec(),
+    let bundle = |group, resource, names, why| Rule {
+        group,
+        resource,
+        names,
         verbs: &["get", "list", "watch", "patch"],
         namespaced: false,
-        why: "keep the CA bundle of its conversion webhook in CRDs that name it",
-    }]
+        why,
+    };
+    vec![
+        bundle(
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            Family::ALL.map(Family::crd_name).to_vec(),
+            "keep the CA bundle of its conversion webhook in CRDs that name it",
+        ),
+        bundle(
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            admission::FAMILIES.map(admission::name).to_vec(),
+            "keep the CA bundle of its admission webhook in configurations that name it",
+        ),
+    ]
 }
 
 /// What the certificate needs, in the operator's own namespace.
@@ -84,12 +100,12 @@ pub enum CertificateError {
     Write(CallError),
     #[error("others write the Secret {SECRET} all the time")]
     Contended,
-    #[error("cannot read the CRD {0}: {1}")]
-    ReadCrd(&'static str, CallError),
-    #[error("cannot put the CA bundle into the CRD {0}: {1}")]
-    WriteCrd(String, CallError),
-    #[error("the CRD {0} does not hold the new CA yet")]
-    NotEverywhere(String),
+    #[error("cannot read {0}: {1}")]
+    ReadHolder(Holder, CallError),
+    #[error("cannot put the CA bundle into {0}: {1}")]
+    WriteHolder(Holder, CallError),
+    #[error("{0} does not hold the new CA yet")]
+    NotEverywhere(Holder),
     #[error(transparent)]
     NotMade(#[from] NotMade),
 }
@@ -108,7 +124,7 @@ struct Shared {
     readiness: Readiness,
     /// What is served: should the Secret vanish, nobody needs to stop trusting us.
     memory: Mutex<Option<Kept>>,
-    /// Moves whenever the Secret or a CRD was looked at.
+    /// Moves whenever the Secret or a holder of the bundle was looked at.
     passes: watch::Sender<u64>,
 }
 

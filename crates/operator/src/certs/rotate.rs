@@ -59,7 +59,7 @@ impl Shared {
                 // Who is trusted by nobody has no client to lose.
                 if check::holds(&kept.leaf.certificate, &kept.bundle, &names, now).is_ok() {
                     time::sleep(self.lives.settle).await;
-                    // A CRD may have come, or been written by somebody else.
+                    // A CRD or a configuration may have come, or been written by somebody else.
                     self.everywhere(&kept).await?;
                 }
                 self.write(writer, secret, &kept.turned(Timestamp::now())).await?;
@@ -73,11 +73,11 @@ impl Shared {
         Ok(true)
     }
 
-    /// Whether every CRD that names us holds the bundle. They are filled by `follow`, on every replica.
+    /// Whether everything that names us holds the bundle. It is filled by `follow`, on every replica.
     async fn everywhere(&self, kept: &Kept) -> Result<(), CertificateError> {
         let bundle = kept.ca_bundle();
-        match self.crds().await?.iter().find(|crd| !crd.holds(&bundle)) {
-            Some(crd) => Err(CertificateError::NotEverywhere(crd.name().to_owned())),
+        match self.held().await?.iter().find(|held| !held.holds(&bundle)) {
+            Some(held) => Err(CertificateError::NotEverywhere(held.holder)),
             None => Ok(()),
         }
     }

@@ -8,6 +8,7 @@
 pub mod admission;
 mod body;
 pub mod conversion;
+pub mod llamastack;
 mod losses;
 mod start;
 

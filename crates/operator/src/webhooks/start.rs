@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use steersman_api::Family;
 use steersman_api::convert::answer;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Judges;
-use super::routes;
+use super::admission::{Answer, Judge, Judges, judge};
+use super::{llamastack, routes};
+use crate::admission;
 use crate::certs::decide::Lives;
 use crate::certs::reach::Reach;
 use crate::certs::served::Served;
@@ -59,7 +61,7 @@ pub fn start(
         return Ok((Listener { serving: None, leaving }, Keeper::Nobody));
     }
     let served = Arc::new(Served::default());
-    let routes = routes(answer, Judges::default(), metrics.clone(), leaving.clone());
+    let routes = routes(answer, judges(settings, server), metrics.clone(), leaving.clone());
     let serving = serve::start("webhook", args.address, Wire::Resolved(served.clone()), routes)?;
     let keeper = match &args.certificate_directory {
         Some(folder) => {
@@ -74,6 +76,25 @@ pub fn start(
         }
     };
     Ok((Listener { serving: Some(serving), leaving }, keeper))
+}
+
+/// Who judges which family. A configuration may outlive its controller; objects can be written all the same, and their
+/// authors hear what is wrong.
+fn judges(settings: &Settings, server: &Server) -> Judges {
+    let running = settings.controllers();
+    let judge = |family: Family| match family {
+        Family::Llsd if running.contains(&family) => {
+            llamastack::judge(server.clone(), &settings.namespace, settings.webhooks.missing_references.into())
+        }
+        _ => nobody(family),
+    };
+    Judges { validate: Family::ALL.map(|family| (family, judge(family))).into(), ..Judges::default() }
+}
+
+fn nobody(family: Family) -> Judge {
+    let configuration = admission::name(family);
+    let warning = format!("not checked, for Steersman runs without {family}: delete the configuration {configuration}");
+    judge(move |_| Answer::allow().warn(warning.as_str()))
 }
 
 impl Keeper {
@@ -113,5 +134,28 @@ impl Listener {
             time::sleep(LINGER).await;
             serving.stop(DRAIN).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::webhooks::admission::Verdict;
+
+    #[tokio::test]
+    async fn a_configuration_that_outlives_its_controller_refuses_nothing() {
+        let kind = json!({ "group": "llamastack.io", "version": "v1alpha2", "kind": "LlamaStackDistribution" });
+        let resource =
+            json!({ "group": "llamastack.io", "version": "v1alpha2", "resource": "llamastackdistributions" });
+        let request = json!({ "uid": "u", "kind": kind, "resource": resource, "operation": "CREATE", "userInfo": {},
+                              "object": { "metadata": { "name": "stack" } }, "oldObject": null });
+        let answer = nobody(Family::Llsd)(serde_json::from_value(request).unwrap()).await;
+        assert_eq!(answer.verdict, Verdict::Allow);
+        assert_eq!(
+            answer.warnings,
+            ["not checked, for Steersman runs without llsd: delete the configuration steersman-llsd"]
+        );
     }
 }

@@ -135,7 +135,7 @@ async fn before_it_is_ready_it_says_what_it_waits_for() {
     let operator =
         Operator::nowhere_with("https://127.0.0.1:1", &["--webhooks", "on", "--webhook-address", "127.0.0.1:0"]);
     operator.until_answer("/healthz", 200).await;
-    let expected = "waiting for its CA bundle to be in every CRD that names this webhook\n\
+    let expected = "waiting for its CA bundle to be in every CRD and webhook configuration that names this webhook\n\
                     waiting for the API server to answer\n\
                     waiting for the certificate of the webhook\n";
     assert_eq!(operator.health("/readyz").await.unwrap(), (503, expected.to_owned()));

@@ -34,6 +34,7 @@ fn help_and_version_are_on_standard_output() {
         "run        Run the operator until SIGTERM or SIGINT",
         "preflight  Say whether a cluster can run Steersman",
         "crds       Print the CustomResourceDefinitions",
+        "webhooks   Print the webhook configurations",
         "rbac       Print the rights",
         "Exit status: 0",
     ] {

@@ -2,17 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod admission;
 mod apply;
 mod certs;
 mod cli;
 mod client;
 mod core_schema;
 mod crds;
+mod init;
 mod leader;
 mod moving;
+mod offline;
 mod preflight;
 mod process;
 mod rbac;
+mod registry;
 mod schemas;
 mod slice;
 mod webhooks;

@@ -1,0 +1,200 @@
+//! Which Secrets and ConfigMaps that a request adds are there.
+//! Comes in: the object and the one before it; goes out: what was found of each, with its keys and never a value, and what
+//! could not be looked up.
+//!
+//! Bounded in number and in time: an object with a thousand references is judged as quickly as one with two.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use http::Request;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Resource;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use steersman_api::convert::convert;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_plan::llamastack::validate::{Found, Kind, Named, Reference, references};
+use tokio::time;
+
+use super::{Case, Rule};
+use crate::client::{CallError, Server};
+
+/// A ConfigMap with this label, set to `true`, may be used from every namespace.
+pub const WATCHED: &str = "llamastack.io/watch";
+
+/// The field whose namespace only v1alpha1 can say.
+pub const CONFIG: &str = "spec.overrideConfig.configMapName";
+
+/// Objects that are looked up for one request. More than any sensible object names.
+const MOST: usize = 64;
+
+/// Lookups under way at one time.
+const AT_ONCE: usize = 8;
+
+/// How long all of them together may take. The webhook gives up at 8 s.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// What a look needs. There is no smaller right: RBAC knows neither "does it exist" nor "which keys has it". Not to list
+/// means at least that only what an object names can be read.
+pub fn rules() -> Vec<Rule> {
+    let get = |resource| Rule {
+        group: "",
+        resource,
+        names: vec![],
+        verbs: &["get"],
+        namespaced: true,
+        why: "say at admission that what a LlamaStackDistribution names is missing; values are not kept",
+    };
+    vec![get("secrets"), get("configmaps")]
+}
+
+/// The outcome of a look.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub found: BTreeMap<Named, Found>,
+    /// A warning each: what was not looked up, and why.
+    pub unknown: Vec<String>,
+    /// Where the ConfigMap of `overrideConfig` is, if not beside the object.
+    pub config_namespace: Option<String>,
+}
+
+/// Looks up what the request adds. `own` is the operator's namespace.
+pub async fn look(server: &Server, own: &str, case: &Case) -> Looked {
+    let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
+    let mut asked: Vec<Reference> = Vec::new();
+    for reference in added(case) {
+        if !asked.iter().any(|known| known.named == reference.named) {
+            asked.push(reference);
+        }
+    }
+    let beyond = asked.split_off(asked.len().min(MOST));
+    let mut lookups = Vec::new();
+    for reference in &asked {
+        let (named, mut at) = (reference.named.clone(), reference.named.clone());
+        if let Some(elsewhere) = config_namespace.as_ref().filter(|_| reference.path == CONFIG) {
+            at.namespace.clone_from(elsewhere);
+        }
+        let home = at.namespace == case.namespace || at.namespace == own;
+        lookups.push(async move { (named, find(server, &at, home).await) });
+    }
+    let lookups = stream::iter(lookups).buffer_unordered(AT_ONCE).take_until(time::sleep(LONGEST));
+    let answers: Vec<(Named, Result<Found, CallError>)> = lookups.collect().await;
+
+    let mut looked = Looked { config_namespace: config_namespace.clone(), ..Looked::default() };
+    let mut causes = BTreeMap::new();
+    for (named, answer) in answers {
+        match answer {
+            Ok(found) => _ = looked.found.insert(named, found),
+            Err(error) => _ = causes.insert(named, error.to_string()),
+        }
+    }
+    for reference in asked.iter().filter(|reference| !looked.found.contains_key(&reference.named)) {
+        let late = || format!("there was no answer within {} s", LONGEST.as_secs());
+        let cause = causes.remove(&reference.named).unwrap_or_else(late);
+        looked.unknown.push(unknown(reference, &cause));
+    }
+    let too_many = format!("more than {MOST} objects are named");
+    looked.unknown.extend(beyond.iter().map(|reference| unknown(reference, &too_many)));
+    looked
+}
+
+fn unknown(reference: &Reference, cause: &str) -> String {
+    let Named { kind, name, .. } = &reference.named;
+    format!("{}: it was not checked whether the {kind:?} {name:?} is there: {cause}", reference.path)
+}
+
+/// As the rules have it: those of the object that the one before it does not have. A spec that cannot be read names none;
+/// the rules say what is wrong with it.
+fn added(case: &Case) -> Vec<Reference> {
+    let Case { new, old, namespace, .. } = case;
+    let deleting = !new["metadata"]["deletionTimestamp"].is_null();
+    if deleting || old.as_ref().is_some_and(|old| old["spec"] == new["spec"]) {
+        return Vec::new();
+    }
+    let of = |object: &Value| -> Vec<Reference> {
+        let spec: Option<LlamaStackDistributionSpec> = serde_json::from_value(object["spec"].clone()).ok();
+        spec.map(|spec| references(&spec, namespace)).unwrap_or_default()
+    };
+    let before = old.as_ref().map(of).unwrap_or_default();
+    let known = |new: &Reference| before.iter().any(|old| old.named == new.named && old.keys == new.keys);
+    of(new).into_iter().filter(|reference| !known(reference)).collect()
+}
+
+fn config_namespace(object: &Value) -> Option<String> {
+    let older = convert(object.clone(), "llamastack.io/v1alpha1").ok()?.object;
+    let namespace = older.pointer("/spec/server/userConfig/configMapNamespace")?.as_str()?;
+    (!namespace.is_empty()).then(|| namespace.to_owned())
+}
+
+/// Of a Secret or a ConfigMap, the keys alone: values are skipped as they are read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Keys {
+    metadata: Labelled,
+    data: Option<BTreeMap<String, IgnoredAny>>,
+    binary_data: Option<BTreeMap<String, IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+struct Labelled {
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// `home`: the object may use it as it is; otherwise it must have been opened to all, and does not exist for us if not.
+async fn find(server: &Server, named: &Named, home: bool) -> Result<Found, CallError> {
+    // What cannot be a name cannot be there; asked for, it might be the path of something else.
+    if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == Kind::Secret && !home) {
+        return Ok(Found::Absent);
+    }
+    let all = match named.kind {
+        Kind::Secret => Secret::url_path(&(), Some(&named.namespace)),
+        Kind::ConfigMap => ConfigMap::url_path(&(), Some(&named.namespace)),
+    };
+    let request = Request::get(format!("{all}/{}", named.name)).body(Vec::new());
+    let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
+    let read = match server.call(async { server.client.request::<Keys>(request?).await }).await {
+        Ok(read) => read,
+        Err(CallError::Answered { code: 404, .. }) => return Ok(Found::Absent),
+        Err(error) => return Err(error),
+    };
+    let opened = read.metadata.labels.and_then(|labels| labels.get(WATCHED).cloned()).is_some_and(|set| set == "true");
+    if !home && !opened {
+        return Ok(Found::Absent);
+    }
+    let keys: BTreeSet<String> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();
+    Ok(Found::There(Some(keys)))
+}
+
+/// The letters of a DNS name, which is all that Kubernetes accepts here.
+fn is_name(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let inner = |c: char| letter(c) || c == '-' || c == '.';
+    (1..=253).contains(&name.len()) && name.starts_with(letter) && name.ends_with(letter) && name.chars().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_be_a_path_is_no_name() {
+        for name in ["a", "a-b.c", "0"] {
+            assert!(is_name(name), "{name}");
+        }
+        let long = "a".repeat(254);
+        for name in ["", "..", "../secrets/x", "a/b", "a?b", "A", "a%2fb", "-a", "a.", "ä", long.as_str()] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_not_kept_when_keys_are_read() {
+        let text = r#"{"metadata": {}, "data": {"a": "aHVzaA=="}, "binaryData": {"b": "aHVzaA=="}}"#;
+        let read: Keys = serde_json::from_str(text).unwrap();
+        let keys: Vec<_> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["a", "b"]);
+    }
+}

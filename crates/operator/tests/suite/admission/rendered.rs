@@ -1,0 +1,81 @@
+//! The configurations as they are rendered: what they match, and above all what they do not.
+
+use std::process::Command;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde_json::Value;
+use steersman::admission::{FAMILIES, file, name};
+use steersman_api::Family;
+
+fn printed(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+    super::said(command.arg("webhooks").args(arguments).env_clear()).ok()
+}
+
+fn shipped() -> Vec<ValidatingWebhookConfiguration> {
+    file().unwrap().split("---\n").map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+}
+
+#[test]
+fn only_new_and_changed_objects_of_ours_are_asked_about() {
+    assert_eq!(shipped().len(), FAMILIES.len());
+    for (family, configuration) in FAMILIES.into_iter().zip(shipped()) {
+        assert_eq!(configuration.metadata.name.as_deref(), Some(name(family)));
+        let [webhook] = &configuration.webhooks.unwrap()[..] else { panic!("one webhook expected") };
+        let [rule] = &webhook.rules.clone().unwrap()[..] else { panic!("one rule expected") };
+        // Neither a kind that the operator needs to start, nor a subresource, nor a deletion: nothing can lock itself out.
+        assert_eq!(rule.api_groups, Some(vec![family.group().to_owned()]));
+        assert_eq!(rule.resources, Some(vec![family.plural().to_owned()]));
+        assert_eq!(rule.operations, Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]));
+        assert_eq!(webhook.failure_policy.as_deref(), Some("Fail"));
+        assert_eq!(webhook.match_policy.as_deref(), Some("Equivalent"), "older versions are converted first");
+        assert_eq!((webhook.side_effects.as_str(), webhook.timeout_seconds), ("None", Some(10)));
+        let conditions = webhook.match_conditions.clone().unwrap();
+        let names: Vec<_> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+        assert_eq!(names, ["not-being-deleted", "new-or-changed"]);
+        assert_eq!(webhook.client_config.ca_bundle, None, "that is the running operator's");
+        let service = webhook.client_config.service.clone().unwrap();
+        assert_eq!(service.path, Some(format!("/validate/{family}")));
+    }
+}
+
+#[test]
+fn both_forms_hold_the_same_and_flags_say_who_is_asked() {
+    let list: Value = serde_json::from_str(&printed(&["-o", "json"])).unwrap();
+    let items: Vec<ValidatingWebhookConfiguration> = serde_json::from_value(list["items"].clone()).unwrap();
+    assert_eq!(items, shipped());
+    let client = |arguments: &[&str]| {
+        let read: ValidatingWebhookConfiguration = serde_saphyr::from_str(&printed(arguments)).unwrap();
+        read.webhooks.unwrap().remove(0)
+    };
+    let named = client(&["llsd", "--webhook-namespace", "models", "--webhook-service", "own"]).client_config.service;
+    let named = named.unwrap();
+    assert_eq!((named.namespace.as_str(), named.name.as_str()), ("models", "own"));
+    for url in ["https://10.0.0.1:9443", "https://10.0.0.1:9443/", "https://10.0.0.1:9443/convert"] {
+        let outside = client(&["--webhook-url", url]).client_config;
+        assert_eq!(outside.url.as_deref(), Some("https://10.0.0.1:9443/validate/llsd"));
+        assert_eq!(outside.service, None);
+    }
+    assert_eq!(client(&["--failure-policy", "ignore"]).failure_policy.as_deref(), Some("Ignore"));
+}
+
+#[test]
+fn wrong_usage_is_said() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["va"], "[possible values: llsd]"),
+        (&["--apply", "--remove"], "cannot be used with"),
+        (&["--webhook-url", "https://a", "--webhook-service", "b"], "cannot be used with"),
+        (&["--webhook-url", "http://a"], "such as https://127.0.0.1:9443"),
+    ];
+    for (arguments, expected) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+        let error = super::said(command.arg("webhooks").args(arguments).env_clear()).failed();
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn every_family_has_a_name_of_its_own() {
+    let names: std::collections::BTreeSet<_> = Family::ALL.map(name).into();
+    assert_eq!(names.len(), Family::ALL.len());
+}
