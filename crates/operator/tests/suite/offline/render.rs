@@ -58,7 +58,7 @@ fn comments_say_where_it_is_from_and_which_variables_it_needs() {
 fn an_object_without_a_configuration_of_its_own_is_rendered_whole() {
     let ran = on(OLD, &["render"]);
     let documents = ran.fine().documents();
-    assert_eq!(kinds(&documents), ["ServiceAccount", "Service", "Deployment"]);
+    assert_eq!(kinds(&documents), ["ServiceAccount", "Deployment", "Service"]);
     let deployment = of_kind(&documents, "Deployment").unwrap();
     assert_eq!(deployment["spec"]["replicas"], 2);
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["name"], "mine");
@@ -88,7 +88,7 @@ fn json_is_one_list_of_all_objects() {
     let list = ran.fine().json();
     assert_eq!(list["kind"], "List");
     let items = list["items"].as_array().unwrap();
-    assert_eq!(kinds(items), ["ServiceAccount", "Service", "Deployment", "ConfigMap", "ServiceAccount"]);
+    assert_eq!(kinds(items), ["ServiceAccount", "Deployment", "Service", "ConfigMap", "ServiceAccount"]);
 }
 
 #[test]
