@@ -1,5 +1,5 @@
 //! The operator's parts, as a library so that tests and developer commands can call them.
-//! Comes in: a cluster, named by flags; goes out: what was read from it, and the rights that reading needs.
+//! Comes in: a cluster, named by flags, or manifests; goes out: objects, statuses and reviews, and the rights that they need.
 
 pub mod admission;
 pub mod apply;

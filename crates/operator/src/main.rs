@@ -82,13 +82,7 @@ fn on_this_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyho
 async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
     let server = client::connect(&args.cluster).await?;
     let mut unprinted = Ok(());
-    // What has happened is said at once: the next step may fail.
-    let mut say = |line: &str| {
-        let printed = print(&format!("{line}\n"));
-        if unprinted.is_ok() {
-            unprinted = printed;
-        }
-    };
+    let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
         crds::apply(&server, &args.families, given, args.wait, &mut say).await?;
     } else {
@@ -101,18 +95,21 @@ async fn write_webhooks(args: &WebhooksArgs) -> anyhow::Result<ExitCode> {
     let given = args.target.read()?;
     let server = client::connect(&args.cluster).await?;
     let mut unprinted = Ok(());
-    let mut say = |line: &str| {
-        let printed = print(&format!("{line}\n"));
-        if unprinted.is_ok() {
-            unprinted = printed;
-        }
-    };
+    let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
         admission::apply(&server, &args.families, &given, args.failure_policy, &mut say).await?;
     } else {
         admission::remove(&server, &args.families, &mut say).await?;
     }
     unprinted.map(|()| ExitCode::SUCCESS)
+}
+
+/// What has happened is said at once: the next step may fail. That it could not be said is kept for the end.
+fn say(line: &str, unprinted: &mut anyhow::Result<()>) {
+    let printed = print(&format!("{line}\n"));
+    if unprinted.is_ok() {
+        *unprinted = printed;
+    }
 }
 
 /// A few threads do, however many cores the node has: each costs memory, and what the operator does is mostly waiting.
