@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Given;
 use super::driver::{Family, PassError, Passed, Tools, pass, stored_kind};
+use super::wakes::Place;
 use crate::observe::served;
 use crate::observe::watching::Watching;
 use crate::telemetry::metrics::{Metrics, PassResult};
@@ -44,9 +45,6 @@ struct Control<F> {
     failures: Mutex<HashMap<Place, u32>>,
 }
 
-/// Namespace and name.
-type Place = (String, String);
-
 /// Runs until `stop`, and until the passes under way have ended.
 pub async fn run<F: Family + Send + Sync + 'static>(family: F, given: Given, stop: CancellationToken)
 where
@@ -72,7 +70,13 @@ where
             tools.cache.follow(&server, &scope).filter(move |touched| std::future::ready(touched.owner_kind == kind));
         children.map(move |touched| ObjectRef::new_with(&touched.owner, resource.clone()).within(&touched.namespace))
     };
-    let queue = stream::select(own, owners).map(Ok::<_, std::convert::Infallible>).take_until(stop.cancelled_owned());
+    let woken = {
+        let resource = resource.clone();
+        let places = tools.wakes.listen();
+        places.map(move |(namespace, name)| ObjectRef::new_with(&name, resource.clone()).within(&namespace))
+    };
+    let queue = stream::select(own, stream::select(owners, woken)).map(Ok::<_, std::convert::Infallible>);
+    let queue = queue.take_until(stop.clone().cancelled_owned());
     let control = Arc::new(Control { family, tools, metrics, failures: Mutex::default() });
     tracing::info!(controller = %api, "controller started");
     let config = controller::Config::default().debounce(SETTLE).concurrency(AT_ONCE);
@@ -84,14 +88,15 @@ where
         queue,
         config,
     );
-    passes
-        .for_each(|passed| {
-            if let Err(controller::Error::ObjectNotFound(gone)) = passed {
-                control.forget(&(gone.namespace.unwrap_or_default(), gone.name));
-            }
-            std::future::ready(())
-        })
-        .await;
+    let passes = passes.for_each(|passed| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = passed {
+            let gone = (gone.namespace.unwrap_or_default(), gone.name);
+            control.forget(&gone);
+            control.family.forget(&gone);
+        }
+        std::future::ready(())
+    });
+    tokio::join!(passes, control.family.beside(&control.tools, &scope, stop));
     tracing::info!(controller = %api, "controller stopped");
 }
 

@@ -11,10 +11,12 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::{Failure, Next, Note, NoteKind, Outcome, Plan};
+use tokio_util::sync::CancellationToken;
 
+use super::wakes::{Place, Wakes};
 use crate::apply::{self, Live, Owner, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
-use crate::observe::cache::{Cache, Watched};
+use crate::observe::cache::{Cache, Scope, Watched};
 use crate::rbac::Rule;
 
 /// What a family does in the steps of a pass.
@@ -43,6 +45,15 @@ pub trait Family {
 
     /// Pure.
     fn report(&self, seen: &Self::Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError>;
+
+    /// What runs beside the passes until `stop`, such as looking after what objects refer to. It asks for passes by
+    /// `tools.wakes`, and passes never wait for it.
+    fn beside(&self, _tools: &Tools, _scope: &Scope, _stop: CancellationToken) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// The object is gone: nothing needs to be kept for it.
+    fn forget(&self, _place: &Place) {}
 }
 
 /// The kind of a family's objects, in the version that its controller reads: the stored one, which needs no conversion.
@@ -67,6 +78,7 @@ pub struct Tools {
     pub server: Server,
     pub cache: Arc<Cache>,
     pub recorder: Recorder,
+    pub wakes: Wakes,
 }
 
 /// What was observed of one object.
@@ -114,7 +126,7 @@ impl PassError {
 
 /// Brings one object to where its spec wants it, as far as that is possible now.
 pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) -> Result<Passed, PassError> {
-    let Tools { server, cache, recorder } = tools;
+    let Tools { server, cache, recorder, .. } = tools;
     let Observed { owner, seen, live } = family.observe(tools, object).await?;
     let plan = family.plan(&seen);
     let applied = apply::apply(server, family.manager(), &owner, &plan, &live).await;

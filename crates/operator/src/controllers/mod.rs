@@ -4,6 +4,7 @@
 mod control;
 mod driver;
 mod llamastack;
+mod wakes;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::telemetry::metrics::Metrics;
 
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
 pub use llamastack::LlamaStack;
+pub use wakes::{Place, Wakes};
 
 /// The families whose controller this version has.
 pub const AVAILABLE: &[Api] = &[Api::Llsd];
@@ -59,6 +61,6 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
 impl Tools {
     pub fn new(family: &impl Family, server: Server, instance: &str) -> Self {
         let recorder = Recorder::new(server.clone(), family.manager(), instance);
-        Self { server, cache: Arc::new(Cache::new(family.children())), recorder }
+        Self { server, cache: Arc::new(Cache::new(family.children())), recorder, wakes: Wakes::default() }
     }
 }

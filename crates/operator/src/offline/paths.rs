@@ -1,6 +1,6 @@
 //! Field paths in the version that the user wrote.
-//! Comes in: a message about a LlamaStackDistribution in one version; goes out: the same message with the paths of the
-//! other, and a word where that one has no such field.
+//! Comes in: a message about a LlamaStackDistribution as it is stored; goes out: the same message with the paths of
+//! v1alpha1, and a word where that one has no such field.
 
 /// Where a field or a section of v1alpha2 stands in v1alpha1; the more exact ones first. A test holds it against the
 /// conversion.
@@ -21,19 +21,8 @@ pub(super) const SAME: [(&str, &str); 14] = [
     ("spec.workload", "spec.server"),
 ];
 
-/// A message about v1alpha2.
+/// The message with the paths of v1alpha1.
 pub fn in_v1alpha1(message: &str) -> String {
-    moved(message, "v1alpha2", |(new, old)| (new, old))
-}
-
-/// A message about v1alpha1.
-pub fn in_v1alpha2(message: &str) -> String {
-    moved(message, "v1alpha1", |(new, old)| (old, new))
-}
-
-type Pair = (&'static str, &'static str);
-
-fn moved(message: &str, version: &str, way: fn(Pair) -> Pair) -> String {
     let mut said = String::new();
     let mut rest = message;
     while let Some(start) = rest.find("spec.") {
@@ -48,11 +37,11 @@ fn moved(message: &str, version: &str, way: fn(Pair) -> Pair) -> String {
             rest = &from[path.len()..];
             continue;
         }
-        let other = SAME.into_iter().map(way).find_map(|(from, to)| {
+        let other = SAME.into_iter().find_map(|(from, to)| {
             let rest = path.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))?;
             Some(format!("{to}{rest}"))
         });
-        said.push_str(&other.unwrap_or_else(|| format!("{path} (of {version})")));
+        said.push_str(&other.unwrap_or_else(|| format!("{path} (of v1alpha2)")));
         rest = &from[path.len()..];
     }
     said + rest
@@ -76,8 +65,6 @@ mod tests {
             "spec.providers.inference[0].id (of v1alpha2): no"
         );
         assert_eq!(in_v1alpha1("nothing here"), "nothing here");
-        assert_eq!(in_v1alpha2("spec.server.containerSpec.port is 0."), "spec.networking.port is 0.");
-        assert_eq!(in_v1alpha2("set spec.replicas"), "set spec.workload.replicas");
         assert_eq!(
             in_v1alpha1("names \"spec.distribution\", myspec.workload"),
             "names \"spec.distribution\", myspec.workload"

@@ -81,13 +81,15 @@ fn singly(rule: PolicyRule) -> Vec<Single> {
 }
 
 /// Everything that is not a read, as one would tell it to whoever has to grant it.
-const WRITES: [&str; 14] = [
+const WRITES: [&str; 21] = [
     "admissionregistration.k8s.io/validatingwebhookconfigurations (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions/status (named): patch",
     "apps/deployments: create patch",
     "authentication.k8s.io/tokenreviews: create",
     "authorization.k8s.io/subjectaccessreviews: create",
+    "autoscaling/horizontalpodautoscalers: create patch delete",
+    "core/configmaps: create patch delete",
     "core/persistentvolumeclaims: create",
     "core/serviceaccounts: create patch",
     "core/services: create patch delete",
@@ -95,7 +97,12 @@ const WRITES: [&str; 14] = [
     "llamastack.io/llamastackdistributions/finalizers: update",
     "llamastack.io/llamastackdistributions/status: patch",
     "llamastack.io/llamastackdistributions/status: update",
+    "networking.k8s.io/ingresses: create patch delete",
+    "networking.k8s.io/networkpolicies: create patch delete",
     "nvidia.com/dynamographdeploymentrequests/status: patch",
+    "policy/poddisruptionbudgets: create patch delete",
+    "rbac.authorization.k8s.io/clusterroles (named): bind",
+    "rbac.authorization.k8s.io/rolebindings: create patch delete",
 ];
 
 #[test]

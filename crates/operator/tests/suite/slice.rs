@@ -2,6 +2,7 @@
 //! and a crash at every one of its calls.
 
 mod adopt;
+mod configured;
 
 use std::sync::Arc;
 use std::time::Duration;

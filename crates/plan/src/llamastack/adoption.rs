@@ -5,9 +5,10 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::names;
+use super::config::external_providers;
+use super::resolve::Setup;
 use super::seen::{DeploymentSeen, Seen};
-use super::workload::wanted_replicas;
+use super::{fields, names};
 use crate::{ADOPTED, Finding, Severity};
 
 /// Pods that stay as an earlier operator made them.
@@ -18,17 +19,19 @@ pub struct Kept<'a> {
 }
 
 /// Kept from the take-over on, for as long as the same is asked for.
-pub fn kept<'a>(seen: &'a Seen, image: &str) -> Option<Kept<'a>> {
+pub fn kept<'a>(seen: &'a Seen, setup: &Setup) -> Option<Kept<'a>> {
     let live = seen.deployment.as_ref().filter(|live| live.template.is_object())?;
-    let mark = mark(seen, image);
+    let mark = mark(seen, setup);
     (live.legacy || live.adopted.as_ref() == Some(&mark)).then_some(Kept { live, mark })
 }
 
 /// Stands for everything that decides on the pods. Not for how this version would write them: a newer one may write them
-/// otherwise, which is no reason to restart them either.
-fn mark(seen: &Seen, image: &str) -> String {
-    let spec = &seen.object.spec;
-    let mut server = json!(spec.server);
+/// otherwise, which is no reason to restart them either. The spec counts in its v1alpha1 form, as pods of earlier operators
+/// were made from it; what is beyond that is added where it is there.
+fn mark(seen: &Seen, setup: &Setup) -> String {
+    let object = &seen.object;
+    let several = fields::replicas(&object.spec) > 1;
+    let mut server = json!(object.former.server);
     // These decide on no pod.
     for path in ["autoscaling", "podDisruptionBudget"] {
         server.as_object_mut().map(|server| server.remove(path));
@@ -36,7 +39,20 @@ fn mark(seen: &Seen, image: &str) -> String {
     if let Some(Value::Object(storage)) = server.get_mut("storage") {
         storage.remove("size");
     }
-    let asked = json!({ "server": server, "image": image, "several": wanted_replicas(spec) > 1 });
+    let mut asked = json!({ "server": server, "image": setup.image, "several": several });
+    let external = external_providers(&object.spec);
+    let beyond = [
+        ("config", setup.config.as_ref().map(|config| json!(config.hash))),
+        ("trust", setup.bundle.as_ref().map(|bundle| json!(bundle.hash))),
+        ("certificate", fields::certificate(&object.spec).map(|secret| json!(secret))),
+        ("secrets", setup.generated.as_ref().map(|generated| json!(generated.env))),
+        ("external", (!external.is_empty()).then(|| json!(external))),
+    ];
+    for (name, value) in beyond {
+        if let Some(value) = value {
+            asked[name] = value;
+        }
+    }
     let digest = Sha256::digest(asked.to_string());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -44,8 +60,17 @@ fn mark(seen: &Seen, image: &str) -> String {
 /// Says so where the pods are not what this version would make of the spec: the spec may have been changed while nobody
 /// was looking.
 pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Finding> {
+    let mut template = template.clone();
+    // Another operator has other values for the same content, which the mark stands for.
+    let live = kept.live.template.pointer("/metadata/annotations").and_then(Value::as_object);
+    let wanted = template.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    for (name, value) in wanted.into_iter().flatten() {
+        if let Some(theirs) = live.and_then(|live| live.get(name)) {
+            value.clone_from(theirs);
+        }
+    }
     let mut places = Vec::new();
-    differences(template, &kept.live.template, "spec.template", &mut places);
+    differences(&template, &kept.live.template, "spec.template", &mut places);
     let shown = match places.len() {
         0 => return None,
         more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
@@ -60,7 +85,7 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
             names::deployment(object)
         ),
         remedy: format!(
-            "They follow the next change under spec.server. To have it now, at the price of a restart: kubectl label \
+            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl label \
              deployment {} {ADOPTED}-",
             names::deployment(object)
         ),

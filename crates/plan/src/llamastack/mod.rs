@@ -1,16 +1,30 @@
-//! The decision for one `LlamaStackDistribution` of version v1alpha1: a server, its storage and its address.
-//! Comes in: the object and its live children, as plain data; goes out: the children as they should be, findings, and the
-//! object's status.
+//! The decision for one `LlamaStackDistribution`: a server, its configuration, its storage and how it is reached.
+//! Comes in: the object, its live children and what it refers to, as plain data; goes out: the children as they should be,
+//! findings, and the object's status.
 
 mod adoption;
+mod ca;
 pub mod config;
+mod configmap;
+mod fields;
 pub mod names;
+mod network;
 mod plan;
 mod report;
+mod resolve;
+mod rules;
+mod scaling;
 mod seen;
 pub mod validate;
 mod workload;
 
+pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
+pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use plan::plan;
 pub use report::report;
-pub use seen::{ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings};
+pub use resolve::{CONFIG_KEY, referred};
+pub use seen::{
+    ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, ReferenceSeen, ReplicasOwner, Seen,
+    ServerSeen, Settings, TrustSeen,
+};
+pub use workload::ANY_USER_ROLE;

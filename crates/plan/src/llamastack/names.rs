@@ -7,6 +7,11 @@ use std::collections::BTreeMap;
 /// be valid, whichever of them this object needs: a field that is added later must not find the object's name too long.
 const SUFFIXES: [&str; 7] = ["pvc", "sa", "service", "network-policy", "hpa", "pdb", "rb"];
 
+/// What a ConfigMap is for.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+pub const GENERATED: &str = "generated-config";
+pub const TRUST: &str = "ca-bundle";
+
 const LABEL_LIMIT: usize = 63;
 
 pub fn deployment(object: &str) -> String {
@@ -26,8 +31,38 @@ pub fn service(object: &str) -> String {
 }
 
 /// Where the server is reached inside the cluster.
-pub fn service_url(object: &str, namespace: &str, port: i32) -> String {
-    format!("http://{}.{namespace}.svc.cluster.local:{port}", service(object))
+pub fn service_url(scheme: &str, object: &str, namespace: &str, port: i32) -> String {
+    format!("{scheme}://{}.{namespace}.svc.cluster.local:{port}", service(object))
+}
+
+pub fn ingress(object: &str) -> String {
+    prefixed(object, "ingress")
+}
+
+pub fn network_policy(object: &str) -> String {
+    prefixed(object, "network-policy")
+}
+
+pub fn autoscaler(object: &str) -> String {
+    prefixed(object, "hpa")
+}
+
+pub fn disruption_budget(object: &str) -> String {
+    prefixed(object, "pdb")
+}
+
+pub fn role_binding(object: &str) -> String {
+    prefixed(object, "rb")
+}
+
+/// The ConfigMap with the certificates that the server trusts.
+pub fn ca_bundle(object: &str) -> String {
+    prefixed(object, "ca-bundle")
+}
+
+/// The ConfigMap with a generated configuration, by the first digits of its hash.
+pub fn config(object: &str, digits: &str) -> String {
+    prefixed(object, &format!("config-{digits}"))
 }
 
 /// On every child.
@@ -37,6 +72,12 @@ pub fn labels() -> BTreeMap<String, String> {
         ("app.kubernetes.io/part-of", "llama-stack"),
         ("llamastack.io/watch", "true"),
     ])
+}
+
+/// On children that have a part of their own to play, or that others select.
+pub fn labels_of(object: &str, component: Option<&str>) -> BTreeMap<String, String> {
+    let component = component.map(|component| (COMPONENT.to_owned(), component.to_owned()));
+    labels().into_iter().chain(selector(object)).chain(component).collect()
 }
 
 /// On the pods; what the Deployment and the Service select by. It can never change: a Deployment's selector is immutable.

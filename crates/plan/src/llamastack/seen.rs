@@ -1,16 +1,18 @@
 //! Everything that counts for one object, as plain data.
-//! Comes in: the object, its live children and the operator's settings; goes out: nothing, this is what the plan reads.
+//! Comes in: the object, its live children, what it refers to and the operator's settings; goes out: nothing, this is what
+//! the plan reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::Serialize;
 use serde_json::Value;
 use steersman_api::llamastack::status::ProviderInfo;
-use steersman_api::llamastack::v1alpha1::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+use crate::oci::LabelsSeen;
+
+#[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub now: Timestamp,
     pub settings: Settings,
@@ -21,18 +23,37 @@ pub struct Seen {
     pub volume_claim: Option<ClaimSeen>,
     /// Whether the object's Service is there.
     pub service: bool,
+    /// None: there is none.
+    pub ingress: Option<IngressSeen>,
+    /// There is a NetworkPolicy that an earlier operator made and Steersman has never written.
+    pub former_policy: bool,
+    /// ConfigMaps with configurations that were generated for the object, and that it controls.
+    pub config_maps: Vec<ConfigMapSeen>,
+    /// The ConfigMaps that ReplicaSets with pods use. None: nobody looked, so that none is removed.
+    pub in_use: Option<BTreeSet<String>>,
+    /// What was looked up of the Secrets and ConfigMaps that the spec names.
+    pub references: Vec<ReferenceSeen>,
+    pub trust: TrustSeen,
+    /// What the labels of the image say of its configuration.
+    pub labels: LabelsSeen,
+    /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
+    pub any_user: bool,
     pub server: ServerSeen,
 }
 
 /// What the operator was told when it started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub operator_version: String,
     /// Images by the name of their distribution.
     pub distributions: BTreeMap<String, String>,
+    /// Of the containers that run before the server. None: not known.
+    pub operator_image: Option<String>,
+    /// Where the operator runs. None: not known.
+    pub operator_namespace: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ObjectSeen {
     pub name: String,
     pub namespace: String,
@@ -41,13 +62,24 @@ pub struct ObjectSeen {
     /// It has a deletion timestamp.
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
-    /// Fields of the object that v1alpha1, which this plan is made from, cannot say.
-    pub beyond: Vec<String>,
+    pub former: FormerSeen,
+    /// The value of the annotation that says how providers are merged.
+    pub provider_merge: Option<String>,
     /// As stored.
     pub status: Option<LlamaStackDistributionStatus>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// What the object says in v1alpha1 and has no field for in v1alpha2.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FormerSeen {
+    /// `spec.server`, whole: the pods of an earlier operator were made from it.
+    pub server: Value,
+    pub container_name: Option<String>,
+    /// Where the ConfigMap of `overrideConfig` is, if not beside the object.
+    pub config_namespace: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentSeen {
     pub generation: Option<i64>,
     /// Of its status: the generation that the numbers below speak of.
@@ -73,8 +105,7 @@ pub struct DeploymentSeen {
 
 /// Who decides on `spec.replicas` of the live Deployment, by its managed fields. A Go operator that is being replaced
 /// (`manager`, or the object's name) does not count as another.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReplicasOwner {
     /// Steersman alone, or nobody.
     #[default]
@@ -83,7 +114,7 @@ pub enum ReplicasOwner {
     Other(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClaimSeen {
     /// `Pending`, `Bound` or `Lost`; None before the first.
     pub phase: Option<String>,
@@ -91,9 +122,43 @@ pub struct ClaimSeen {
     pub size: Option<Quantity>,
 }
 
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IngressSeen {
+    /// Host name or else address of its load balancer. None: it has none yet.
+    pub address: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigMapSeen {
+    pub name: String,
+    /// Its `config.yaml`.
+    pub text: String,
+    pub created: Option<Timestamp>,
+}
+
+/// One Secret or ConfigMap that the spec names. No value of a Secret is ever in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReferenceSeen {
+    pub secret: bool,
+    pub namespace: String,
+    pub name: String,
+    /// None: it is not there.
+    pub keys: Option<BTreeSet<String>>,
+    /// The whole content of the ConfigMap that `overrideConfig` names.
+    pub content: Option<BTreeMap<String, String>>,
+}
+
+/// ConfigMaps with certificates, as they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrustSeen {
+    /// The one that the spec names. None: it names none, or there is none.
+    pub named: Option<BTreeMap<String, String>>,
+    /// The one that Open Data Hub keeps in the namespace. None: there is none.
+    pub cluster: Option<BTreeMap<String, String>>,
+}
+
 /// What the running server says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum ServerSeen {
     /// Not asked: what it said before still counts.
     #[default]

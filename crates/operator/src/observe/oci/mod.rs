@@ -17,11 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use logins::{ClusterLogins, Gathered, Logins, rules};
 
+use crate::controllers::Place;
 use crate::reach::registry::Registry;
 use entries::{Entries, Job};
-
-/// Namespace and name of an object.
-pub type Place = (String, String);
 
 /// What an object wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,99 +1,140 @@
-//! The children besides the configuration, from the operator's own plan.
-//! Comes in: the stored object; goes out: the objects that a cluster without any of them would get, and what stands against
-//! them.
+//! The children of an object, from the operator's own plan.
+//! Comes in: the stored object and the manifests beside it; goes out: the objects that a cluster without any of them would
+//! get, and what stands against them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steersman_api::Family;
-use steersman_api::convert::convert;
-use steersman_plan::llamastack::config::base;
-use steersman_plan::llamastack::{ObjectSeen, Seen, ServerSeen, Settings, plan};
+use steersman_plan::llamastack::config::{Base, base};
+use steersman_plan::llamastack::validate::{Kind, Named, Reference};
+use steersman_plan::llamastack::{ReferenceSeen, Seen, ServerSeen, Settings, TrustSeen, plan, referred};
+use steersman_plan::oci::LabelsSeen;
 use steersman_plan::{Finding, Severity};
 
-/// Findings that speak of this version of Steersman, not of the object.
-const NOT_YET: [&str; 2] = ["UserConfigNotSupported", "CABundleNotSupported"];
+use crate::observe::llamastack::object_seen;
+
+/// Stands for the operator's own image, which only a cluster knows.
+const OPERATOR_IMAGE: &str = "steersman";
 
 #[derive(Default)]
 pub struct Children {
     pub objects: Vec<Value>,
     pub warnings: Vec<String>,
     pub blockers: Vec<String>,
-    /// What this version does not plan, one sentence each.
-    pub not_yet: Vec<String>,
+    /// What is not as it would be on a cluster, one sentence each.
+    pub unlike: Vec<String>,
 }
 
-/// `generated`: the configuration is. The plan does not mount it yet, and a Deployment without it would be another server.
-pub fn of(stored: &Value, name: &str, generated: bool) -> anyhow::Result<Children> {
-    let seen = seen(stored, name)?;
+/// `beside`: the other manifests, among which ConfigMaps may be that the object refers to.
+pub fn of(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<Children> {
+    let (seen, mut unlike) = seen(stored, given, beside)?;
     let plan = plan(&seen);
     let said = |finding: &Finding| format!("{} {}", finding.message, finding.remedy);
     let mut children = Children::default();
     for finding in &plan.findings {
         match finding.severity {
-            Severity::Blocker if NOT_YET.contains(&finding.reason) => {
-                children.not_yet.push(format!("the children of the object. {}", finding.message));
-            }
             Severity::Blocker => children.blockers.push(said(finding)),
             Severity::Warning | Severity::Info => children.warnings.push(said(finding)),
         }
     }
     for write in &plan.writes {
         let mut object = serde_json::to_value(write.object()).context("a child cannot be written as JSON")?;
-        if generated && object["kind"] == "Deployment" {
-            let what = "the Deployment. This version of Steersman generates its configuration, but does not mount it";
-            children.not_yet.push(what.to_owned());
-            continue;
+        let before = object.pointer("/spec/template/spec/initContainers").and_then(Value::as_array);
+        if before.is_some_and(|before| before.iter().any(|container| container["image"] == OPERATOR_IMAGE)) {
+            unlike.push(format!("the image {OPERATOR_IMAGE:?} stands for the operator's own"));
         }
-        let child = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let labels = object["metadata"]["labels"].take();
-        object["metadata"] = metadata(stored, child, labels);
+        owned(&mut object, stored);
         children.objects.push(object);
     }
+    children.unlike = unlike;
     Ok(children)
 }
 
 /// A manifest has no uid, and a reference to an owner without one would be refused; its namespace may be left to kubectl.
-pub fn metadata(stored: &Value, name: String, labels: Value) -> Value {
-    let mut metadata = json!({ "name": name, "labels": labels });
+fn owned(object: &mut Value, stored: &Value) {
     let owner = &stored["metadata"];
-    if let Some(namespace) = owner["namespace"].as_str() {
-        metadata["namespace"] = namespace.into();
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    if !owner["namespace"].is_string() {
+        metadata.remove("namespace");
     }
-    if let Some(uid) = owner["uid"].as_str() {
-        metadata["ownerReferences"] = json!([{
-            "apiVersion": stored["apiVersion"],
-            "kind": stored["kind"],
-            "name": owner["name"],
-            "uid": uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        }]);
+    if !owner["uid"].is_string() {
+        metadata.remove("ownerReferences");
     }
-    metadata
 }
 
-/// As on a cluster that has nothing of it.
-fn seen(stored: &Value, name: &str) -> anyhow::Result<Seen> {
-    let old = convert(stored.clone(), &format!("{}/v1alpha1", Family::Llsd.group()))?.object;
-    let spec = serde_json::from_value(old["spec"].clone()).context("the spec cannot be read in v1alpha1")?;
-    Ok(Seen {
+/// As on a cluster that has nothing of the object, but all that it refers to.
+fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<(Seen, Vec<String>)> {
+    let object = serde_json::from_value(stored.clone()).context("the object cannot be read")?;
+    let object = object_seen(&object)?;
+    let mut unlike = Vec::new();
+    let mut references = BTreeMap::<Named, ReferenceSeen>::new();
+    for reference in referred(&object) {
+        let keys = reference.keys.iter().cloned().collect::<BTreeSet<_>>();
+        let content = content(&reference, stored, beside);
+        if content.is_none() && reference.named.kind == Kind::ConfigMap {
+            let Named { name, .. } = &reference.named;
+            unlike.push(format!(
+                "ConfigMap {name} is not among the files, so that what depends on its content is not rendered as it will be"
+            ));
+        }
+        let known = references.entry(reference.named.clone()).or_insert_with(|| ReferenceSeen {
+            secret: reference.named.kind == Kind::Secret,
+            namespace: reference.named.namespace.clone(),
+            name: reference.named.name.clone(),
+            keys: Some(BTreeSet::new()),
+            content: (reference.named.kind == Kind::ConfigMap).then(|| {
+                content.clone().unwrap_or_else(|| keys.iter().map(|key| (key.clone(), String::new())).collect())
+            }),
+        });
+        let there = content.map(|content| content.into_keys().collect());
+        known.keys.get_or_insert_default().extend(there.unwrap_or(keys));
+    }
+    let references: Vec<ReferenceSeen> = references.into_values().collect();
+    let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref()?.ca_bundle.as_ref());
+    let bundle = bundle.and_then(|bundle| {
+        references.iter().find(|known| !known.secret && known.name == bundle.config_map_name)?.content.clone()
+    });
+    let labels = match given.filter(|_| object.spec.distribution.name.as_deref().is_none_or(str::is_empty)) {
+        Some(base) => LabelsSeen::Found { digest: String::new(), base: Ok(Some(base.clone())), remark: None },
+        None => LabelsSeen::NotAsked,
+    };
+    let seen = Seen {
         now: Timestamp::UNIX_EPOCH,
-        settings: Settings { operator_version: env!("CARGO_PKG_VERSION").to_owned(), distributions: base::images() },
-        object: ObjectSeen {
-            name: name.to_owned(),
-            namespace: stored["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
-            uid: String::new(),
-            generation: None,
-            deleting: false,
-            spec,
-            // What is beyond it is rendered beside the children, and said where it is not.
-            beyond: Vec::new(),
-            status: None,
+        settings: Settings {
+            operator_version: env!("CARGO_PKG_VERSION").to_owned(),
+            distributions: base::images(),
+            operator_image: Some(OPERATOR_IMAGE.to_owned()),
+            operator_namespace: Some(crate::rbac::NAMESPACE.to_owned()),
         },
+        object,
         deployment: None,
         volume_claim: None,
         service: false,
+        ingress: None,
+        former_policy: false,
+        config_maps: Vec::new(),
+        in_use: None,
+        references,
+        trust: TrustSeen { named: bundle, cluster: None },
+        labels,
+        any_user: false,
         server: ServerSeen::NotAsked,
-    })
+    };
+    Ok((seen, unlike))
+}
+
+/// Of a ConfigMap among the manifests. Those of Secrets are nobody's business here.
+fn content(reference: &Reference, stored: &Value, beside: &[Value]) -> Option<BTreeMap<String, String>> {
+    let Named { kind: Kind::ConfigMap, namespace, name } = &reference.named else { return None };
+    let home = &stored["metadata"]["namespace"];
+    let meant = |object: &&Value| {
+        let place = if object["metadata"]["namespace"].is_null() { home } else { &object["metadata"]["namespace"] };
+        object["kind"] == "ConfigMap"
+            && object["metadata"]["name"] == name.as_str()
+            && place.as_str().unwrap_or_default() == namespace
+    };
+    let found = beside.iter().find(meant)?;
+    Some(serde_json::from_value(json!(found["data"])).unwrap_or_default())
 }

@@ -1,14 +1,10 @@
-//! Where the server's configuration comes from, and the ConfigMap that holds a generated one.
-//! Comes in: the stored object and its base; goes out: the ConfigMap with its variables, or a sentence that says whose
-//! configuration runs.
+//! Where the server's configuration comes from.
+//! Comes in: the stored object and its base; goes out: a sentence on it, with the variables that the server needs for it.
 
 use k8s_openapi::api::core::v1::EnvVar;
-use serde_json::{Value, json};
+use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::config::{Base, Generated, Input, Merge, generate};
-use steersman_plan::llamastack::names;
-
-use super::children::metadata;
+use steersman_plan::llamastack::config::{Base, Input, Merge, generate};
 
 pub struct Configuration {
     /// Whose it is, for people.
@@ -17,7 +13,6 @@ pub struct Configuration {
     pub variables: Vec<EnvVar>,
     /// Containers that run before the server.
     pub before: Vec<String>,
-    config_map: Option<Value>,
 }
 
 impl Configuration {
@@ -31,22 +26,13 @@ impl Configuration {
     }
 
     fn elsewhere(said: String) -> Self {
-        Self { said, variables: Vec::new(), before: Vec::new(), config_map: None }
-    }
-
-    pub fn generated(&self) -> bool {
-        self.config_map.is_some()
-    }
-
-    pub fn into_object(self) -> Option<Value> {
-        self.config_map
+        Self { said, variables: Vec::new(), before: Vec::new() }
     }
 }
 
 pub fn generated(
     stored: &Value,
     spec: &LlamaStackDistributionSpec,
-    name: &str,
     base: Option<&Base>,
 ) -> Result<Configuration, Vec<String>> {
     let Some(base) = base else {
@@ -65,23 +51,7 @@ pub fn generated(
     );
     Ok(Configuration {
         said,
-        config_map: Some(config_map(stored, name, &made)),
         before: made.pod.init_containers.iter().map(|container| container.name.clone()).collect(),
         variables: made.env.into_iter().chain(made.pod.env).collect(),
-    })
-}
-
-/// Its name changes with its content, and what has a name is never changed.
-fn config_map(stored: &Value, name: &str, made: &Generated) -> Value {
-    let mut labels = names::labels();
-    labels.extend(names::selector(name));
-    labels.insert("app.kubernetes.io/component".to_owned(), "generated-config".to_owned());
-    let short = made.hash.get(..8).unwrap_or(&made.hash);
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(stored, format!("{name}-config-{short}"), json!(labels)),
-        "immutable": true,
-        "data": { "config.yaml": made.config_yaml },
     })
 }

@@ -1,12 +1,12 @@
 //! What the objects do not say themselves, as comments before them.
-//! Comes in: the configuration and what is missing; goes out: lines that begin with `#`.
+//! Comes in: the configuration and what will be otherwise; goes out: lines that begin with `#`.
 
 use k8s_openapi::api::core::v1::EnvVar;
 
 use super::config::Configuration;
 use crate::offline::one_line;
 
-pub fn text(object: &str, place: &str, configuration: &Configuration, missing: &[String]) -> String {
+pub fn text(object: &str, place: &str, configuration: &Configuration, unlike: &[String]) -> String {
     let mut lines = vec![format!("{object} ({place})"), format!("configuration: {}", configuration.said)];
     if !configuration.variables.is_empty() {
         lines.push("variables that the server gets for it:".to_owned());
@@ -15,7 +15,7 @@ pub fn text(object: &str, place: &str, configuration: &Configuration, missing: &
     if !configuration.before.is_empty() {
         lines.push(format!("containers that run before the server: {}", configuration.before.join(", ")));
     }
-    lines.extend(missing.iter().map(|what| format!("not rendered yet: {what}")));
+    lines.extend(unlike.iter().map(|what| format!("note: {what}")));
     lines.iter().map(|line| format!("# {}\n", one_line(line))).collect()
 }
 

@@ -1,5 +1,5 @@
 //! `steersman render`: what Steersman would write for an object.
-//! Comes in: manifests; goes out: the generated configuration and the other children, as far as this version plans them.
+//! Comes in: manifests; goes out: the children of their objects, as a cluster without any of them would get them.
 
 mod base;
 mod children;
@@ -14,7 +14,7 @@ use steersman_plan::llamastack::config::{Base, Source, base as bases, source};
 
 use self::config::Configuration;
 use super::judge::judge;
-use super::paths::{in_v1alpha1, in_v1alpha2};
+use super::paths::in_v1alpha1;
 use super::schema::Schemas;
 use super::{Ending, RenderArgs, Told, family, named, print};
 use crate::cli::Manifests;
@@ -39,6 +39,7 @@ pub fn render(args: &RenderArgs) -> anyhow::Result<Told> {
         }
     };
     let Some(documents) = told.read(&args.files) else { return Ok(told) };
+    let beside: Vec<Value> = documents.iter().map(|document| document.object.clone()).collect();
     let mut schemas = Schemas::default();
     let (mut ours, mut rendered) = (0, Vec::new());
     for document in documents {
@@ -46,7 +47,7 @@ pub fn render(args: &RenderArgs) -> anyhow::Result<Told> {
         match family(&document.object) {
             Some((Family::Llsd, version)) => {
                 ours += 1;
-                rendered.extend(one(&mut told, &mut schemas, &document, version, base.as_ref())?);
+                rendered.extend(one(&mut told, &mut schemas, &document, version, base.as_ref(), &beside)?);
             }
             Some(_) => {
                 told.note(format!("{place}: {name} is passed over: this version renders LlamaStackDistribution only"))
@@ -85,20 +86,19 @@ fn one(
     document: &Document,
     version: &str,
     given: Option<&Base>,
+    beside: &[Value],
 ) -> anyhow::Result<Option<Rendered>> {
     let place = &document.place;
     let judged = judge(schemas, Family::Llsd, version, &document.object, given)?;
     judged.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
     judged.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
     let Some(stored) = judged.stored else { return Ok(None) };
-    let Some(name) = stored["metadata"]["name"].as_str() else {
+    if !stored["metadata"]["name"].is_string() {
         told.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
         return Ok(None);
-    };
-    // Of both plans, one speaks the paths of v1alpha1 and the other those of v1alpha2.
-    let old = version == "v1alpha1";
-    let of_new = |message: String| if old { in_v1alpha1(&message) } else { message };
-    let of_old = |message: String| if old { message } else { in_v1alpha2(&message) };
+    }
+    // The plan speaks the paths of what is stored.
+    let written = |message: String| if version == "v1alpha1" { in_v1alpha1(&message) } else { message };
 
     let spec: LlamaStackDistributionSpec =
         serde_json::from_value(stored["spec"].clone()).with_context(|| format!("{place}: the spec cannot be read"))?;
@@ -109,25 +109,23 @@ fn one(
     };
     let mounted = distribution.and_then(bases::distribution).is_some_and(|known| known.mounts_always);
     let configuration = match source(&spec, mounted) {
-        Source::Generated => match config::generated(&stored, &spec, name, base) {
+        Source::Generated => match config::generated(&stored, &spec, base) {
             Ok(made) => made,
             Err(problems) => {
-                problems.into_iter().for_each(|problem| told.refuse(format!("{place}: {}", of_new(problem))));
+                problems.into_iter().for_each(|problem| told.refuse(format!("{place}: {}", written(problem))));
                 return Ok(None);
             }
         },
         Source::Override => Configuration::of_the_user(&spec),
         Source::Distribution => Configuration::of_the_image(),
     };
-    let children = children::of(&stored, name, configuration.generated())?;
-    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {}", of_old(warning))));
+    let children = children::of(&stored, given, beside)?;
+    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {}", written(warning))));
     if !children.blockers.is_empty() {
-        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {}", of_old(blocker))));
+        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {}", written(blocker))));
         return Ok(None);
     }
-    let missing: Vec<String> = children.not_yet.into_iter().map(of_old).collect();
-    missing.iter().for_each(|what| told.note(format!("{place}: not rendered yet: {what}")));
-    let header = header::text(&named(&document.object), &place.to_string(), &configuration, &missing);
-    let objects = configuration.into_object().into_iter().chain(children.objects).collect();
-    Ok(Some(Rendered { header, objects }))
+    children.unlike.iter().for_each(|what| told.note(format!("{place}: note: {what}")));
+    let header = header::text(&named(&document.object), &place.to_string(), &configuration, &children.unlike);
+    Ok(Some(Rendered { header, objects: children.objects }))
 }

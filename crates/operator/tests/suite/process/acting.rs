@@ -90,7 +90,7 @@ async fn an_object_comes_to_life_and_its_trouble_is_told() {
     });
     let told = told.await.unwrap();
     let said = told.message.unwrap();
-    assert!(said.contains("startr") && said.contains("Set spec.server.distribution.name to one of"), "{said}");
+    assert!(said.contains("startr") && said.contains("Set spec.distribution.name to one of"), "{said}");
     let after = world.namespace.all::<Deployment>().get("starter").await.unwrap();
     assert_eq!(after.metadata.generation, before.metadata.generation);
 

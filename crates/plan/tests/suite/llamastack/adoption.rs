@@ -1,6 +1,8 @@
 //! Pods that an earlier operator started stay as they are until something else is asked for.
 
+use sha2::{Digest, Sha256};
 use steersman_plan::ADOPTED;
+use steersman_plan::llamastack::ReferenceSeen;
 
 use super::*;
 
@@ -86,13 +88,36 @@ fn pods_that_are_not_as_asked_are_told_of() {
     assert_eq!(plan(&same).findings, [], "what the server has added is no difference");
 }
 
+/// Marks that are on Deployments by now go on to count: what v1alpha1 says, the image, and whether there are several pods.
 #[test]
-fn what_v1alpha1_cannot_say_blocks() {
-    let mut seen = a_new_object(SPEC);
-    seen.object.beyond = vec!["spec.providers".into(), "spec.resources".into()];
-    let plan = plan(&seen);
-    assert_eq!(plan.writes, []);
-    let said =
-        "spec.providers, spec.resources cannot be acted on by this version of Steersman yet; nothing is changed.";
-    assert_eq!(plan.findings[0].message, said);
+fn the_mark_of_an_unchanged_object_is_the_one_it_always_had() {
+    for (text, several) in [(SPEC.to_owned(), false), (format!("{SPEC}\nreplicas: 2"), true)] {
+        let spec: v1alpha1::LlamaStackDistributionSpec = serde_json::from_value(yaml(&text)).unwrap();
+        let asked = json!({ "server": spec.server, "image": STARTER, "several": several });
+        let digest = Sha256::digest(asked.to_string());
+        let expected: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(mark(&deployment(&taken_over(&text, true, None))), Some(expected.as_str()), "{text}");
+    }
+}
+
+#[test]
+fn pods_of_an_earlier_operator_stay_with_their_configuration_until_it_is_another() {
+    let spec = "server: {distribution: {name: starter}, userConfig: {configMapName: mine}}";
+    let with = |content: &str, legacy, adopted: Option<&str>| {
+        let mut seen = taken_over(spec, legacy, adopted);
+        seen.references = vec![ReferenceSeen {
+            secret: false,
+            namespace: "team-a".into(),
+            name: "mine".into(),
+            keys: Some(["config.yaml".to_owned()].into()),
+            content: Some([("config.yaml".to_owned(), content.to_owned())].into()),
+        }];
+        seen
+    };
+    let first = deployment(&with("version: 2", true, None));
+    assert_eq!(first["spec"]["template"], their_template(), "whatever their value of the annotation is");
+    let mark_then = mark(&first).unwrap();
+    assert_eq!(deployment(&with("version: 2", false, Some(mark_then))), first);
+    let changed = deployment(&with("version: 3", false, Some(mark_then)));
+    assert_ne!(changed["spec"]["template"], their_template());
 }

@@ -21,8 +21,7 @@ fn network(fields: &str) -> Seen {
 
 #[test]
 fn each_departure_gives_its_finding() {
-    let names =
-        "Set spec.server.distribution.name to one of postgres-demo, starter, or spec.server.distribution.image.";
+    let names = "Set spec.distribution.name to one of postgres-demo, starter, or spec.distribution.image.";
     for (seen, severity, reason, message, remedy) in [
         (
             distribution("name: nobody"),
@@ -43,93 +42,85 @@ fn each_departure_gives_its_finding() {
             Blocker,
             "DistributionAmbiguous",
             "Only one of name or image can be specified",
-            "Remove spec.server.distribution.name or spec.server.distribution.image.",
+            "Remove spec.distribution.name or spec.distribution.image.",
         ),
         (
             server("containerSpec: {port: 70000}"),
             Blocker,
             "PortInvalid",
-            "spec.server.containerSpec.port is 70000, which is not a port.",
-            "Set it to a number from 1 to 65535, or leave it out for 8321.",
+            "spec.networking.port is 70000, which is not a port.",
+            "Set it to a number from 1024 to 65535, or leave it out for 8321.",
         ),
         (
             a_new_object("{replicas: -1, server: {distribution: {name: starter}}}"),
             Blocker,
             "ReplicasInvalid",
-            "spec.replicas is -1; there cannot be fewer than 0.",
-            "Set spec.replicas to 0 or more.",
+            "spec.workload.replicas is -1; there cannot be fewer than 0.",
+            "Set spec.workload.replicas to 0 or more.",
         ),
         (
             server("podOverrides: {volumes: [{name: lls-storage, emptyDir: {}}]}"),
             Blocker,
             "VolumeNameTaken",
-            "spec.server.podOverrides.volumes has \"lls-storage\", the name of the server's own storage.",
+            "spec.workload.overrides.volumes has \"lls-storage\", the name of the server's own storage.",
             "Give each volume a name of its own.",
         ),
         (
             server("podOverrides: {volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]}"),
             Blocker,
             "VolumeNameTaken",
-            "spec.server.podOverrides.volumes has \"a\" twice.",
+            "spec.workload.overrides.volumes has \"a\" twice.",
             "Give each volume a name of its own.",
         ),
         (
             server("podOverrides: {volumes: [{name: a, emptyDir: {}}], volumeMounts: [{name: a, mountPath: /.llama}]}"),
             Blocker,
             "MountPathTaken",
-            "spec.server.podOverrides.volumeMounts has \"/.llama\", where the server's own storage is.",
-            "Give each mount a path of its own; spec.server.storage.mountPath moves the server's.",
+            "spec.workload.overrides.volumeMounts has \"/.llama\", where the server's own storage is.",
+            "Give each mount a path of its own; spec.workload.storage.mountPath moves the server's.",
         ),
         (
             server("userConfig: {configMapName: mine}"),
             Blocker,
-            "UserConfigNotSupported",
-            "spec.server.userConfig names ConfigMap \"mine\", which this version of Steersman cannot mount yet; nothing \
-             is changed.",
-            "Remove spec.server.userConfig to run with the configuration inside the image.",
+            "ConfigMapNotFound",
+            "spec.overrideConfig.configMapName: failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"",
+            "Create it in namespace team-a, or name another.",
         ),
         (
-            server("tlsConfig: {caBundle: {configMapName: mine}}"),
+            server("tlsConfig: {caBundle: {configMapName: mine, configMapNamespace: b}}"),
             Blocker,
-            "CABundleNotSupported",
-            "spec.server.tlsConfig.caBundle names ConfigMap \"mine\", which this version of Steersman cannot mount yet; \
-             nothing is changed.",
-            "Remove spec.server.tlsConfig to run with the certificates inside the image.",
+            "ConfigMapNotFound",
+            "spec.networking.tls.caBundle.configMapName: failed to find caBundle ConfigMap \"mine\" in namespace \"b\"",
+            "Create it in namespace b, or name another. One of another namespace is read only if it has the label \
+             llamastack.io/watch=true.",
         ),
         (
-            network("exposeRoute: true"),
-            Warning,
-            "ExposeRouteIgnored",
-            "spec.network.exposeRoute is ignored by this version of Steersman: no Ingress is made.",
-            "Make an Ingress yourself, or set it to false.",
-        ),
-        (
-            network("allowedFrom: {namespaces: [a]}"),
-            Warning,
-            "AllowedFromIgnored",
-            "spec.network.allowedFrom is ignored by this version of Steersman: no NetworkPolicy is made, and every pod of \
-             the cluster can reach the server.",
-            "Make a NetworkPolicy yourself, or remove the field.",
-        ),
-        (
-            server("autoscaling: {maxReplicas: 3}"),
+            server("autoscaling: {maxReplicas: 0}"),
             Warning,
             "AutoscalingIgnored",
-            "spec.server.autoscaling is ignored by this version of Steersman: no HorizontalPodAutoscaler is made.",
-            "Make a HorizontalPodAutoscaler yourself, or remove the field and set spec.replicas.",
+            "spec.workload.autoscaling.maxReplicas is 0, so that nothing is scaled.",
+            "Set it to the most pods that may run, or remove spec.workload.autoscaling.",
         ),
         (
-            server("podDisruptionBudget: {minAvailable: 1}"),
-            Warning,
-            "PodDisruptionBudgetIgnored",
-            "spec.server.podDisruptionBudget is ignored by this version of Steersman: no PodDisruptionBudget is made.",
-            "Make a PodDisruptionBudget yourself, or remove the field.",
+            server("autoscaling: {maxReplicas: 2, minReplicas: 3}"),
+            Blocker,
+            "AutoscalingInvalid",
+            "spec.workload.autoscaling.maxReplicas is 2, fewer than the 3 that minReplicas and spec.workload.replicas ask \
+             for.",
+            "Raise maxReplicas, or lower the others.",
+        ),
+        (
+            server("podDisruptionBudget: {minAvailable: 1, maxUnavailable: 1}"),
+            Blocker,
+            "PodDisruptionBudgetInvalid",
+            "spec.workload.podDisruptionBudget has both minAvailable and maxUnavailable.",
+            "Remove one of them.",
         ),
         (
             server("containerSpec: {env: [{name: B, value: s}, {name: A}, {name: B}, {name: A}, {name: A}]}"),
             Warning,
             "EnvRepeated",
-            "spec.server.containerSpec.env has more than one A, B; the last one counts.",
+            "spec.workload.overrides.env has more than one A, B; the last one counts.",
             "Keep one entry of each name.",
         ),
         (
@@ -139,7 +130,7 @@ fn each_departure_gives_its_finding() {
             },
             Warning,
             "StorageSizeIgnored",
-            "spec.server.storage.size is 20Gi, but PersistentVolumeClaim starter-pvc was made with 10Gi and is left as it \
+            "spec.workload.storage.size is 20Gi, but PersistentVolumeClaim starter-pvc was made with 10Gi and is left as it \
              is.",
             "Change the claim itself where its storage class can expand it, then set the same size here.",
         ),
@@ -165,7 +156,11 @@ fn what_amounts_to_nothing_gives_no_finding() {
         ("a user config without a name", server("userConfig: {configMapName: ''}")),
         ("a bundle without a name", server("tlsConfig: {caBundle: {configMapName: ''}}")),
         ("no bundle", server("tlsConfig: {}")),
+        ("exposed", network("exposeRoute: true")),
         ("not exposed", network("exposeRoute: false")),
+        ("a policy", network("allowedFrom: {namespaces: [a]}")),
+        ("an autoscaler", server("autoscaling: {maxReplicas: 3}")),
+        ("a budget", server("podDisruptionBudget: {minAvailable: 1}")),
         ("an env that repeats one of ours", server("containerSpec: {env: [{name: LLS_PORT, value: '1'}]}")),
         (
             "the same size in other words",
@@ -181,7 +176,7 @@ fn what_amounts_to_nothing_gives_no_finding() {
 
 #[test]
 fn several_findings_are_told_most_serious_first_and_once() {
-    let mut seen = server("autoscaling: {maxReplicas: 3}, containerSpec: {port: -1}");
+    let mut seen = server("autoscaling: {maxReplicas: 0}, containerSpec: {port: 70000}");
     let first = plan(&seen);
     let reasons: Vec<_> = first.findings.iter().map(|finding| finding.reason).collect();
     assert_eq!(reasons, ["PortInvalid", "AutoscalingIgnored"]);

@@ -7,14 +7,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::names::{labels, selector};
+use steersman_plan::llamastack::validate::{Kind, Reference};
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, plan, report,
+    ClaimSeen, ConfigMapSeen, DeploymentSeen, ReferenceSeen, ReplicasOwner, Seen, ServerSeen, TrustSeen,
+    mounted_config_maps, plan, referred, report,
 };
 use steersman_plan::{Failure, Outcome, Severity, Write};
 
-use super::{now, stored, written};
+use super::configured::{CA_KEY, CERTIFICATE};
+use super::{now, of_v1alpha1, of_v1alpha2, stored, written};
 
 /// Stands in every value of the environment, and may come up nowhere but in the Deployment.
 const SECRET: &str = "hush";
@@ -122,7 +124,11 @@ fn spec() -> impl Strategy<Value = Value> {
 fn deployment() -> impl Strategy<Value = DeploymentSeen> {
     let owner = prop_oneof![Just(ReplicasOwner::Ours), Just(ReplicasOwner::Other("hpa".into()))];
     let generation = || prop::option::of(0..3i64);
-    let taken_over = (any::<bool>(), prop::option::of("[0-9a-f]{16}"), maybe(Just(json!({"spec": {"old": true}}))));
+    let taken_over = (
+        any::<bool>(),
+        prop::option::of("[0-9a-f]{16}"),
+        maybe(Just(json!({"spec": {"old": true, "volumes": [{"configMap": {"name": "starter-config-0"}}]}}))),
+    );
     (generation(), generation(), prop::option::of(0..4), owner, 0..4, 0..4, taken_over).prop_map(
         |(generation, observed_generation, replicas, replicas_owner, ready, updated, (legacy, adopted, template))| {
             DeploymentSeen {
@@ -152,33 +158,104 @@ fn seen() -> impl Strategy<Value = Seen> {
         ".{0,9}".prop_map(ServerSeen::Silent),
         prop::option::of("[0-9]").prop_map(|version| ServerSeen::Answered { version, providers: vec![] }),
     ];
-    let beyond = prop_oneof![9 => Just(vec![]), 1 => Just(vec!["spec.providers".to_owned()])];
-    let object = (name, prop::option::of(1..3i64), prop::bool::weighted(0.1), spec(), beyond).prop_map(
-        |(name, generation, deleting, spec, beyond)| ObjectSeen {
-            name,
-            namespace: "team-a".into(),
-            uid: "8f3c".into(),
-            generation,
-            deleting,
-            spec: serde_json::from_value(spec).unwrap(),
-            beyond,
-            status: None,
-        },
-    );
-    (object, prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), server).prop_map(
-        |(object, deployment, volume_claim, service, server)| Seen {
-            now: now(),
-            settings: Settings {
-                operator_version: "0.1.0".into(),
-                distributions: [("starter".into(), "starter:1".into())].into(),
-            },
-            object,
-            deployment,
-            volume_claim,
-            service,
-            server,
+    let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), server);
+    let around = (config_maps(), prop::bool::weighted(0.7), certificates());
+    let what = prop_oneof![spec().prop_map(of_v1alpha1), newer().prop_map(of_v1alpha2)];
+    (what, name, prop::option::of(1..3i64), prop::bool::weighted(0.1), taken, around).prop_map(
+        |(mut seen, name, generation, deleting, taken, (config_maps, found, certificates))| {
+            (seen.object.name, seen.object.generation, seen.object.deleting) = (name, generation, deleting);
+            (seen.deployment, seen.volume_claim, seen.service, seen.any_user, seen.server) = taken;
+            (seen.config_maps, seen.in_use) = config_maps;
+            if found {
+                seen.references = referred(&seen.object).iter().map(there).collect();
+                seen.trust = certificates;
+            }
+            seen
         },
     )
+}
+
+/// What a reference leads to, with a value that must not come up anywhere where it is a Secret's.
+fn there(reference: &Reference) -> ReferenceSeen {
+    let content = reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
+    ReferenceSeen {
+        secret: reference.named.kind == Kind::Secret,
+        namespace: reference.named.namespace.clone(),
+        name: reference.named.name.clone(),
+        keys: Some(reference.keys.iter().cloned().collect()),
+        content: (reference.named.kind == Kind::ConfigMap).then_some(content),
+    }
+}
+
+fn config_maps() -> impl Strategy<Value = (Vec<ConfigMapSeen>, Option<BTreeSet<String>>)> {
+    let names = prop::collection::btree_set("starter-config-[0-9a-f]", 0..5);
+    (names, prop::option::of(prop::collection::btree_set("starter-config-[0-9a-f]", 0..3))).prop_map(
+        |(names, in_use)| {
+            let maps = names.into_iter().map(|name| ConfigMapSeen { text: name.clone(), name, created: Some(now()) });
+            (maps.collect(), in_use)
+        },
+    )
+}
+
+fn certificates() -> impl Strategy<Value = TrustSeen> {
+    let texts = vec![CERTIFICATE.to_owned(), "nothing".to_owned(), String::new()];
+    let map =
+        || prop::option::of(prop::sample::select(texts.clone()).prop_map(|text| [(CA_KEY.to_owned(), text)].into()));
+    (map(), map()).prop_map(|(named, cluster)| TrustSeen { named, cluster })
+}
+
+/// Specs of v1alpha2, with much that v1alpha1 has no word for.
+fn newer() -> impl Strategy<Value = Value> {
+    let distribution = of(vec![
+        json!({"name": "starter"}),
+        json!({"name": "starter"}),
+        json!({"name": "postgres-demo"}),
+        json!({"name": "nobody"}),
+        json!({"image": "x"}),
+    ]);
+    let key = json!({"name": "s", "key": "k"});
+    let providers = of(vec![
+        json!({"inference": {"provider": "vllm", "endpoint": "http://v", "apiKey": {"secretKeyRef": key}}}),
+        json!({"inference": [{"id": "a", "provider": "vllm", "apiKey": key}, {"id": "b", "provider": "openai"}]}),
+        json!({"inference": [{"provider": "vllm"}, {"provider": "vllm"}]}),
+    ]);
+    let resources = of(vec![json!({"models": ["m"]}), json!({"models": [{"name": "m", "provider": "none"}]})]);
+    let storage = of(vec![
+        json!({"kv": {"type": "redis", "endpoint": "redis://r:1", "password": key}}),
+        json!({"sql": {"type": "postgres", "connectionString": key}}),
+    ]);
+    let networking = of(vec![
+        json!({"port": 9000}),
+        json!({"tls": {"enabled": true, "secretName": "t"}, "expose": true}),
+        json!({"tls": {"enabled": true}}),
+        json!({"tls": {"caBundle": {"configMapName": "c"}}}),
+        json!({"expose": {"hostname": "h"}, "allowedFrom": {"namespaces": ["a", "*"]}}),
+    ]);
+    let workload = of(vec![
+        json!({"replicas": 3, "workers": 2}),
+        json!({"autoscaling": {"maxReplicas": 3}, "podDisruptionBudget": {"minAvailable": 1}}),
+        json!({"overrides": {"volumes": [{"name": "user-config"}], "command": ["x"]}}),
+    ]);
+    let rare = of(vec![
+        json!({"overrideConfig": {"configMapName": "mine"}}),
+        json!({"disabled": ["eval"]}),
+        json!({"externalProviders": {"inference": [{"providerId": "x", "image": "i"}]}}),
+    ]);
+    let parts = (maybe(providers), maybe(resources), maybe(storage), maybe(networking), maybe(workload), maybe(rare));
+    (distribution, parts).prop_map(|(distribution, (providers, resources, storage, networking, workload, rare))| {
+        let mut spec = object(vec![
+            ("distribution", Some(distribution)),
+            ("providers", providers),
+            ("resources", resources),
+            ("storage", storage),
+            ("networking", networking),
+            ("workload", workload),
+        ]);
+        for (name, value) in rare.iter().filter_map(Value::as_object).flatten() {
+            spec[name] = value.clone();
+        }
+        spec
+    })
 }
 
 /// Nothing in it is an earlier operator's.
@@ -228,13 +305,15 @@ proptest! {
             let object = write.object();
             let kind = object.types.as_ref().unwrap().kind.clone();
             prop_assert_eq!(object.metadata.namespace.as_ref(), Some(&seen.object.namespace));
-            let mut labelled = object.metadata.labels.clone().unwrap();
-            labelled.remove(ADOPTED);
-            prop_assert_eq!(&labelled, &labels());
+            let found = object.metadata.labels.as_ref().unwrap();
+            prop_assert!(labels().iter().all(|(key, value)| found.get(key) == Some(value)));
             let [owner] = object.metadata.owner_references.as_deref().unwrap() else { panic!("one owner") };
             prop_assert_eq!((&owner.uid, &owner.name), (&seen.object.uid, &seen.object.name));
             prop_assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
-            prop_assert_eq!(matches!(write, Write::CreateOnce(_)), kind == "PersistentVolumeClaim");
+            let left = seen.config_maps.iter().any(|map| Some(&map.name) == object.metadata.name.as_ref());
+            let once = matches!(write, Write::CreateOnce(_));
+            // Of configurations, those that are there already are only kept.
+            prop_assert!(once == (kind == "PersistentVolumeClaim") || (kind == "ConfigMap" && left), "{}", kind);
             prop_assert!(keys.insert((kind, object.metadata.name.clone())));
         }
         prop_assert!(plan.sweep.iter().all(|kind| kind.kind != "PersistentVolumeClaim"));
@@ -252,16 +331,25 @@ proptest! {
         prop_assert!(unique(container.volume_mounts.iter().flatten().map(|mount| &mount.mount_path).collect()));
         prop_assert_eq!(spec.selector.match_labels, Some(selector(&seen.object.name)));
         prop_assert_eq!(spec.template.metadata.unwrap().labels, Some(selector(&seen.object.name)));
+        prop_assert!(unique(pod.init_containers.iter().flatten().map(|container| &container.name).collect()));
+        let mounts = container.volume_mounts.iter().flatten().chain(
+            pod.init_containers.iter().flatten().flat_map(|container| container.volume_mounts.iter().flatten()),
+        );
+        let volumes: BTreeSet<&String> = pod.volumes.iter().flatten().map(|volume| &volume.name).collect();
+        for mount in mounts.filter(|mount| mount.name != "a") {
+            prop_assert!(volumes.contains(&mount.name), "{}", mount.name);
+        }
         let strategy = spec.strategy.unwrap();
         prop_assert_eq!(strategy.rolling_update.is_some(), strategy.type_.as_deref() == Some("RollingUpdate"));
-        prop_assert_eq!(strategy.rolling_update.is_none(), seen.object.spec.server.storage.is_some());
+        prop_assert_eq!(strategy.rolling_update.is_none(), seen.object.spec.workload.is_some_and(|workload| workload.storage.is_some()));
     }
 
     #[test]
     fn every_env_of_the_user_reaches_the_pod_with_its_last_value(seen in of_our_own()) {
         let Some(deployment) = written(&plan(&seen), "Deployment") else { return Ok(()) };
         let found = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
-        let given = seen.object.spec.server.container_spec.and_then(|container| container.env).unwrap_or_default();
+        let given = seen.object.spec.workload.and_then(|workload| workload.overrides).and_then(|given| given.env);
+        let given = given.unwrap_or_default();
         for variable in &given {
             let last = given.iter().rfind(|other| other.name == variable.name).unwrap();
             prop_assert!(found.contains(&json!(last)));
@@ -277,6 +365,23 @@ proptest! {
         let again = plan(&later);
         prop_assert_eq!(report(&later, &again, &Outcome::default()), stored(&first));
         prop_assert_eq!(again.notes, []);
+    }
+
+    /// Old pods may start again at any time while a new spec is on its way.
+    #[test]
+    fn no_configuration_goes_that_a_pod_may_need(seen in seen()) {
+        let plan = plan(&seen);
+        let stay = |name: &str| {
+            let swept = plan.sweep.iter().any(|kind| kind.kind == "ConfigMap");
+            !swept || plan.writes.iter().any(|write| write.object().metadata.name.as_deref() == Some(name))
+        };
+        let live = seen.deployment.as_ref().map(|live| mounted_config_maps(&live.template)).unwrap_or_default();
+        let in_use = seen.in_use.clone().unwrap_or_default();
+        for map in &seen.config_maps {
+            if live.contains(&map.name) || in_use.contains(&map.name) || seen.in_use.is_none() {
+                prop_assert!(stay(&map.name), "{}", map.name);
+            }
+        }
     }
 
     #[test]

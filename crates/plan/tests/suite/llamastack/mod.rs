@@ -2,18 +2,24 @@
 
 mod adoption;
 mod children;
+mod configured;
 mod findings;
 mod laws;
 mod names;
+mod network;
 mod report;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
-use steersman_api::llamastack::v1alpha1::LlamaStackDistributionStatus;
+use steersman_api::convert::convert;
+use steersman_api::llamastack::v1alpha1;
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistribution, LlamaStackDistributionStatus};
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, plan, report,
+    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, TrustSeen, plan,
+    report,
 };
+use steersman_plan::oci::LabelsSeen;
 use steersman_plan::{Outcome, Plan, Write};
 
 const STARTER: &str = "docker.io/llamastack/distribution-starter:0.7.1";
@@ -26,13 +32,40 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The object `team-a/starter` with this spec, as on the first pass.
+/// The object `team-a/starter` with this spec of v1alpha1, as on the first pass.
 fn a_new_object(spec: &str) -> Seen {
+    of_v1alpha1(yaml(spec))
+}
+
+fn of_v1alpha1(spec: Value) -> Seen {
+    let object = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
+        "metadata": { "name": "starter" }, "spec": spec });
+    of_stored(convert(object, "llamastack.io/v1alpha2").unwrap().object)
+}
+
+/// The same with a spec of v1alpha2.
+fn an_object(spec: &str) -> Seen {
+    of_v1alpha2(yaml(spec))
+}
+
+fn of_v1alpha2(spec: Value) -> Seen {
+    of_stored(json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
+        "metadata": { "name": "starter" }, "spec": spec }))
+}
+
+/// As the operator reads it.
+fn of_stored(object: Value) -> Seen {
+    let former = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
+    let former: v1alpha1::LlamaStackDistribution = serde_json::from_value(former).unwrap();
+    let server = former.spec.server;
+    let stored: LlamaStackDistribution = serde_json::from_value(object).unwrap();
     Seen {
         now: now(),
         settings: Settings {
             operator_version: "0.1.0".into(),
             distributions: [("starter".into(), STARTER.into()), ("postgres-demo".into(), "postgres:1".into())].into(),
+            operator_image: Some("steersman:1".into()),
+            operator_namespace: Some("steersman-system".into()),
         },
         object: ObjectSeen {
             name: "starter".into(),
@@ -40,25 +73,44 @@ fn a_new_object(spec: &str) -> Seen {
             uid: "8f3c".into(),
             generation: Some(1),
             deleting: false,
-            spec: serde_json::from_value(yaml(spec)).unwrap(),
-            beyond: vec![],
+            spec: stored.spec,
+            former: FormerSeen {
+                server: json!(server),
+                container_name: server.container_spec.and_then(|container| container.name),
+                config_namespace: server.user_config.and_then(|config| config.config_map_namespace),
+            },
+            provider_merge: None,
             status: None,
         },
         deployment: None,
         volume_claim: None,
         service: false,
+        ingress: None,
+        former_policy: false,
+        config_maps: vec![],
+        in_use: None,
+        references: vec![],
+        trust: TrustSeen::default(),
+        labels: LabelsSeen::NotAsked,
+        any_user: false,
         server: ServerSeen::NotAsked,
     }
 }
 
 /// The same after all was written, all pods are ready and the status says so.
 fn a_settled_object(spec: &str) -> Seen {
-    let mut seen = a_new_object(spec);
-    let replicas = seen.object.spec.replicas.unwrap_or(1);
-    seen.deployment = Some(a_deployment(replicas, replicas));
-    seen.volume_claim = seen.object.spec.server.storage.as_ref().map(|storage| ClaimSeen {
+    settled(a_new_object(spec))
+}
+
+fn settled(mut seen: Seen) -> Seen {
+    let workload = seen.object.spec.workload.clone().unwrap_or_default();
+    let replicas = workload.replicas.unwrap_or(1);
+    let template = written(&plan(&seen), "Deployment").map(|written| written["spec"]["template"].clone());
+    let template = template.unwrap_or_default();
+    seen.deployment = Some(DeploymentSeen { template, ..a_deployment(replicas, replicas) });
+    seen.volume_claim = workload.storage.map(|storage| ClaimSeen {
         phase: Some("Bound".into()),
-        size: Some(storage.size.clone().unwrap_or_else(|| Quantity("10Gi".into()))),
+        size: Some(storage.size.unwrap_or_else(|| Quantity("10Gi".into()))),
     });
     seen.service = true;
     let status = report(&seen, &plan(&seen), &Outcome::default());

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
-use steersman_api::llamastack::v1alpha1::LlamaStackDistributionStatus;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_plan::llamastack::{ClaimSeen, DeploymentSeen, ReplicasOwner, Seen, ServerSeen, plan, report};
 use steersman_plan::{Failure, Outcome};
 
@@ -151,6 +151,11 @@ fn a_ready_object_has_exactly_this_status() {
     };
     let expected = json!({
         "phase": "Ready",
+        "resolvedDistribution": {
+            "image": super::STARTER,
+            "configSource": "embedded",
+            "configHash": seen.object.status.as_ref().unwrap().resolved_distribution.as_ref().unwrap().config_hash,
+        },
         "version": { "operatorVersion": "0.1.0", "lastUpdated": "2026-11-15T23:00:00Z" },
         "distributionConfig": {
             "activeDistribution": "starter",
@@ -163,6 +168,7 @@ fn a_ready_object_has_exactly_this_status() {
             condition("StorageReady", "StorageReady", "Storage is ready"),
             condition("ServiceReady", "ServiceReady", "Service is ready"),
             condition("HealthCheck", "HealthCheckPassed", "Health check passed"),
+            condition("Available", "MinimumReplicasAvailable", "1/1 replicas available with current config"),
             condition("SpecAccepted", "SpecAccepted", "Every field of the spec is acted on."),
         ],
     });
@@ -213,7 +219,7 @@ fn old_pods_do_not_make_a_new_spec_ready() {
 fn a_blocker_fails_the_object_and_says_what_to_do() {
     let mut seen = a_settled_object(FULL);
     seen.object.generation = Some(2);
-    seen.object.spec.server.distribution.name = Some("nobody".into());
+    seen.object.spec.distribution.name = Some("nobody".into());
     let status = told(&seen, &Outcome::default());
     assert_eq!(status.phase, Some(Phase::Failed));
     let message =
@@ -223,8 +229,8 @@ fn a_blocker_fails_the_object_and_says_what_to_do() {
     let accepted = condition(&status, "SpecAccepted").unwrap();
     assert_eq!(accepted[..2], ["False", "DistributionUnknown"]);
     assert!(accepted[2].ends_with(
-        " Set spec.server.distribution.name to one of postgres-demo, starter, or \
-         spec.server.distribution.image."
+        " Set spec.distribution.name to one of postgres-demo, starter, or \
+         spec.distribution.image."
     ));
     let config = status.distribution_config.unwrap();
     assert_eq!(config.active_distribution.as_deref(), Some("starter"), "that one still runs");
@@ -233,12 +239,12 @@ fn a_blocker_fails_the_object_and_says_what_to_do() {
 
 #[test]
 fn an_ignored_field_is_told_and_the_object_gets_ready_all_the_same() {
-    let seen = a_settled_object("{server: {distribution: {name: starter}, podDisruptionBudget: {minAvailable: 1}}}");
+    let seen = a_settled_object("{server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}");
     let status = seen.object.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Ready));
     let accepted = condition(&status, "SpecAccepted").unwrap();
-    assert_eq!(accepted[..2], ["True", "PodDisruptionBudgetIgnored"]);
-    assert!(accepted[2].starts_with("spec.server.podDisruptionBudget is ignored"));
+    assert_eq!(accepted[..2], ["True", "AutoscalingIgnored"]);
+    assert!(accepted[2].starts_with("spec.workload.autoscaling.maxReplicas is 0"));
 }
 
 #[test]
@@ -281,11 +287,11 @@ fn conditions_of_children_that_are_no_longer_wanted_go_and_those_of_others_stay(
     status.conditions.as_mut().unwrap().push(foreign);
     status.route_url = Some(String::new());
     seen.object.spec = a_new_object(PLAIN).object.spec;
-    seen.object.spec.server.distribution.name = None;
-    seen.object.spec.server.distribution.image = Some("registry.example/x:1".into());
+    seen.object.spec.distribution.name = None;
+    seen.object.spec.distribution.image = Some("registry.example/x:1".into());
     let status = told(&seen, &Outcome::default());
     let types: Vec<_> = status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
-    assert_eq!(types, ["DeploymentReady", "HealthCheck", "SpecAccepted", "example.com/Audited"]);
+    assert_eq!(types, ["DeploymentReady", "HealthCheck", "Available", "SpecAccepted", "example.com/Audited"]);
     assert_eq!((status.service_url, status.route_url), (None, None));
     assert_eq!(status.distribution_config.unwrap().active_distribution.as_deref(), Some("custom"));
 }

@@ -1,21 +1,27 @@
 //! What an object's status says.
 //! Comes in: what was seen, planned and done; goes out: the status, equal to the stored one where there is nothing new.
 
+mod config;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::llamastack::status::Phase;
-use steersman_api::llamastack::v1alpha1::{LlamaStackDistributionStatus, Server};
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 
-use super::plan::blocked;
+use super::resolve::{Answer, resolve};
+use super::rules::blocked;
 use super::seen::{DeploymentSeen, Seen, ServerSeen};
-use super::{names, workload};
+use super::{fields, names, network, scaling};
 use crate::{Failure, Finding, Outcome, Plan, Severity};
+
+pub use config::{generated_anew, updated_anew};
 
 const DEPLOYMENT: &str = "DeploymentReady";
 const HEALTH: &str = "HealthCheck";
 const STORAGE: &str = "StorageReady";
 const SERVICE: &str = "ServiceReady";
+const AVAILABLE: &str = "Available";
 /// Our own: the others say how the children are, this one what became of the spec's fields.
 const SPEC: &str = "SpecAccepted";
 
@@ -39,21 +45,28 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
         status.phase = Some(Phase::Terminating);
         return dated(&stored, status, seen.now);
     }
-    let mut statements = match refusal(plan, outcome) {
+    let answer = resolve(seen);
+    let refusal = refusal(plan, outcome);
+    let mut statements = match &refusal {
         Some(why) => {
             status.phase = Some(Phase::Failed);
-            vec![statement(DEPLOYMENT, Err(failed(&why)))]
+            vec![statement(DEPLOYMENT, Err(failed(why)))]
         }
         None => {
             let progress = progress(seen, outcome);
             status.phase = Some(progress.phase);
             served(seen, &progress, &mut status);
+            if outcome.failure.is_none() {
+                config::resolved(seen, &answer, &mut status);
+            }
             living(seen, &progress, outcome)
         }
     };
+    statements.extend(config::statements(seen, &answer, refusal.is_some(), outcome));
+    statements.extend(available(seen, refusal.is_some(), status.phase));
     statements.push(spec(&plan.findings));
     let mut kept = status.conditions.take().unwrap_or_default();
-    forget(&seen.object.spec.server, &mut kept);
+    forget(seen, &answer, &mut kept);
     status.conditions = Some(conditions::merge(&kept, &statements, seen.object.generation, seen.now));
     dated(&stored, status, seen.now)
 }
@@ -126,7 +139,7 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
             return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&words(failure))));
         }
     };
-    let wanted = workload::replicas(seen).or(live.replicas).unwrap_or(1);
+    let wanted = wanted(seen, live);
     let DeploymentSeen { ready, updated, pods, .. } = *live;
     // A pod that is updated need not be ready, and one that is ready need not be updated: only when no other is left,
     // the ready ones are those of the newest template.
@@ -152,14 +165,19 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
     }
 }
 
+/// How many pods there should be now.
+fn wanted(seen: &Seen, live: &DeploymentSeen) -> i32 {
+    scaling::replicas(seen).or(live.replicas).unwrap_or(1)
+}
+
 /// What the object serves, where.
 fn served(seen: &Seen, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
     let object = &seen.object;
-    let server = &object.spec.server;
-    let name = server.distribution.name.clone().filter(|name| !name.is_empty());
-    status.service_url = workload::wants_service(server)
-        .then(|| names::service_url(&object.name, &object.namespace, workload::port(server)));
-    status.route_url = None;
+    let spec = &object.spec;
+    let name = fields::distribution(spec).map(ToOwned::to_owned);
+    status.service_url = fields::wants_service(spec)
+        .then(|| names::service_url(network::scheme(spec), &object.name, &object.namespace, fields::port(spec)));
+    status.route_url = fields::exposed(spec).map(|expose| route_url(seen, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
     match &seen.server {
@@ -174,22 +192,56 @@ fn served(seen: &Seen, progress: &Progress, status: &mut LlamaStackDistributionS
     }
 }
 
+/// Empty where no address has been assigned yet.
+fn route_url(seen: &Seen, expose: &ExposeForm) -> String {
+    let assigned = seen.ingress.as_ref().and_then(|ingress| ingress.address.as_deref());
+    let host = expose.hostname().filter(|host| !host.is_empty());
+    assigned.or(host).map(|address| format!("http://{address}")).unwrap_or_default()
+}
+
+/// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.
+fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Statement> {
+    let say = |truth, reason: &str, message| {
+        Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
+    };
+    let Some(live) = &seen.deployment else {
+        let desired = fields::replicas(&seen.object.spec);
+        return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
+    };
+    let (wanted, DeploymentSeen { ready, updated, .. }) = (wanted(seen, live), live);
+    let rolling = live.observed_generation < live.generation || *updated < wanted;
+    match phase {
+        Some(Phase::Ready) => say(
+            Truth::True,
+            "MinimumReplicasAvailable",
+            format!("{ready}/{wanted} replicas available with current config"),
+        ),
+        _ if refused && *ready >= wanted && !rolling => {
+            say(Truth::True, "MinimumReplicasAvailable", format!("{ready}/{wanted} replicas available"))
+        }
+        _ if rolling => {
+            say(Truth::False, "RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
+        }
+        _ => say(Truth::False, "ReplicasUnavailable", format!("{ready}/{wanted} replicas available")),
+    }
+}
+
 /// How the children are.
 fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
-    let server = &seen.object.spec.server;
+    let spec = &seen.object.spec;
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     let health = match &seen.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
-        _ if workload::replicas(seen) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
+        _ if scaling::replicas(seen) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
         ServerSeen::Silent(why) => Err(why.clone()),
         // A pod is ready only once its startup probe has seen the server's own health check pass.
         ServerSeen::NotAsked | ServerSeen::Answered { .. } => Ok("Health check passed".to_owned()),
     };
     [
         Some(statement(DEPLOYMENT, deployment)),
-        server.storage.is_some().then(|| statement(STORAGE, storage(seen, outcome))),
-        workload::wants_service(server).then(|| statement(SERVICE, service(seen, outcome))),
+        fields::storage(spec).is_some().then(|| statement(STORAGE, storage(seen, outcome))),
+        fields::wants_service(spec).then(|| statement(SERVICE, service(seen, outcome))),
         Some(statement(HEALTH, health)),
     ]
     .into_iter()
@@ -255,12 +307,16 @@ fn spec(findings: &[Finding]) -> Statement {
     Statement { type_: SPEC.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
-/// Nothing is said about a child that the spec does not ask for.
-fn forget(server: &Server, kept: &mut Vec<Condition>) {
-    if server.storage.is_none() {
+/// Nothing is said about what the spec does not ask for.
+fn forget(seen: &Seen, answer: &Answer, kept: &mut Vec<Condition>) {
+    let spec: &LlamaStackDistributionSpec = &seen.object.spec;
+    if fields::storage(spec).is_none() {
         conditions::remove(kept, STORAGE);
     }
-    if !workload::wants_service(server) {
+    if !fields::wants_service(spec) {
         conditions::remove(kept, SERVICE);
+    }
+    for type_ in config::unasked(answer) {
+        conditions::remove(kept, type_);
     }
 }

@@ -1,25 +1,35 @@
 //! What a pass over a LlamaStackDistribution reads.
 //! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
 
+mod references;
+
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::convert::convert;
-use steersman_api::llamastack::convert::beyond_v1alpha1;
-use steersman_api::llamastack::v1alpha1::{LlamaStackDistribution, LlamaStackDistributionStatus};
+use steersman_api::llamastack::v1alpha1;
+use steersman_api::llamastack::v1alpha2::LlamaStackDistribution;
 use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, names,
+    CONFIG_KEY, ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, KEPT_CONFIG_MAPS, ObjectSeen,
+    ReplicasOwner, Seen, ServerSeen, Settings, config, names,
 };
+use steersman_plan::oci::LabelsSeen;
+use tokio::sync::OnceCell;
 
 use super::cache::Watched;
-use crate::apply::{Legacy, Owner, is_managed_by};
+use crate::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use crate::controllers::{Observed, PassError, Tools, stored_kind};
 
 /// The family's field manager.
@@ -28,36 +38,62 @@ pub const MANAGER: &str = "steersman/llamastack";
 /// Found by the label that the Go operator put on the same children.
 const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
 
-/// The version that the plan is made from.
-const PLANNED: &str = "v1alpha1";
+/// The version with fields that the stored one has no place for.
+const FORMER: &str = "v1alpha1";
 
 /// The kinds of children.
 pub fn children() -> Vec<Watched> {
-    let kinds = [gvk::<Deployment>(), gvk::<Service>(), gvk::<PersistentVolumeClaim>(), gvk::<ServiceAccount>()];
+    let kinds = [
+        gvk::<Deployment>(),
+        gvk::<Service>(),
+        gvk::<PersistentVolumeClaim>(),
+        gvk::<ServiceAccount>(),
+        gvk::<ConfigMap>(),
+        gvk::<Ingress>(),
+        gvk::<NetworkPolicy>(),
+        gvk::<HorizontalPodAutoscaler>(),
+        gvk::<PodDisruptionBudget>(),
+        gvk::<RoleBinding>(),
+    ];
     kinds.map(|kind| Watched { kind, labels: CHILDREN }).to_vec()
 }
 
-/// Reads only.
-pub async fn observe(tools: &Tools, settings: &Settings, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
-    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-    let typed = planned(object)?;
+/// Every child whose name is known beforehand.
+fn named(object: &str) -> [(GroupVersionKind, String); 10] {
+    [
+        (gvk::<Deployment>(), names::deployment(object)),
+        (gvk::<Service>(), names::service(object)),
+        (gvk::<PersistentVolumeClaim>(), names::volume_claim(object)),
+        (gvk::<ServiceAccount>(), names::service_account(object)),
+        (gvk::<ConfigMap>(), names::ca_bundle(object)),
+        (gvk::<Ingress>(), names::ingress(object)),
+        (gvk::<NetworkPolicy>(), names::network_policy(object)),
+        (gvk::<HorizontalPodAutoscaler>(), names::autoscaler(object)),
+        (gvk::<PodDisruptionBudget>(), names::disruption_budget(object)),
+        (gvk::<RoleBinding>(), names::role_binding(object)),
+    ]
+}
+
+/// Reads only. `any_user` is asked for once: a cluster is one of OpenShift from the start, or never.
+pub async fn observe(
+    tools: &Tools,
+    settings: &Settings,
+    any_user: &OnceCell<bool>,
+    object: &DynamicObject,
+) -> Result<Observed<Seen>, PassError> {
+    let seen = object_seen(object)?;
+    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let owner = Owner {
         kind: stored_kind(Family::Llsd),
         namespace: namespace.clone(),
         name: name.clone(),
-        uid: object.uid().unwrap_or_default(),
+        uid: seen.uid.clone(),
         legacy: Some(Legacy::llama_stack(&name)),
     };
-    let named = [
-        (gvk::<Deployment>(), names::deployment(&name)),
-        (gvk::<Service>(), names::service(&name)),
-        (gvk::<PersistentVolumeClaim>(), names::volume_claim(&name)),
-        (gvk::<ServiceAccount>(), names::service_account(&name)),
-    ];
-    let mut live = tools.cache.children(&namespace, &owner.uid, &named);
+    let mut live = tools.cache.children(&namespace, &owner.uid, &named(&name));
     // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
     let claims = gvk::<PersistentVolumeClaim>();
-    let wants_claim = typed.spec.server.storage.is_some();
+    let wants_claim = object.data.pointer("/spec/workload/storage").is_some_and(|storage| !storage.is_null());
     if wants_claim && live.get(&claims, &names::volume_claim(&name)).is_none() {
         let api: Api<DynamicObject> =
             Api::namespaced_with(tools.server.client.clone(), &namespace, &ApiResource::from_gvk(&claims));
@@ -65,47 +101,98 @@ pub async fn observe(tools: &Tools, settings: &Settings, object: &DynamicObject)
             live.insert(&claims, claim);
         }
     }
+    let config_maps = config_maps(&live, &owner.uid);
+    // Only where there is something to remove does it matter.
+    let in_use =
+        if config_maps.len() > KEPT_CONFIG_MAPS { Some(references::in_use(&tools.server, &seen).await?) } else { None };
+    let looked = references::look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
+    let any_user = *any_user.get_or_try_init(|| references::any_user(&tools.server)).await?;
     let seen = Seen {
         now: Timestamp::now(),
         settings: settings.clone(),
-        object: ObjectSeen {
-            name: name.clone(),
-            namespace,
-            uid: owner.uid.clone(),
-            generation: object.metadata.generation,
-            deleting: object.metadata.deletion_timestamp.is_some(),
-            spec: typed.spec,
-            beyond: beyond_v1alpha1(&object.data),
-            status: typed.status,
-        },
+        object: seen,
         deployment: live
             .get(&gvk::<Deployment>(), &names::deployment(&name))
             .and_then(|object| deployment_seen(object, &name)),
         volume_claim: live.get(&gvk::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(claim_seen),
         service: live.get(&gvk::<Service>(), &names::service(&name)).is_some(),
+        ingress: live.get(&gvk::<Ingress>(), &names::ingress(&name)).map(ingress_seen),
+        former_policy: live
+            .get(&gvk::<NetworkPolicy>(), &names::network_policy(&name))
+            .is_some_and(|policy| !is_managed_by(policy, MANAGER)),
+        config_maps,
+        in_use,
+        references: looked.references,
+        trust: looked.trust,
+        labels: LabelsSeen::NotAsked,
+        any_user,
         server: ServerSeen::NotAsked,
     };
     Ok(Observed { owner, seen, live })
 }
 
-/// The object in the version that the plan is made from.
-fn planned(object: &DynamicObject) -> Result<LlamaStackDistribution, PassError> {
+/// The object as plain data.
+pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
     let unreadable = |cause: String| PassError::Unreadable {
         object: format!("LlamaStackDistribution {}/{}", object.namespace().unwrap_or_default(), object.name_any()),
         cause,
     };
     let value = serde_json::to_value(object).map_err(|error| unreadable(error.to_string()))?;
-    let converted = convert(value, &format!("{}/{PLANNED}", Family::Llsd.group()));
-    let converted = converted.map_err(|error| unreadable(error.to_string()))?;
-    serde_json::from_value(converted.object).map_err(|error| unreadable(error.to_string()))
+    let former = convert(value.clone(), &format!("{}/{FORMER}", Family::Llsd.group()));
+    let former = former.map_err(|error| unreadable(error.to_string()))?.object;
+    let former: v1alpha1::LlamaStackDistribution = typed(former).map_err(unreadable)?;
+    let stored: LlamaStackDistribution = typed(value).map_err(unreadable)?;
+    let server = former.spec.server;
+    Ok(ObjectSeen {
+        name: object.name_any(),
+        namespace: object.namespace().unwrap_or_default(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        spec: stored.spec,
+        former: FormerSeen {
+            server: json!(server),
+            container_name: server.container_spec.and_then(|container| container.name),
+            config_namespace: server
+                .user_config
+                .and_then(|config| config.config_map_namespace)
+                .filter(|namespace| !namespace.is_empty()),
+        },
+        provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
+        status: stored.status,
+    })
 }
 
-/// A status of the planned version in the stored one.
-pub fn stored_status(status: &LlamaStackDistributionStatus) -> Result<Value, String> {
-    let api_version = format!("{}/{PLANNED}", Family::Llsd.group());
-    let object = json!({ "apiVersion": api_version, "kind": Family::Llsd.kind(), "status": status });
-    let mut converted = convert(object, &stored_kind(Family::Llsd).api_version()).map_err(|error| error.to_string())?;
-    Ok(converted.object.get_mut("status").map(Value::take).unwrap_or_default())
+/// The JSON library quotes values, and one of them may be a secret.
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    let without_values = |error: serde_json::Error| {
+        let text = error.to_string();
+        text.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
+    };
+    serde_json::from_value(value).map_err(without_values)
+}
+
+/// Those with a configuration that was generated for the object.
+fn config_maps(live: &Live, uid: &str) -> Vec<ConfigMapSeen> {
+    let ours = |map: &&DynamicObject| {
+        let generated = map.labels().get(names::COMPONENT).is_some_and(|value| value == names::GENERATED);
+        generated && controller(map).is_some_and(|reference| reference.uid == uid)
+    };
+    let text = |map: &DynamicObject| map.data["data"][CONFIG_KEY].as_str().unwrap_or_default().to_owned();
+    live.of(&gvk::<ConfigMap>())
+        .filter(ours)
+        .map(|map| ConfigMapSeen {
+            name: map.name_any(),
+            text: text(map),
+            created: map.creation_timestamp().map(|time| time.0),
+        })
+        .collect()
+}
+
+fn ingress_seen(object: &DynamicObject) -> IngressSeen {
+    let assigned = &object.data["status"]["loadBalancer"]["ingress"][0];
+    let address = assigned["hostname"].as_str().or(assigned["ip"].as_str());
+    IngressSeen { address: address.map(ToOwned::to_owned) }
 }
 
 fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {

@@ -1,0 +1,161 @@
+//! The certificates that the server trusts when it calls others.
+//! Comes in: ConfigMaps with certificates in PEM form; goes out: one bundle of all of them, or what is wrong with them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_core::DynamicObject;
+use serde_json::json;
+use steersman_api::llamastack::v1alpha2::{CaBundle, LlamaStackDistributionSpec};
+
+use super::config::Problem;
+use super::config::problem::reason;
+use super::names;
+use super::seen::{ObjectSeen, Seen};
+use super::workload::child;
+
+/// The key of the bundle, and of a ConfigMap for which the spec names none.
+pub const KEY: &str = "ca-bundle.crt";
+/// The ConfigMap that Open Data Hub keeps in every namespace.
+pub const CLUSTER: &str = "odh-trusted-ca-bundle";
+
+const PATH: &str = "spec.networking.tls.caBundle";
+const KEYS_PATH: &str = "spec.networking.tls.caBundle.configMapKeys";
+const KEY_LIMIT: usize = 253;
+const SIZE_LIMIT: usize = 10_485_760;
+const COUNT_LIMIT: usize = 1000;
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// An empty name counts as none.
+pub fn named(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
+    let bundle = spec.networking.as_ref()?.tls.as_ref()?.ca_bundle.as_ref()?;
+    Some(bundle).filter(|bundle| !bundle.config_map_name.is_empty())
+}
+
+pub fn keys(bundle: &CaBundle) -> Vec<String> {
+    bundle.config_map_keys.clone().filter(|keys| !keys.is_empty()).unwrap_or_else(|| vec![KEY.to_owned()])
+}
+
+/// None: nothing beyond what is in the image.
+pub fn bundle(seen: &Seen) -> Result<Option<String>, Problem> {
+    let mut certificates = Vec::new();
+    let named = named(&seen.object.spec);
+    if let Some(bundle) = named {
+        let keys = keys(bundle);
+        keys.iter().try_for_each(|key| valid_key(key))?;
+        // One that is absent, or has not the key, is told of by whoever checks references.
+        let Some(data) = &seen.trust.named else { return Ok(None) };
+        for key in keys {
+            certificates.extend(read(&key, data.get(&key).map(String::as_str).unwrap_or_default())?);
+        }
+    }
+    // What the cluster offers of itself is no reason to refuse: a key that cannot be used is passed over.
+    let offered: &BTreeMap<String, String> = &seen.trust.cluster.clone().unwrap_or_default();
+    certificates.extend(offered.iter().filter_map(|(key, text)| read(key, text).ok()).flatten());
+    let size = certificates.iter().map(String::len).sum::<usize>();
+    if size > SIZE_LIMIT {
+        let message =
+            format!("failed to process CA bundle: total size exceeds maximum allowed size of {SIZE_LIMIT} bytes");
+        return Err(wrong(PATH, message, "Name fewer keys, or take out certificates that the server does not need."));
+    }
+    if certificates.len() > COUNT_LIMIT {
+        let message =
+            format!("failed to process CA bundle: contains more than {COUNT_LIMIT} certificates (maximum allowed)");
+        return Err(wrong(PATH, message, "Name fewer keys, or take out certificates that the server does not need."));
+    }
+    if certificates.is_empty() && named.is_some() {
+        let message = "failed to find valid certificates in CA bundle ConfigMaps";
+        return Err(wrong(PATH, message, "Put at least one certificate in PEM form into the ConfigMap."));
+    }
+    Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
+}
+
+pub fn config_map(object: &ObjectSeen, bundle: &str) -> DynamicObject {
+    let name = names::ca_bundle(&object.name);
+    let mut map = child::<ConfigMap>(object, name, json!({ "data": { KEY: bundle } }));
+    map.metadata.labels = Some(names::labels_of(&object.name, Some(names::TRUST)));
+    map
+}
+
+fn wrong(path: &str, message: impl Into<String>, remedy: &str) -> Problem {
+    Problem::new(path, reason::INVALID, message, remedy)
+}
+
+fn valid_key(key: &str) -> Result<(), Problem> {
+    let refuse = |why: String| {
+        let message = format!("failed to validate CA bundle ConfigMap keys: {why}");
+        Err(wrong(KEYS_PATH, message, "Name keys as they stand in the ConfigMap, such as ca-bundle.crt."))
+    };
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if key.is_empty() {
+        return refuse("ConfigMap key cannot be empty".to_owned());
+    }
+    let fault = if key.len() > KEY_LIMIT {
+        "too long (max 253 characters)"
+    } else if key.contains("..") || key.contains('/') {
+        "contains invalid path characters"
+    } else if !key.chars().all(inner) || !outer(key.chars().next()) || !outer(key.chars().next_back()) {
+        "contains invalid characters. Only alphanumeric characters, hyphens, underscores, and dots are allowed"
+    } else {
+        return Ok(());
+    };
+    refuse(format!("failed to validate ConfigMap key '{key}': {fault}"))
+}
+
+/// The certificates of one key, each written anew. Other blocks, such as private keys, are left where they are.
+fn read(key: &str, text: &str) -> Result<Vec<String>, Problem> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        let Some((body, after)) = after.split_once(END) else { break };
+        let packed: String = body.chars().filter(|c| !c.is_whitespace()).collect();
+        let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
+            let message =
+                format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
+            wrong(PATH, message, "Replace it in the ConfigMap by a certificate in PEM form.")
+        })?;
+        let encoded = STANDARD.encode(&der);
+        let lines: Vec<&str> =
+            (0..encoded.len()).step_by(64).filter_map(|at| encoded.get(at..encoded.len().min(at + 64))).collect();
+        found.push(format!("{BEGIN}\n{}\n{END}\n", lines.join("\n")));
+        rest = after;
+    }
+    if found.is_empty() && !text.trim().is_empty() {
+        let message = format!("failed to find valid certificates in CA bundle key '{key}'");
+        return Err(wrong(PATH, message, "Put certificates in PEM form under this key, or do not name it."));
+    }
+    Ok(found)
+}
+
+/// The outer form of X.509: a sequence of a sequence (what is signed), a sequence (how) and bits (the signature), and
+/// nothing after it.
+fn is_certificate(der: &[u8]) -> bool {
+    let whole = |(tag, body, rest): (u8, &[u8], &[u8])| (tag == 0x30 && rest.is_empty()).then(|| body.to_vec());
+    let Some(inside) = element(der).and_then(whole) else { return false };
+    let mut rest = inside.as_slice();
+    for expected in [0x30, 0x30, 0x03] {
+        match element(rest) {
+            Some((tag, body, after)) if tag == expected && !body.is_empty() => rest = after,
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+/// Tag, content and what follows.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let mut length = usize::from(first);
+    if first >= 0x80 {
+        let digits = usize::from(first & 0x7f);
+        let bytes = rest.get(..digits).filter(|bytes| (1..=4).contains(&bytes.len()))?;
+        length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        rest = rest.get(digits..)?;
+    }
+    Some((tag, rest.get(..length)?, rest.get(length..)?))
+}

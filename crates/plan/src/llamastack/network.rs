@@ -1,0 +1,107 @@
+//! How the server is reached.
+//! Comes in: the object and its port; goes out: its Service, its Ingress, and the policy on who may connect.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec,
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+    ServiceBackendPort,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube_core::DynamicObject;
+use serde_json::json;
+use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
+
+use super::seen::{ObjectSeen, Seen};
+use super::workload::child;
+use super::{fields, names};
+
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// On the namespaces of OpenShift's routers.
+const ROUTERS: (&str, &str) = ("network.openshift.io/policy-group", "ingress");
+
+pub fn scheme(spec: &LlamaStackDistributionSpec) -> &'static str {
+    if fields::certificate(spec).is_some() { "https" } else { "http" }
+}
+
+pub fn service(object: &ObjectSeen) -> DynamicObject {
+    let port = fields::port(&object.spec);
+    let spec = ServiceSpec {
+        type_: Some("ClusterIP".to_owned()),
+        selector: Some(names::selector(&object.name)),
+        ports: Some(vec![ServicePort {
+            name: Some(scheme(&object.spec).to_owned()),
+            protocol: Some("TCP".to_owned()),
+            port,
+            target_port: Some(IntOrString::Int(port)),
+            ..Default::default()
+        }]),
+        ..Default::default()
+    };
+    child::<Service>(object, names::service(&object.name), json!({ "spec": spec }))
+}
+
+pub fn ingress(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
+    let backend = IngressServiceBackend {
+        name: names::service(&object.name),
+        port: Some(ServiceBackendPort { number: Some(fields::port(&object.spec)), name: None }),
+    };
+    let path = HTTPIngressPath {
+        path: Some("/".to_owned()),
+        path_type: "Prefix".to_owned(),
+        backend: IngressBackend { service: Some(backend), resource: None },
+    };
+    let rule = IngressRule {
+        host: expose.hostname().filter(|host| !host.is_empty()).map(ToOwned::to_owned),
+        http: Some(HTTPIngressRuleValue { paths: vec![path] }),
+    };
+    let spec = IngressSpec { rules: Some(vec![rule]), ..Default::default() };
+    let mut ingress = child::<Ingress>(object, names::ingress(&object.name), json!({ "spec": spec }));
+    ingress.metadata.labels = Some(names::labels_of(&object.name, None));
+    ingress
+}
+
+pub fn policy(seen: &Seen, allowed: &AllowedFrom) -> DynamicObject {
+    let object = &seen.object;
+    let port = NetworkPolicyPort {
+        port: Some(IntOrString::Int(fields::port(&object.spec))),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    };
+    let spec = NetworkPolicySpec {
+        pod_selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
+        policy_types: Some(vec!["Ingress".to_owned()]),
+        ingress: Some(vec![NetworkPolicyIngressRule {
+            from: Some(peers(allowed, seen.settings.operator_namespace.as_deref())),
+            ports: Some(vec![port]),
+        }]),
+        egress: None,
+    };
+    child::<NetworkPolicy>(object, names::network_policy(&object.name), json!({ "spec": spec }))
+}
+
+/// The pods beside the server, the operator, the namespaces that are listed, and OpenShift's routers.
+fn peers(allowed: &AllowedFrom, operator: Option<&str>) -> Vec<NetworkPolicyPeer> {
+    let namespaces = |selector| NetworkPolicyPeer { namespace_selector: Some(selector), ..Default::default() };
+    let listed: Vec<&str> = allowed.namespaces.iter().flatten().map(String::as_str).collect();
+    if listed.contains(&"*") {
+        return vec![namespaces(LabelSelector::default())];
+    }
+    let beside = NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
+    let named = |name: &str| namespaces(labelled(NAMESPACE_NAME, name));
+    let with_key = |key: &String| {
+        let exists = LabelSelectorRequirement { key: key.clone(), operator: "Exists".to_owned(), values: None };
+        namespaces(LabelSelector { match_expressions: Some(vec![exists]), ..Default::default() })
+    };
+    std::iter::once(beside)
+        .chain(operator.map(named))
+        .chain(listed.iter().map(|name| named(name)))
+        .chain(allowed.labels.iter().flatten().map(with_key))
+        .chain(std::iter::once(namespaces(labelled(ROUTERS.0, ROUTERS.1))))
+        .collect()
+}
+
+fn labelled(key: &str, value: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some([(key.to_owned(), value.to_owned())].into()), ..Default::default() }
+}

@@ -1,0 +1,300 @@
+//! What a spec amounts to once its names are resolved.
+//! Comes in: what was seen; goes out: image, configuration and certificates as the pods need them, or all that stands
+//! against them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
+
+use super::config::base::{self, Resolved};
+use super::config::problem::reason;
+use super::config::{
+    ANNOTATION, Generated, Input, Merge, Problem, Source, check_without_file, generate, hash_of_base, source,
+};
+use super::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
+use super::validate::{Found, Kind, Named, Reference, missing, references};
+use super::{ca, configmap, fields, names};
+use crate::oci::{Choice, choose};
+use crate::{Finding, Severity};
+
+const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
+/// The key with the server's configuration.
+pub const CONFIG_KEY: &str = "config.yaml";
+
+/// Everything that the children are made from, besides the spec.
+pub struct Setup {
+    pub image: String,
+    /// What the status says of the distribution.
+    pub distribution: ResolvedDistribution,
+    pub config: Option<Config>,
+    pub generated: Option<Generated>,
+    /// Certificates that the server trusts beside those of its image.
+    pub bundle: Option<Hashed>,
+}
+
+/// The ConfigMap with the server's configuration.
+pub struct Config {
+    pub name: String,
+    /// Of its content.
+    pub hash: String,
+    /// The content, where the ConfigMap is ours to write.
+    pub text: Option<String>,
+}
+
+pub struct Hashed {
+    pub text: String,
+    pub hash: String,
+}
+
+/// The answer, with what has to be told in any case.
+pub struct Answer {
+    /// None: something blocks.
+    pub setup: Option<Setup>,
+    pub source: Source,
+    /// Against the image.
+    pub image: Option<Finding>,
+    /// Against the configuration, in the words of the condition `ConfigGenerated`.
+    pub errors: Vec<Problem>,
+    /// Secrets that are not there, or not with the key that is needed.
+    pub secrets: Vec<Problem>,
+    /// How many references to Secrets there are.
+    pub secret_count: usize,
+    /// ConfigMaps that are not there, certificates that cannot be read.
+    pub others: Vec<Problem>,
+    pub remarks: Vec<Problem>,
+}
+
+pub fn resolve(seen: &Seen) -> Answer {
+    let spec = &seen.object.spec;
+    let image = image(&seen.settings, spec);
+    let name = fields::distribution(spec);
+    let mounts_always = name.and_then(base::distribution).is_some_and(|known| known.mounts_always);
+    let source = source(spec, mounts_always);
+    let base = base(seen);
+    let mut answer = Answer {
+        setup: None,
+        source,
+        image: None,
+        errors: Vec::new(),
+        secrets: Vec::new(),
+        secret_count: 0,
+        others: Vec::new(),
+        remarks: Vec::new(),
+    };
+    let generated = configuration(seen, base.as_ref(), &mut answer);
+    look_up(seen, &mut answer);
+    let bundle = ca::bundle(seen).unwrap_or_else(|problem| {
+        answer.others.push(problem);
+        None
+    });
+    let config = config(seen, source, generated.as_ref());
+    let read = |wanted: bool, there: bool| !wanted || there;
+    if answer.others.is_empty()
+        && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
+    {
+        answer.others.push(Problem::new(
+            "spec",
+            reason::NO_CONFIG_MAP,
+            "a ConfigMap that the spec names could not be read as a whole",
+            "Check that it is there, with the keys that the spec names.",
+        ));
+    }
+    let image = match image {
+        Ok(image) => image,
+        Err(finding) => {
+            answer.image = Some(finding);
+            // That the distribution has no base follows from that, and is no second thing to mend.
+            answer.errors.clear();
+            return answer;
+        }
+    };
+    let whole = answer.errors.is_empty() && answer.secrets.is_empty() && answer.others.is_empty();
+    if whole {
+        let distribution = resolved(&image, source, base.as_ref());
+        let bundle = bundle.map(|text| Hashed { hash: digest(&text), text });
+        answer.setup = Some(Setup { image, distribution, config, generated, bundle });
+    }
+    answer
+}
+
+/// None: there is none, or it is not known yet.
+fn base(seen: &Seen) -> Option<Resolved> {
+    let running = seen.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
+    let running = running.and_then(|running| running.config_source.as_deref());
+    let running =
+        [base::Source::OciLabel, base::Source::Embedded].into_iter().find(|known| running == Some(known.as_str()));
+    match choose(fields::distribution(&seen.object.spec), &seen.labels, running) {
+        Choice::Use { resolved, .. } => Some(resolved),
+        Choice::Wait(_) | Choice::Nothing(_) => None,
+    }
+}
+
+/// In lower-case hexadecimal digits.
+pub fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An empty string counts as not given.
+fn image(settings: &Settings, spec: &LlamaStackDistributionSpec) -> Result<String, Finding> {
+    let name = fields::distribution(spec);
+    let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
+    let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let refuse = |reason, message, remedy| Err(Finding { severity: Severity::Blocker, reason, message, remedy });
+    match (name, image) {
+        (None, Some(image)) => Ok(image.to_owned()),
+        (Some(name), None) => match settings.distributions.get(name) {
+            Some(image) => Ok(image.clone()),
+            None => refuse(
+                "DistributionUnknown",
+                format!("failed to validate distribution: {name}. Distribution name not supported"),
+                format!("Set spec.distribution.name to one of {}, or spec.distribution.image.", known()),
+            ),
+        },
+        (None, None) => refuse(
+            "DistributionMissing",
+            "failed to validate distribution: either distribution.name or distribution.image must be set".to_owned(),
+            format!("Set spec.distribution.name to one of {}, or spec.distribution.image.", known()),
+        ),
+        (Some(_), Some(_)) => refuse(
+            "DistributionAmbiguous",
+            "Only one of name or image can be specified".to_owned(),
+            "Remove spec.distribution.name or spec.distribution.image.".to_owned(),
+        ),
+    }
+}
+
+fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDistribution {
+    // A configuration that the user gives has no base.
+    let base = base.filter(|_| source != Source::Override);
+    ResolvedDistribution {
+        image: Some(image.to_owned()),
+        config_source: base.map(|base| base.source.as_str().to_owned()),
+        config_hash: base.map(|base| hash_of_base(&base.base.config)),
+    }
+}
+
+/// The generated configuration, where the spec asks for one.
+fn configuration(seen: &Seen, base: Option<&Resolved>, answer: &mut Answer) -> Option<Generated> {
+    let spec = &seen.object.spec;
+    let (generated, errors, remarks): (_, Vec<Problem>, _) = if answer.source == Source::Generated {
+        let annotations = seen.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
+        let (merge, wrong) = match Merge::of(annotations.as_ref()) {
+            Ok(merge) => (merge, None),
+            Err(problem) => (Merge::default(), Some(problem)),
+        };
+        let operator_image = seen.settings.operator_image.as_deref().unwrap_or_default();
+        let input = Input { spec, base: base.map(|base| &*base.base), merge, operator_image };
+        match generate(&input) {
+            Ok(generated) => {
+                let imageless = needs_image(seen, &generated);
+                let remarks = generated.remarks.clone();
+                (Some(generated), wrong.into_iter().chain(imageless).collect(), remarks)
+            }
+            Err(errors) => (None, wrong.into_iter().chain(errors).collect(), Vec::new()),
+        }
+    } else {
+        let checked = check_without_file(spec);
+        (None, checked.errors, checked.remarks)
+    };
+    // What is no port at all, and a distribution that is not one, are told by rules of the plan in words of their own.
+    let listens = (1..=65_535).contains(&fields::port(spec));
+    let told = |problem: &Problem| match problem.path.as_str() {
+        "spec.distribution" => problem.reason == reason::INVALID,
+        "spec.networking.port" => !listens,
+        _ => false,
+    };
+    answer.errors = errors.into_iter().filter(|problem| !told(problem)).collect();
+    answer.remarks = remarks;
+    generated
+}
+
+fn needs_image(seen: &Seen, generated: &Generated) -> Option<Problem> {
+    let images = || generated.pod.init_containers.iter().filter_map(|container| container.image.as_deref());
+    let unknown = seen.settings.operator_image.is_none() && images().any(str::is_empty);
+    unknown.then(|| {
+        Problem::new(
+            "spec",
+            reason::FAILED,
+            "the pod needs containers of Steersman's own image, which this operator was not told",
+            "Start Steersman with the environment variable OPERATOR_IMAGE set to its own image.",
+        )
+    })
+}
+
+/// Everything that an object refers to: what there is to look up.
+pub fn referred(object: &ObjectSeen) -> Vec<Reference> {
+    let mut all = references(&object.spec, &object.namespace);
+    let overrides = fields::overrides(&object.spec);
+    let words = |words: Option<&Vec<String>>| words.is_some_and(|words| !words.is_empty());
+    // A command of the user's own may read any key.
+    let own_command = overrides.is_some_and(|given| words(given.command.as_ref()) || words(given.args.as_ref()));
+    for reference in all.iter_mut().filter(|reference| reference.path == OVERRIDE_PATH) {
+        if let Some(namespace) = &object.former.config_namespace {
+            reference.named.namespace.clone_from(namespace);
+        }
+        // What is copied from elsewhere is one key.
+        if own_command && object.former.config_namespace.is_none() {
+            reference.keys.clear();
+        }
+    }
+    all
+}
+
+fn look_up(seen: &Seen, answer: &mut Answer) {
+    let mut found: BTreeMap<Named, Found> = seen
+        .references
+        .iter()
+        .map(|known| {
+            let kind = if known.secret { Kind::Secret } else { Kind::ConfigMap };
+            let named = Named { kind, namespace: known.namespace.clone(), name: known.name.clone() };
+            let found = known.keys.clone().map_or(Found::Absent, |keys| Found::There(Some(keys)));
+            (named, found)
+        })
+        .collect();
+    let referred = referred(&seen.object);
+    // Nothing is known of what was not looked up, so that nothing is built on it.
+    for reference in &referred {
+        found.entry(reference.named.clone()).or_insert(Found::Absent);
+    }
+    answer.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
+    let of_secrets = |problem: &Problem| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
+    let (secrets, others) = missing(&referred, &found).into_iter().partition(of_secrets);
+    (answer.secrets, answer.others) = (secrets, others);
+}
+
+/// The ConfigMap to mount. None: there is none to mount, or it cannot be told.
+fn config(seen: &Seen, source: Source, generated: Option<&Generated>) -> Option<Config> {
+    let object = &seen.object;
+    let ours = |text: &str, hash: &str| Config {
+        name: configmap::name(&object.name, hash, text, &seen.config_maps),
+        hash: hash.to_owned(),
+        text: Some(text.to_owned()),
+    };
+    match source {
+        Source::Distribution => None,
+        Source::Generated => generated.map(|generated| ours(&generated.config_yaml, &generated.hash)),
+        Source::Override => {
+            let name = &object.spec.override_config.as_ref()?.config_map_name;
+            let elsewhere = object.former.config_namespace.as_deref().filter(|given| *given != object.namespace);
+            let namespace = elsewhere.unwrap_or(&object.namespace);
+            let known = |known: &&ReferenceSeen| !known.secret && known.name == *name && known.namespace == namespace;
+            let content = seen.references.iter().find(known)?.content.as_ref()?;
+            // A pod mounts only what is beside it, so that what is elsewhere is copied.
+            if elsewhere.is_some() {
+                let text = content.get(CONFIG_KEY)?;
+                return Some(ours(text, &digest(text)));
+            }
+            let hash = digest(&serde_json::json!(content).to_string());
+            Some(Config { name: name.clone(), hash, text: None })
+        }
+    }
+}
+
+impl Setup {
+    /// The ConfigMaps of ours that the pods mount.
+    pub fn mounts(&self, object: &str) -> BTreeSet<String> {
+        let config = self.config.as_ref().filter(|config| config.text.is_some()).map(|config| config.name.clone());
+        config.into_iter().chain(self.bundle.as_ref().map(|_| names::ca_bundle(object))).collect()
+    }
+}

@@ -1,0 +1,237 @@
+//! What stands against an object, or should be known about it: one function for each rule.
+//! Comes in: what was seen and what it amounts to; goes out: findings, the most serious first.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+use steersman_api::meta::quantity::billionths;
+
+use super::config::Problem;
+use super::resolve::{Answer, Setup};
+use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, Seen};
+use super::{adoption, fields, names, scaling, workload};
+use crate::{Finding, Severity};
+
+pub fn blocked(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Blocker)
+}
+
+pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
+    let object = &seen.object;
+    let setup = answer.setup.as_ref();
+    let rules = [
+        name(object),
+        answer.image.clone(),
+        port(object),
+        replicas(object),
+        autoscaling(object),
+        disruption_budget(object),
+        setup.and_then(|setup| volumes(object, setup)),
+        setup.and_then(|setup| volume_mounts(object, setup)),
+        repeated_env(object),
+        repeated_spread(object),
+        replicas_held(seen),
+        claim_size(object, seen.volume_claim.as_ref()),
+        setup.and_then(|setup| adopted(seen, setup)),
+    ];
+    let told = |problems: &[Problem], severity| -> Vec<Finding> {
+        problems.iter().map(|problem| problem.finding(severity)).collect()
+    };
+    let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
+    findings.extend(told(&answer.errors, Severity::Blocker));
+    findings.extend(told(&answer.secrets, Severity::Blocker));
+    findings.extend(told(&answer.others, Severity::Blocker));
+    findings.extend(told(&answer.remarks, Severity::Warning));
+    // Stable: within one severity the order of the rules stays.
+    findings.sort_by_key(|finding| finding.severity);
+    findings
+}
+
+fn name(object: &ObjectSeen) -> Option<Finding> {
+    Some(Finding {
+        severity: Severity::Blocker,
+        reason: "NameInvalid",
+        message: names::refusal(&object.name)?,
+        remedy: "Create the object under a name of at most 48 characters, without dots.".to_owned(),
+    })
+}
+
+fn adopted(seen: &Seen, setup: &Setup) -> Option<Finding> {
+    let kept = adoption::kept(seen, setup)?;
+    adoption::finding(&kept, &seen.object.name, &json!(workload::template(&seen.object, setup)))
+}
+
+fn port(object: &ObjectSeen) -> Option<Finding> {
+    let port = fields::port(&object.spec);
+    (!(1..=65_535).contains(&port)).then(|| Finding {
+        severity: Severity::Blocker,
+        reason: "PortInvalid",
+        message: format!("spec.networking.port is {port}, which is not a port."),
+        remedy: "Set it to a number from 1024 to 65535, or leave it out for 8321.".to_owned(),
+    })
+}
+
+fn replicas(object: &ObjectSeen) -> Option<Finding> {
+    let replicas = fields::replicas(&object.spec);
+    (replicas < 0).then(|| Finding {
+        severity: Severity::Blocker,
+        reason: "ReplicasInvalid",
+        message: format!("spec.workload.replicas is {replicas}; there cannot be fewer than 0."),
+        remedy: "Set spec.workload.replicas to 0 or more.".to_owned(),
+    })
+}
+
+fn autoscaling(object: &ObjectSeen) -> Option<Finding> {
+    let given = fields::workload(&object.spec)?.autoscaling.as_ref()?;
+    let most = given.max_replicas;
+    if most <= 0 {
+        return Some(Finding {
+            severity: Severity::Warning,
+            reason: "AutoscalingIgnored",
+            message: format!("spec.workload.autoscaling.maxReplicas is {most}, so that nothing is scaled."),
+            remedy: "Set it to the most pods that may run, or remove spec.workload.autoscaling.".to_owned(),
+        });
+    }
+    let fewest = scaling::fewest(&object.spec, given);
+    (most < fewest).then(|| Finding {
+        severity: Severity::Blocker,
+        reason: "AutoscalingInvalid",
+        message: format!(
+            "spec.workload.autoscaling.maxReplicas is {most}, fewer than the {fewest} that minReplicas and \
+             spec.workload.replicas ask for."
+        ),
+        remedy: "Raise maxReplicas, or lower the others.".to_owned(),
+    })
+}
+
+fn disruption_budget(object: &ObjectSeen) -> Option<Finding> {
+    let given = fields::workload(&object.spec)?.pod_disruption_budget.as_ref()?;
+    (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| Finding {
+        severity: Severity::Blocker,
+        reason: "PodDisruptionBudgetInvalid",
+        message: "spec.workload.podDisruptionBudget has both minAvailable and maxUnavailable.".to_owned(),
+        remedy: "Remove one of them.".to_owned(),
+    })
+}
+
+fn volumes(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
+    let volumes = workload::volumes(object, setup);
+    let name = first_repeated(volumes.iter().map(|volume| volume.name.as_str()))?;
+    let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
+    let whose = if name == workload::STORAGE_VOLUME {
+        ", the name of the server's own storage"
+    } else if given.iter().filter(|volume| volume.name == name).count() < 2 {
+        ", the name of a volume of Steersman's own"
+    } else {
+        " twice"
+    };
+    Some(Finding {
+        severity: Severity::Blocker,
+        reason: "VolumeNameTaken",
+        message: format!("spec.workload.overrides.volumes has {name:?}{whose}."),
+        remedy: "Give each volume a name of its own.".to_owned(),
+    })
+}
+
+fn volume_mounts(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
+    let mounts = workload::volume_mounts(object, setup);
+    let path = first_repeated(mounts.iter().map(|mount| mount.mount_path.as_str()))?;
+    let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
+    let whose = if path == fields::mount_path(&object.spec) {
+        ", where the server's own storage is"
+    } else if given.iter().filter(|mount| mount.mount_path == path).count() < 2 {
+        ", where Steersman mounts something itself"
+    } else {
+        " twice"
+    };
+    Some(Finding {
+        severity: Severity::Blocker,
+        reason: "MountPathTaken",
+        message: format!("spec.workload.overrides.volumeMounts has {path:?}{whose}."),
+        remedy: "Give each mount a path of its own; spec.workload.storage.mountPath moves the server's.".to_owned(),
+    })
+}
+
+/// Names only: a value may be a secret.
+fn repeated_env(object: &ObjectSeen) -> Option<Finding> {
+    let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
+    let repeated: BTreeSet<&str> = repeated(given).collect();
+    (!repeated.is_empty()).then(|| Finding {
+        severity: Severity::Warning,
+        reason: "EnvRepeated",
+        message: format!(
+            "spec.workload.overrides.env has more than one {}; the last one counts.",
+            repeated.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+        remedy: "Keep one entry of each name.".to_owned(),
+    })
+}
+
+/// The API server takes such a list in a manifest and fails on it in an apply.
+fn repeated_spread(object: &ObjectSeen) -> Option<Finding> {
+    let given = fields::workload(&object.spec)?.topology_spread_constraints.as_ref()?;
+    let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
+    let keys: Vec<String> = given.iter().map(key).collect();
+    let twice = first_repeated(keys.iter().map(String::as_str))?.to_owned();
+    Some(Finding {
+        severity: Severity::Blocker,
+        reason: "SpreadConstraintRepeated",
+        message: format!("spec.workload.topologySpreadConstraints has {twice} twice."),
+        remedy: "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.".to_owned(),
+    })
+}
+
+/// Where the spec asks for an autoscaler, that is how it should be.
+fn replicas_held(seen: &Seen) -> Option<Finding> {
+    let live = seen.deployment.as_ref()?;
+    let ReplicasOwner::Other(manager) = &live.replicas_owner else { return None };
+    if fields::autoscaling(&seen.object.spec).is_some() {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Info,
+        reason: "ReplicasDecidedElsewhere",
+        message: format!(
+            "spec.workload.replicas is {}, but field manager {manager:?} decides on the replicas of Deployment {}, and it \
+             has {}.",
+            fields::replicas(&seen.object.spec),
+            names::deployment(&seen.object.name),
+            live.replicas.unwrap_or(1)
+        ),
+        remedy:
+            "To decide here again, remove what scales it, such as a HorizontalPodAutoscaler, and then: kubectl scale \
+                 deployment with the number you want."
+                .to_owned(),
+    })
+}
+
+/// A claim is never changed once it is there.
+fn claim_size(object: &ObjectSeen, claim: Option<&ClaimSeen>) -> Option<Finding> {
+    let storage = fields::storage(&object.spec)?;
+    let default = Quantity(workload::STORAGE_SIZE.to_owned());
+    let wanted = storage.size.as_ref().unwrap_or(&default);
+    let live = claim?.size.as_ref()?;
+    (billionths(&wanted.0)? != billionths(&live.0)?).then(|| Finding {
+        severity: Severity::Warning,
+        reason: "StorageSizeIgnored",
+        message: format!(
+            "spec.workload.storage.size is {}, but PersistentVolumeClaim {} was made with {} and is left as it is.",
+            wanted.0,
+            names::volume_claim(&object.name),
+            live.0
+        ),
+        remedy: "Change the claim itself where its storage class can expand it, then set the same size here."
+            .to_owned(),
+    })
+}
+
+fn first_repeated<'a>(of: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    repeated(of).next()
+}
+
+fn repeated<'a>(of: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    let mut known = BTreeSet::new();
+    of.filter(move |item| !known.insert(*item))
+}

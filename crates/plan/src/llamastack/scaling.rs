@@ -1,0 +1,96 @@
+//! How many pods there are.
+//! Comes in: what was seen; goes out: the number of replicas, the autoscaler that changes it, and the limit on evictions.
+
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec, MetricTarget,
+    ResourceMetricSource,
+};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube_core::DynamicObject;
+use serde_json::json;
+use steersman_api::llamastack::v1alpha2::{Autoscaling, LlamaStackDistributionSpec};
+
+use super::seen::{ObjectSeen, ReplicasOwner, Seen};
+use super::workload::child;
+use super::{fields, names};
+
+const CPU_PERCENT: i32 = 80;
+
+/// None: somebody else decides; to write the field as well would be a war that pods pay for. Under an autoscaler of the
+/// spec the live value is kept until that owns the field, because leaving it out as its sole owner would reset it to 1.
+pub fn replicas(seen: &Seen) -> Option<i32> {
+    let spec = &seen.object.spec;
+    let wanted = fields::replicas(spec);
+    match &seen.deployment {
+        Some(live) => match live.replicas_owner {
+            ReplicasOwner::Other(_) => None,
+            ReplicasOwner::Ours if fields::autoscaling(spec).is_some() => Some(live.replicas.unwrap_or(wanted)),
+            ReplicasOwner::Ours => Some(wanted),
+        },
+        None => Some(wanted),
+    }
+}
+
+/// The fewest pods that the autoscaler may leave.
+pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
+    autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
+}
+
+pub fn autoscaler(object: &ObjectSeen, autoscaling: &Autoscaling) -> DynamicObject {
+    let (cpu, memory) =
+        (autoscaling.target_cpu_utilization_percentage, autoscaling.target_memory_utilization_percentage);
+    let cpu = cpu.or(memory.is_none().then_some(CPU_PERCENT));
+    let metric = |name: &str, percent: Option<i32>| {
+        percent.map(|percent| MetricSpec {
+            type_: "Resource".to_owned(),
+            resource: Some(ResourceMetricSource {
+                name: name.to_owned(),
+                target: MetricTarget {
+                    type_: "Utilization".to_owned(),
+                    average_utilization: Some(percent),
+                    ..Default::default()
+                },
+            }),
+            ..Default::default()
+        })
+    };
+    let spec = HorizontalPodAutoscalerSpec {
+        scale_target_ref: CrossVersionObjectReference {
+            api_version: Some("apps/v1".to_owned()),
+            kind: "Deployment".to_owned(),
+            name: names::deployment(&object.name),
+        },
+        min_replicas: Some(fewest(&object.spec, autoscaling)),
+        max_replicas: autoscaling.max_replicas,
+        metrics: Some([metric("cpu", cpu), metric("memory", memory)].into_iter().flatten().collect()),
+        behavior: None,
+    };
+    let mut hpa = child::<HorizontalPodAutoscaler>(object, names::autoscaler(&object.name), json!({ "spec": spec }));
+    hpa.metadata.labels = Some(names::labels_of(&object.name, None));
+    hpa
+}
+
+/// Where the spec gives none, only several pods get one: a single one could never be moved off its node.
+pub fn disruption_budget(object: &ObjectSeen) -> Option<DynamicObject> {
+    let spec = &object.spec;
+    let given = fields::workload(spec).and_then(|workload| workload.pod_disruption_budget.as_ref());
+    let most = fields::autoscaling(spec).map_or(0, |autoscaling| autoscaling.max_replicas).max(fields::replicas(spec));
+    if given.is_none() && most <= 1 {
+        return None;
+    }
+    let (fewest, missing) =
+        given.map(|given| (given.min_available.clone(), given.max_unavailable.clone())).unwrap_or_default();
+    let usual = (fewest.is_none() && missing.is_none()).then_some(IntOrString::Int(1));
+    let budget = PodDisruptionBudgetSpec {
+        min_available: fewest,
+        max_unavailable: missing.or(usual),
+        selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
+        ..Default::default()
+    };
+    let name = names::disruption_budget(&object.name);
+    let mut budget = child::<PodDisruptionBudget>(object, name, json!({ "spec": budget }));
+    budget.metadata.labels = Some(names::labels_of(&object.name, None));
+    Some(budget)
+}

@@ -1,0 +1,138 @@
+//! The children of one object as they should be.
+//! Comes in: what was seen and what it amounts to; goes out: the writes that make it so, in the order in which they are
+//! needed.
+
+mod container;
+mod pod;
+mod script;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, ServiceAccount, VolumeResourceRequirements,
+};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube_core::{DynamicObject, TypeMeta};
+use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStorage};
+
+use super::resolve::Setup;
+use super::seen::{ObjectSeen, Seen};
+use super::{adoption, ca, configmap, fields, names, network, scaling};
+use crate::{ADOPTED, Write};
+
+pub use pod::{STORAGE_VOLUME, template, volume_mounts, volumes};
+
+/// The version that stays when the others are no longer served: the garbage collector must find the owner then, too.
+const API_VERSION: &str = "llamastack.io/v1alpha2";
+pub const STORAGE_SIZE: &str = "10Gi";
+/// Lets pods run as any user, where the cluster is one of OpenShift.
+pub const ANY_USER_ROLE: &str = "system:openshift:scc:anyuid";
+
+pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
+    let object = &seen.object;
+    let spec = &object.spec;
+    let config = setup.config.as_ref();
+    let written = config.and_then(|config| Some((config, config.text.as_deref()?)));
+    let ours = written.map(|(config, _)| config.name.as_str());
+    let kept = configmap::kept(seen, ours, &setup.mounts(&object.name));
+    let before = [
+        fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
+        Some(Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))),
+        seen.any_user.then(|| Write::Apply(role_binding(object))),
+        // Before the server, so that nobody reaches it in between who may not.
+        fields::allowed_from(spec).map(|allowed| Write::Apply(network::policy(seen, allowed))),
+        setup.bundle.as_ref().map(|bundle| Write::Apply(ca::config_map(object, &bundle.text))),
+        written.map(|(config, text)| Write::Apply(configmap::generated(object, &config.name, &config.hash, text))),
+    ];
+    let after = [
+        Some(Write::Apply(deployment(seen, setup))),
+        // After the Deployment, which may be refused: the address must not lead to a port that nobody listens on.
+        fields::wants_service(spec).then(|| Write::Apply(network::service(object))),
+        fields::autoscaling(spec).map(|autoscaling| Write::Apply(scaling::autoscaler(object, autoscaling))),
+        scaling::disruption_budget(object).map(Write::Apply),
+        fields::exposed(spec).map(|expose| Write::Apply(network::ingress(object, expose))),
+    ];
+    let kept = kept.into_iter().map(|map| Write::CreateOnce(configmap::unchanged(object, map)));
+    before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).collect()
+}
+
+fn volume_claim(object: &ObjectSeen, storage: &VolumeStorage) -> DynamicObject {
+    let size = storage.size.clone().unwrap_or_else(|| Quantity(STORAGE_SIZE.to_owned()));
+    let spec = PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+        resources: Some(VolumeResourceRequirements {
+            requests: Some([("storage".to_owned(), size)].into()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    child::<PersistentVolumeClaim>(object, names::volume_claim(&object.name), json!({ "spec": spec }))
+}
+
+fn role_binding(object: &ObjectSeen) -> DynamicObject {
+    let data = json!({
+        "roleRef": { "apiGroup": ClusterRole::GROUP, "kind": ClusterRole::KIND, "name": ANY_USER_ROLE },
+        "subjects": [{ "kind": ServiceAccount::KIND, "name": names::service_account(&object.name),
+            "namespace": object.namespace }],
+    });
+    child::<RoleBinding>(object, names::role_binding(&object.name), data)
+}
+
+fn deployment(seen: &Seen, setup: &Setup) -> DynamicObject {
+    let object = &seen.object;
+    let spec = DeploymentSpec {
+        replicas: scaling::replicas(seen),
+        selector: LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() },
+        strategy: Some(strategy(&object.spec)),
+        template: template(object, setup),
+        ..Default::default()
+    };
+    let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
+    if let Some(kept) = adoption::kept(seen, setup) {
+        deployment.data["spec"]["template"] = kept.live.template.clone();
+        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED.to_owned(), kept.mark);
+        // What is written builds on what was seen: a change in between must not be undone.
+        deployment.metadata.resource_version.clone_from(&kept.live.resource_version);
+    }
+    deployment
+}
+
+/// A claim can be mounted on one node only, so the old pod has to go first. `rollingUpdate` is written out although it is
+/// the default: only a field that we own vanishes on the change to Recreate, which is refused while it is there.
+fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
+    if fields::storage(spec).is_some() {
+        return DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None };
+    }
+    let quarter = || Some(IntOrString::String("25%".to_owned()));
+    DeploymentStrategy {
+        type_: Some("RollingUpdate".to_owned()),
+        rolling_update: Some(RollingUpdateDeployment { max_surge: quarter(), max_unavailable: quarter() }),
+    }
+}
+
+pub fn child<K: Resource>(object: &ObjectSeen, name: String, data: Value) -> DynamicObject {
+    let owner = OwnerReference {
+        api_version: API_VERSION.to_owned(),
+        kind: Family::Llsd.kind().to_owned(),
+        name: object.name.clone(),
+        uid: object.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    DynamicObject {
+        types: Some(TypeMeta { api_version: K::API_VERSION.to_owned(), kind: K::KIND.to_owned() }),
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(object.namespace.clone()),
+            labels: Some(names::labels()),
+            owner_references: Some(vec![owner]),
+            ..Default::default()
+        },
+        data,
+    }
+}

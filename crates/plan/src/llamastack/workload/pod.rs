@@ -1,0 +1,149 @@
+//! The pods of the Deployment.
+//! Comes in: the object and what it amounts to; goes out: the template, with its volumes and where pods may run.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource,
+    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, SecretVolumeSource,
+    TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use super::container;
+use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
+use crate::llamastack::resolve::Setup;
+use crate::llamastack::seen::ObjectSeen;
+use crate::llamastack::{ca, fields, names};
+
+pub const STORAGE_VOLUME: &str = "lls-storage";
+const TRUST_VOLUME: &str = "ca-bundle";
+const TRUST_DIR: &str = "/etc/ssl/certs/ca-bundle";
+pub const TRUST_FILE: &str = "/etc/ssl/certs/ca-bundle/ca-bundle.crt";
+const CERTIFICATE_VOLUME: &str = "server-certificate";
+/// Pods are made anew when the content that they read at their start is another.
+const CONFIG_HASH: &str = "configmap.hash/user-config";
+const TRUST_HASH: &str = "configmap.hash/ca-bundle";
+const FS_GROUP: i64 = 1001;
+const HOST: &str = "kubernetes.io/hostname";
+const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
+
+pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
+    let hashes = [
+        setup.config.as_ref().map(|config| (CONFIG_HASH.to_owned(), config.hash.clone())),
+        setup.bundle.as_ref().map(|bundle| (TRUST_HASH.to_owned(), bundle.hash.clone())),
+    ];
+    let annotations: BTreeMap<_, _> = hashes.into_iter().flatten().collect();
+    let metadata = ObjectMeta {
+        labels: Some(names::selector(&object.name)),
+        annotations: (!annotations.is_empty()).then_some(annotations),
+        ..Default::default()
+    };
+    PodTemplateSpec { metadata: Some(metadata), spec: Some(pod(object, setup)) }
+}
+
+fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
+    let spec = &object.spec;
+    let overrides = fields::overrides(spec);
+    let account = overrides.and_then(|pod| pod.service_account_name.clone()).filter(|name| !name.is_empty());
+    let several = fields::replicas(spec) > 1;
+    let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
+    let spread = spread.filter(|given| !given.is_empty());
+    let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
+    PodSpec {
+        service_account_name: Some(account.unwrap_or_else(|| names::service_account(&object.name))),
+        security_context: Some(PodSecurityContext { fs_group: Some(FS_GROUP), ..Default::default() }),
+        init_containers: before.filter(|containers| !containers.is_empty()),
+        containers: vec![container::server(object, setup)],
+        volumes: Some(volumes(object, setup)),
+        topology_spread_constraints: spread.or_else(|| several.then(|| spread_constraints(&object.name))),
+        affinity: several.then(|| apart(&object.name)),
+        termination_grace_period_seconds: overrides.and_then(|pod| pod.termination_grace_period_seconds),
+        ..Default::default()
+    }
+}
+
+/// All volumes of the pod, the user's last.
+pub fn volumes(object: &ObjectSeen, setup: &Setup) -> Vec<Volume> {
+    let spec = &object.spec;
+    let volume = |name: &str| Volume { name: name.to_owned(), ..Default::default() };
+    let storage = match fields::storage(spec) {
+        Some(_) => Volume {
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: names::volume_claim(&object.name),
+                ..Default::default()
+            }),
+            ..volume(STORAGE_VOLUME)
+        },
+        None => Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume(STORAGE_VOLUME) },
+    };
+    let config = setup.config.as_ref().map(|config| Volume {
+        config_map: Some(ConfigMapVolumeSource { name: config.name.clone(), ..Default::default() }),
+        ..volume(CONFIG_VOLUME)
+    });
+    let trust = setup.bundle.as_ref().map(|_| Volume {
+        config_map: Some(ConfigMapVolumeSource {
+            name: names::ca_bundle(&object.name),
+            items: Some(vec![KeyToPath { key: ca::KEY.to_owned(), path: ca::KEY.to_owned(), mode: None }]),
+            ..Default::default()
+        }),
+        ..volume(TRUST_VOLUME)
+    });
+    let certificate = fields::certificate(spec).map(|secret| Volume {
+        secret: Some(SecretVolumeSource { secret_name: Some(secret.to_owned()), ..Default::default() }),
+        ..volume(CERTIFICATE_VOLUME)
+    });
+    let generated = setup.generated.iter().flat_map(|generated| generated.pod.volumes.clone());
+    let given = fields::overrides(spec).and_then(|overrides| overrides.volumes.clone()).unwrap_or_default();
+    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(generated).chain(given).collect()
+}
+
+/// All mounts of the server's container, the user's last.
+pub fn volume_mounts(object: &ObjectSeen, setup: &Setup) -> Vec<VolumeMount> {
+    let spec = &object.spec;
+    let mount = |name: &str, path: &str| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        ..Default::default()
+    };
+    let fixed = |name: &str, path: &str| VolumeMount { read_only: Some(true), ..mount(name, path) };
+    let storage = mount(STORAGE_VOLUME, fields::mount_path(spec));
+    let config = setup.config.as_ref().map(|_| fixed(CONFIG_VOLUME, CONFIG_DIR));
+    let trust = setup.bundle.as_ref().map(|_| fixed(TRUST_VOLUME, TRUST_DIR));
+    let certificate = fields::certificate(spec).map(|_| fixed(CERTIFICATE_VOLUME, TLS_PATH));
+    let generated = setup.generated.iter().flat_map(|generated| generated.pod.volume_mounts.clone());
+    let given = fields::overrides(spec).and_then(|overrides| overrides.volume_mounts.clone()).unwrap_or_default();
+    std::iter::once(storage).chain(config).chain(trust).chain(certificate).chain(generated).chain(given).collect()
+}
+
+fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
+    SPREAD_OVER
+        .map(|key| TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: key.to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            label_selector: Some(of_instance(object)),
+            ..Default::default()
+        })
+        .to_vec()
+}
+
+fn apart(object: &str) -> Affinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(of_instance(object)),
+        topology_key: HOST.to_owned(),
+        ..Default::default()
+    };
+    let preferred = vec![WeightedPodAffinityTerm { weight: 100, pod_affinity_term: term }];
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(preferred),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn of_instance(object: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some(names::instance(object)), ..Default::default() }
+}

@@ -1,0 +1,384 @@
+//! Where the configuration comes from, what the pods are given of it, and what stays of earlier ones.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use steersman_api::llamastack::status::Phase;
+use steersman_plan::llamastack::validate::Kind;
+use steersman_plan::llamastack::{ConfigMapSeen, ReferenceSeen, Seen, plan, referred, report};
+use steersman_plan::{Failure, Next, NoteKind, Outcome, Severity};
+
+use super::{a_new_object, an_object, now, order, settled, stored, written};
+
+pub const CA_KEY: &str = "ca-bundle.crt";
+pub const CERTIFICATE: &str = include_str!("../../fixtures/llamastack/certificate.pem");
+
+const VLLM: &str = r"
+distribution: {name: starter}
+providers:
+  inference: {provider: vllm, endpoint: 'http://vllm:8000', apiKey: {secretKeyRef: {name: vllm, key: token}}}
+resources: {models: [llama]}
+";
+
+/// With everything there that the spec refers to.
+fn found(mut seen: Seen) -> Seen {
+    seen.references = referred(&seen.object)
+        .into_iter()
+        .map(|reference| {
+            let secret = reference.named.kind == Kind::Secret;
+            let content = || reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
+            ReferenceSeen {
+                secret,
+                namespace: reference.named.namespace.clone(),
+                name: reference.named.name.clone(),
+                content: (!secret).then(content),
+                keys: Some(reference.keys.iter().cloned().collect()),
+            }
+        })
+        .collect();
+    seen
+}
+
+fn template(seen: &Seen) -> Value {
+    written(&plan(seen), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(seen).findings))["spec"]["template"]
+        .clone()
+}
+
+fn container(seen: &Seen) -> Value {
+    template(seen)["spec"]["containers"][0].clone()
+}
+
+fn env(seen: &Seen, name: &str) -> Value {
+    let found = container(seen)["env"].as_array().unwrap().iter().find(|env| env["name"] == name).cloned();
+    found.unwrap_or_default()
+}
+
+fn condition(seen: &Seen, outcome: &Outcome, type_: &str) -> Option<[String; 3]> {
+    let status = report(seen, &plan(seen), outcome);
+    let known = status.conditions.unwrap().into_iter().find(|condition| condition.type_ == type_)?;
+    Some([known.status, known.reason, known.message])
+}
+
+fn says(seen: &Seen, type_: &str, expected: [&str; 3]) {
+    assert_eq!(condition(seen, &Outcome::default(), type_), Some(expected.map(str::to_owned)), "{type_}");
+}
+
+fn name_of(seen: &Seen) -> String {
+    written(&plan(seen), "ConfigMap").unwrap()["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn providers_make_a_config_map_and_one_deployment_that_uses_it() {
+    let seen = found(an_object(VLLM));
+    let map = written(&plan(&seen), "ConfigMap").unwrap();
+    let name = name_of(&seen);
+    let hash = map["metadata"]["annotations"]["steersman.dev/config-hash"].as_str().unwrap();
+    assert_eq!((hash.len(), name.clone()), (64, format!("starter-config-{}", &hash[..8])));
+    assert_eq!(map["immutable"], true);
+    assert_eq!(map["metadata"]["labels"]["app.kubernetes.io/component"], "generated-config");
+    assert_eq!(map["metadata"]["labels"]["app.kubernetes.io/instance"], "starter");
+    let text = map["data"]["config.yaml"].as_str().unwrap();
+    assert!(text.contains("http://vllm:8000") && text.contains("${env.LLSD_VLLM_API_KEY"), "{text}");
+    assert_eq!(
+        order(&plan(&seen)),
+        [
+            "apply ServiceAccount starter-sa".to_owned(),
+            format!("apply ConfigMap {name}"),
+            "apply Deployment starter".to_owned(),
+            "apply Service starter-service".to_owned(),
+        ]
+    );
+    assert_eq!(template(&seen)["metadata"]["annotations"]["configmap.hash/user-config"], hash);
+    let volume = json!({ "name": "user-config", "configMap": { "name": name } });
+    assert_eq!(template(&seen)["spec"]["volumes"][1], volume);
+    let mount = json!({ "name": "user-config", "mountPath": "/etc/llama-stack", "readOnly": true });
+    assert_eq!(container(&seen)["volumeMounts"][1], mount);
+    let command = container(&seen)["command"].clone();
+    assert_eq!((&command[0], &command[1]), (&json!("/bin/sh"), &json!("-c")));
+    let key = env(&seen, "LLSD_VLLM_API_KEY")["valueFrom"]["secretKeyRef"].clone();
+    assert_eq!(key, json!({ "name": "vllm", "key": "token" }));
+}
+
+#[test]
+fn a_config_map_of_the_user_is_mounted_as_it_is_and_its_content_counts() {
+    let mine = |content: &str| {
+        let mut seen = found(a_new_object(
+            "server: {distribution: {image: x}, containerSpec: {port: 9000}, userConfig: {configMapName: mine}}",
+        ));
+        seen.references[0].content = Some([("config.yaml".to_owned(), content.to_owned())].into());
+        seen
+    };
+    let seen = mine("version: 2");
+    assert_eq!(written(&plan(&seen), "ConfigMap"), None, "it is the user's");
+    assert_eq!(template(&seen)["spec"]["volumes"][1]["configMap"]["name"], "mine");
+    let script = container(&seen)["command"][2].as_str().unwrap().to_owned();
+    assert!(script.contains("uvicorn llama_stack.core.server.server:create_app --factory"), "{script}");
+    assert!(!script.contains("--ssl"), "{script}");
+    let hash = |seen: &Seen| template(seen)["metadata"]["annotations"]["configmap.hash/user-config"].clone();
+    assert_eq!(hash(&seen), hash(&mine("version: 2")));
+    assert_ne!(hash(&seen), hash(&mine("version: 3")));
+    assert_eq!(plan(&seen).findings, []);
+    says(
+        &settled(seen),
+        "DeploymentUpdated",
+        ["True", "DeploymentUpdateSucceeded", "Deployment updated with config mine"],
+    );
+}
+
+#[test]
+fn a_config_map_of_another_namespace_is_copied() {
+    let seen = found(a_new_object(
+        "server: {distribution: {name: starter}, userConfig: {configMapName: mine, configMapNamespace: other}}",
+    ));
+    let map = written(&plan(&seen), "ConfigMap").unwrap();
+    assert_eq!(map["data"]["config.yaml"], "version: 2");
+    assert_eq!(map["metadata"]["namespace"], "team-a");
+    assert_eq!(template(&seen)["spec"]["volumes"][1]["configMap"]["name"], map["metadata"]["name"]);
+}
+
+#[test]
+fn the_distribution_s_own_configuration_mounts_nothing() {
+    let seen = an_object("{distribution: {name: starter}}");
+    assert_eq!(order(&plan(&seen)), ["apply ServiceAccount starter-sa", "apply Deployment starter"]);
+    assert_eq!(container(&seen).get("command"), None);
+    let seen = settled(seen);
+    for type_ in ["ConfigGenerated", "SecretsResolved", "DeploymentUpdated"] {
+        assert_eq!(condition(&seen, &Outcome::default(), type_), None, "{type_}");
+    }
+    let status = seen.object.status.unwrap();
+    assert_eq!(status.config_generation, None);
+    assert_eq!(status.resolved_distribution.unwrap().config_source.as_deref(), Some("embedded"));
+}
+
+#[test]
+fn what_the_storage_needs_runs_before_the_server() {
+    let seen = found(an_object(
+        "{distribution: {name: starter}, storage: {sql: {type: postgres, connectionString: {name: pg, key: url}}}}",
+    ));
+    let pod = template(&seen)["spec"].clone();
+    assert_eq!(pod["initContainers"][0]["image"], "steersman:1");
+    assert!(container(&seen)["command"][2].as_str().unwrap().contains("\n. /run/steersman/storage.env\n"));
+    assert!(pod["volumes"].as_array().unwrap().iter().any(|volume| volume["name"] == "storage-env"));
+
+    let mut without = seen;
+    without.settings.operator_image = None;
+    let told = plan(&without).findings;
+    assert!(told.iter().any(|finding| finding.remedy.contains("OPERATOR_IMAGE")), "{told:?}");
+    assert!(plan(&without).writes.is_empty());
+}
+
+/// FR-073, FR-097.
+#[test]
+fn a_missing_secret_is_awaited_and_leaves_what_runs() {
+    let mut seen = settled(found(an_object(VLLM)));
+    let before = seen.object.status.clone().unwrap();
+    says(&seen, "SecretsResolved", ["True", "AllSecretsFound", "Resolved 1 secret references"]);
+    seen.references[0].keys = None;
+    let now = plan(&seen);
+    assert!(now.writes.is_empty() && now.sweep.is_empty());
+    assert!(matches!(now.next, Next::Within(_)), "no watch tells of it");
+    assert_eq!((now.notes[0].kind, now.notes[0].reason), (NoteKind::Warning, "SecretResolutionFailed"));
+    says(
+        &seen,
+        "SecretsResolved",
+        [
+            "False",
+            "SecretNotFound",
+            "Secret \"vllm\" not found in namespace \"team-a\". Referenced by: spec.providers.inference.apiKey.secretKeyRef",
+        ],
+    );
+    assert_eq!(
+        condition(&seen, &Outcome::default(), "ConfigGenerated").unwrap()[..2],
+        ["False", "ConfigGenerationFailed"]
+    );
+    let status = report(&seen, &now, &Outcome::default());
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(status.config_generation, before.config_generation, "that one still runs");
+    assert_eq!(status.resolved_distribution, before.resolved_distribution);
+    says(&seen, "Available", ["True", "MinimumReplicasAvailable", "1/1 replicas available"]);
+
+    seen.references[0].keys = Some(["other".to_owned()].into());
+    let said = condition(&seen, &Outcome::default(), "SecretsResolved").unwrap();
+    assert_eq!(said[..2], ["False", "SecretKeyMissing"]);
+}
+
+#[test]
+fn what_was_generated_is_told_once_with_its_figures() {
+    let seen = found(an_object(VLLM));
+    let first = plan(&seen);
+    let reasons = |plan: &steersman_plan::Plan| plan.notes.iter().map(|note| note.reason).collect::<Vec<_>>();
+    assert_eq!(reasons(&first), ["ConfigGenerated"]);
+    let mut seen = seen;
+    seen.object.status = Some(stored(&report(&seen, &first, &Outcome { written: 4, failure: None })));
+    assert_eq!(condition(&seen, &Outcome::default(), "DeploymentUpdated"), None, "nobody has seen it yet");
+
+    let name = name_of(&seen);
+    let mut live = settled(found(an_object(VLLM)));
+    let settled_status = std::mem::replace(&mut live.object.status, seen.object.status.clone());
+    assert_eq!(reasons(&plan(&live)), ["DeploymentUpdated"], "now it was seen");
+    live.object.status = settled_status;
+    assert_eq!(reasons(&plan(&live)), [""; 0]);
+    let message = format!("Deployment updated with config {name}");
+    says(&live, "DeploymentUpdated", ["True", "DeploymentUpdateSucceeded", &message]);
+    says(&live, "Available", ["True", "MinimumReplicasAvailable", "1/1 replicas available with current config"]);
+    let status = live.object.status.clone().unwrap();
+    let generation = status.config_generation.clone().unwrap();
+    assert_eq!((generation.config_map_name, generation.config_version), (Some(name), Some(2)));
+    assert_eq!(generation.resource_count, Some(1));
+    let count = generation.provider_count.unwrap();
+    let generated = format!("Generated config.yaml with {count} providers and 1 models");
+    says(&live, "ConfigGenerated", ["True", "ConfigGenerationSucceeded", &generated]);
+
+    live.now += SignedDuration::from_hours(1);
+    assert_eq!(report(&live, &plan(&live), &Outcome::default()), status, "nothing moves with the time");
+}
+
+#[test]
+fn a_refused_deployment_is_told() {
+    let seen = settled(found(an_object(VLLM)));
+    let failure =
+        Failure { object: "Deployment team-a/starter".into(), message: "no".into(), transient: false, conflict: false };
+    let outcome = Outcome { written: 0, failure: Some(failure) };
+    assert_eq!(
+        condition(&seen, &outcome, "DeploymentUpdated").unwrap(),
+        ["False", "DeploymentUpdateFailed", "Failed to update Deployment: Deployment team-a/starter: no"]
+    );
+}
+
+/// FR-101.
+#[test]
+fn a_spec_that_a_newer_operator_cannot_build_is_told_as_such_and_stays_so() {
+    let mut seen = settled(found(an_object(VLLM)));
+    let later = |seen: &Seen| condition(seen, &Outcome::default(), "ConfigGenerated").unwrap();
+    seen.object.provider_merge = Some("sideways".into());
+    assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "the same operator: somebody has changed something");
+    seen.settings.operator_version = "0.2.0".into();
+    let told = later(&seen);
+    assert_eq!(told[..2], ["False", "UpgradeConfigFailure"]);
+    assert!(
+        told[2].starts_with("Config generation failed after operator upgrade: metadata.annotations"),
+        "{}",
+        told[2]
+    );
+    seen.object.status = Some(stored(&report(&seen, &plan(&seen), &Outcome::default())));
+    assert_eq!(later(&seen), told);
+    seen.object.generation = Some(2);
+    assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "another spec");
+}
+
+#[test]
+fn an_image_without_a_base_says_what_it_needs() {
+    let seen = found(an_object(&VLLM.replace("name: starter", "image: x")));
+    let told = condition(&seen, &Outcome::default(), "ConfigGenerated").unwrap();
+    assert_eq!(
+        told,
+        [
+            "False",
+            "BaseConfigRequired",
+            "Direct image references require either overrideConfig.configMapName or OCI config labels on the image. See \
+         docs/configuration.md for details.",
+        ]
+    );
+}
+
+fn old(name: &str, age: i64) -> ConfigMapSeen {
+    let created = Some(now() - SignedDuration::from_hours(age));
+    ConfigMapSeen { name: name.into(), text: name.into(), created }
+}
+
+fn stay(seen: &Seen) -> Vec<String> {
+    let maps =
+        plan(seen).writes.into_iter().map(|write| json!(write.object())).filter(|made| made["kind"] == "ConfigMap");
+    let names: BTreeSet<String> = maps.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    let current = name_of(&seen.clone());
+    names.into_iter().filter(|name| *name != current).collect()
+}
+
+fn swept(seen: &Seen) -> bool {
+    plan(seen).sweep.iter().any(|kind| kind.kind == "ConfigMap")
+}
+
+#[test]
+fn two_configurations_stay_and_those_that_pods_still_use() {
+    let mut seen = settled(found(an_object(VLLM)));
+    seen.config_maps = vec![old("a", 4), old("b", 2), old("c", 3)];
+    assert_eq!(stay(&seen), ["a", "b", "c"], "nobody has looked what is in use");
+    seen.in_use = Some(BTreeSet::new());
+    assert_eq!((stay(&seen), swept(&seen)), (vec!["b".to_owned()], true), "the newest beside the current one");
+    seen.in_use = Some(["a".to_owned()].into());
+    assert_eq!(stay(&seen), ["a", "b"]);
+
+    seen.deployment.as_mut().unwrap().template["spec"]["volumes"][1]["configMap"]["name"] = json!("c");
+    assert_eq!((stay(&seen), swept(&seen)), (["a", "b", "c"].map(str::to_owned).to_vec(), false), "not yet in use");
+
+    let mut seen = settled(found(an_object(VLLM)));
+    seen.config_maps = vec![old("a", 4), old("b", 2), old("c", 3)];
+    seen.in_use = Some(BTreeSet::new());
+    seen.deployment.as_mut().unwrap().observed_generation = Some(2);
+    assert!(!swept(&seen), "its controller has not seen it");
+    let live = seen.deployment.as_mut().unwrap();
+    (live.observed_generation, live.updated) = (live.generation, 0);
+    assert!(!swept(&seen), "pods of the old template are left");
+}
+
+#[test]
+fn another_content_under_the_same_name_gets_a_longer_one() {
+    let mut seen = found(an_object(VLLM));
+    let short = name_of(&seen);
+    let text = written(&plan(&seen), "ConfigMap").unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
+    seen.config_maps = vec![ConfigMapSeen { name: short.clone(), text: "else".into(), created: None }];
+    let long = name_of(&seen);
+    assert!(long.starts_with(&short) && long.len() == short.len() + 8, "{long}");
+    seen.config_maps = vec![ConfigMapSeen { name: long.clone(), text, created: None }];
+    assert_eq!(name_of(&seen), long, "the name stays when the other is gone");
+}
+
+#[test]
+fn trusted_certificates_are_joined_into_a_config_map_of_our_own() {
+    let spec = "{distribution: {name: starter}, networking: {tls: {caBundle: {configMapName: ca}}}}";
+    let data = |text: &str| Some([(CA_KEY.to_owned(), text.to_owned())].into());
+    let mut seen = found(an_object(spec));
+    seen.trust.named = data(&format!("noise\n{CERTIFICATE}"));
+    let map = written(&plan(&seen), "ConfigMap").unwrap();
+    assert_eq!((&map["metadata"]["name"], &map["data"][CA_KEY]), (&json!("starter-ca-bundle"), &json!(CERTIFICATE)));
+    assert_eq!(env(&seen, "SSL_CERT_FILE")["value"], "/etc/ssl/certs/ca-bundle/ca-bundle.crt");
+    let mount = json!({ "name": "ca-bundle", "mountPath": "/etc/ssl/certs/ca-bundle", "readOnly": true });
+    assert_eq!(container(&seen)["volumeMounts"][1], mount);
+    assert!(template(&seen)["metadata"]["annotations"]["configmap.hash/ca-bundle"].is_string());
+    assert_eq!(container(&seen).get("command"), None, "the image's own configuration runs");
+
+    seen.trust.cluster = data(CERTIFICATE);
+    let both = written(&plan(&seen), "ConfigMap").unwrap();
+    assert_eq!(both["data"][CA_KEY], format!("{CERTIFICATE}\n{CERTIFICATE}"));
+
+    let mut alone = an_object("{distribution: {name: starter}}");
+    alone.trust.cluster = Some([("a".to_owned(), "   ".to_owned()), ("b".to_owned(), "broken".to_owned())].into());
+    assert_eq!(written(&plan(&alone), "ConfigMap"), None, "what the cluster offers is no reason to refuse");
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_refused_with_the_key() {
+    let spec = |keys: &str| {
+        format!("{{distribution: {{name: starter}}, networking: {{tls: {{caBundle: {{configMapName: ca{keys}}}}}}}}}")
+    };
+    let broken = CERTIFICATE.replace("MIIB", "AAAA");
+    for (keys, text, expected) in [
+        ("", "nothing", "failed to find valid certificates in CA bundle key 'ca-bundle.crt'"),
+        ("", " ", "failed to find valid certificates in CA bundle ConfigMaps"),
+        ("", &broken, "failed to parse X.509 certificate from key 'ca-bundle.crt': certificate 1"),
+        (
+            ", configMapKeys: ['a/b']",
+            "",
+            "failed to validate CA bundle ConfigMap keys: failed to validate ConfigMap key 'a/b': contains invalid path \
+             characters",
+        ),
+        (", configMapKeys: ['']", "", "failed to validate CA bundle ConfigMap keys: ConfigMap key cannot be empty"),
+    ] {
+        let mut seen = found(an_object(&spec(keys)));
+        seen.trust.named = Some([(CA_KEY.to_owned(), text.to_owned())].into());
+        let told = plan(&seen).findings;
+        assert_eq!((told.len(), told[0].severity), (1, Severity::Blocker), "{told:?}");
+        assert!(told[0].message.ends_with(expected), "{}", told[0].message);
+    }
+}
