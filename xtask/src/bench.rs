@@ -1,5 +1,8 @@
-//! Benchmarks. Each is a bench target of the crate that it measures, so that it is built in release mode with that crate
-//! alone; this names them.
+//! Benchmarks. What needs no cluster is a bench target of the crate that it measures, so that it is built in release mode
+//! with that crate alone; what needs one is here.
+
+mod llamastack;
+mod process;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -17,16 +20,22 @@ pub struct Bench {
 enum Name {
     /// Generating the configuration of a LlamaStackDistribution, and converting one between its versions
     LlamastackConfig,
+    /// Many LlamaStackDistributions at once on the local cluster, beside the same writes from a bare client
+    Llamastack,
 }
 
 impl Bench {
     /// Fails where the benchmark finds a limit exceeded.
     pub fn run(self) -> Result<()> {
-        let (package, target) = match self.name {
-            Name::LlamastackConfig => ("steersman-plan", "llamastack-config"),
-        };
-        let mut command = cargo();
-        command.args(["bench", "--locked", "--package", package, "--bench", target]);
-        run(&command)
+        match self.name {
+            Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
+            Name::Llamastack => llamastack::run(),
+        }
     }
+}
+
+fn bench_target(package: &str, target: &str) -> Result<()> {
+    let mut command = cargo();
+    command.args(["bench", "--locked", "--package", package, "--bench", target]);
+    run(&command)
 }

@@ -8,6 +8,7 @@ mod command;
 mod guard;
 mod llamastack_real;
 mod local_cluster;
+mod operator;
 mod progress;
 mod python;
 mod test;

@@ -1,7 +1,6 @@
 //! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. It ends with
 //! Ctrl-C; the guard ends what was started.
 
-mod operator;
 mod show;
 
 use std::fs;
@@ -15,10 +14,10 @@ use steersman::rbac;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply, wait};
+use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply};
 
-use crate::local_cluster;
 use crate::progress::Progress;
+use crate::{local_cluster, operator};
 
 #[derive(Args)]
 pub struct Up {
@@ -64,6 +63,8 @@ impl Up {
 
     async fn run_local_cluster(&self) -> Result<()> {
         let binaries = local_cluster::programs()?;
+        // Before the cluster starts, which would compete with the compiler.
+        let program = operator::build(self.release)?;
         let run = RunFolder::create(&cache::runs()?)?;
         let progress = Progress::start("starting the local cluster");
         let options = Options {
@@ -74,9 +75,9 @@ impl Up {
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();
-        install_account(&cluster).await?;
+        operator::install_account(&cluster).await?;
         preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
-        let mut operator = operator::start(&cluster, run.path(), self.release).await?;
+        let mut operator = operator::start(&cluster, run.path(), &program).await?.process;
         apply_examples(&cluster).await?;
         offer(&cluster, &binaries, &operator);
         show::changes(&mut cluster, &mut operator, NAMESPACE).await
@@ -91,16 +92,6 @@ fn usual_fleet() -> Vec<NodePool> {
         NodePool::usual(Gpu::L40S, 2),
         NodePool::plain("cpu", 2),
     ]
-}
-
-/// The operator's account with the role that is shipped, so that what runs here has the rights it has elsewhere.
-async fn install_account(cluster: &Cluster) -> Result<()> {
-    let path = crate::root().join("deploy/rbac.yaml");
-    let manifests = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    apply::manifests(&cluster.admin().await?, None, &manifests).await?;
-    // One rule of the role stands for all: they come with the same object.
-    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
-    wait::until_allowed(&account, "list", "llmd.ai", "variantautoscalings", None).await
 }
 
 /// What `steersman preflight` says about the cluster.

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, header};
@@ -18,6 +19,8 @@ use crate::cli::ClusterArgs;
 use crate::leader::Fence;
 use crate::leader::fence::NotLeading;
 use crate::proxy;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::requests;
 
 /// A server that runs accepts connections at once; a longer wait would only hide a wrong address.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
@@ -95,6 +98,11 @@ impl Server {
     /// The same server, to which nothing is written unless the fence is open.
     pub fn behind(&self, fence: &Fence) -> Self {
         Self { client: fence.around(&self.client), ..self.clone() }
+    }
+
+    /// The same server, whose requests are counted.
+    pub fn counted(&self, metrics: &Arc<Metrics>) -> Self {
+        Self { client: requests::counted(&self.client, metrics.clone()), ..self.clone() }
     }
 
     /// Every call goes through here: kube has no time limit of its own and retries a busy server for minutes.

@@ -81,10 +81,10 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
     let controllers = settings.controllers();
-    let server = client::connect_to_watch(&settings.cluster, &identity).await?;
+    let metrics = Arc::new(Metrics::new(Timestamp::now()));
+    let server = client::connect_to_watch(&settings.cluster, &identity).await?.counted(&metrics);
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
-    let metrics = Arc::new(Metrics::new(Timestamp::now()));
     metrics.leads(LEASE, false);
     let (mut webhook, keeper) = webhooks::start(settings, &server, &readiness, &metrics)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;

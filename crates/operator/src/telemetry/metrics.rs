@@ -31,6 +31,13 @@ pub struct Metrics {
     webhook_requests: Family<WebhookRequest, Counter>,
     webhook_latency: Family<Webhook, Histogram, fn() -> Histogram>,
     webhook_reviews: Family<WebhookReview, Counter>,
+    requests: Family<Requested, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Requested {
+    code: String,
+    method: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -120,7 +127,20 @@ impl Metrics {
         let webhook_reviews = Family::<WebhookReview, Counter>::default();
         let help = "Reviews by the path of their webhook and what became of them: answered, denied, failed or panicked";
         registry.register("steersman_webhook_reviews", help, webhook_reviews.clone());
-        Self { registry, leads, passes, failed_passes, pass_time, webhook_requests, webhook_latency, webhook_reviews }
+        let requests = Family::<Requested, Counter>::default();
+        let help = "Requests to the API server, by the HTTP status of the answer (or <error>) and their method";
+        registry.register("rest_client_requests", help, requests.clone());
+        Self {
+            registry,
+            leads,
+            passes,
+            failed_passes,
+            pass_time,
+            webhook_requests,
+            webhook_latency,
+            webhook_reviews,
+            requests,
+        }
     }
 
     /// Counts one answered review. All are answered with HTTP 200, so the outcome has a count of its own.
@@ -145,6 +165,12 @@ impl Metrics {
         self.pass_time.get_or_create(&Controller { controller }).observe(time.as_secs_f64());
     }
 
+    /// Counts one request to the API server. No status: there was no answer.
+    pub fn requested(&self, method: &'static str, status: Option<u16>) {
+        let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
+        self.requests.get_or_create(&Requested { code, method }).inc();
+    }
+
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -163,6 +189,8 @@ mod tests {
         metrics.leads("steersman", true);
         metrics.passed(Api::Llsd, PassResult::Success, Duration::from_millis(2));
         metrics.passed(Api::Llsd, PassResult::Error, Duration::from_millis(30));
+        metrics.requested("PATCH", Some(409));
+        metrics.requested("GET", None);
         let version = env!("CARGO_PKG_VERSION");
         let text = metrics.text().unwrap();
         for expected in [
@@ -178,6 +206,8 @@ mod tests {
             "# TYPE controller_runtime_reconcile_time_seconds histogram",
             "controller_runtime_reconcile_time_seconds_count{controller=\"llsd\"} 2",
             "controller_runtime_reconcile_time_seconds_bucket{le=\"0.025\",controller=\"llsd\"} 1",
+            "rest_client_requests_total{code=\"409\",method=\"PATCH\"} 1",
+            "rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1",
         ] {
             assert!(text.lines().any(|line| line == expected), "{expected} is not in\n{text}");
         }

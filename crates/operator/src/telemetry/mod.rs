@@ -3,4 +3,5 @@
 
 pub mod logs;
 pub mod metrics;
+pub mod requests;
 pub mod scrape;

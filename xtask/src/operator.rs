@@ -1,6 +1,7 @@
 //! The operator beside the local cluster: built, its CRDs and webhook configurations installed, and run with the rights
 //! that are shipped.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,18 +17,26 @@ use steersman_api::Family;
 use steersman_testkit::Cluster;
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::process::Process;
-use steersman_testkit::wait;
+use steersman_testkit::{apply, wait};
 
-use super::PATIENCE;
 use crate::command::{cargo, run_lines, show};
 use crate::progress::Progress;
+
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the API server may take to serve new CRDs.
 const SERVED: Duration = Duration::from_secs(60);
 
+/// The operator under way.
+pub struct Running {
+    pub process: Process,
+    /// Where it serves its measurements.
+    pub metrics: String,
+}
+
 /// Installs the CRDs and configurations, starts the operator and waits until it converts and judges objects.
-pub async fn start(cluster: &Cluster, folder: &Path, release: bool) -> Result<Process> {
-    let program = build(release)?;
+pub async fn start(cluster: &Cluster, folder: &Path, program: &Path) -> Result<Running> {
     // API servers reach the operator by this port; it is let go of at the last moment.
     let port = HeldPort::any()?;
     let url = format!("https://127.0.0.1:{}", port.number());
@@ -36,16 +45,28 @@ pub async fn start(cluster: &Cluster, folder: &Path, release: bool) -> Result<Pr
     let address = format!("127.0.0.1:{}", port.number());
     let kubeconfig = kubeconfig.display().to_string();
     let arguments = ["run", "--kubeconfig", &kubeconfig, "--identity", "local", "--health-address", "127.0.0.1:0"];
-    let webhook = ["--metrics-address", "127.0.0.1:0", "--webhook-address", &address, "--webhook-url", &url];
-    drop(port);
+    let measured = HeldPort::any()?;
+    let metrics = format!("127.0.0.1:{}", measured.number());
+    let webhook = ["--metrics-address", &metrics, "--webhook-address", &address, "--webhook-url", &url];
+    drop((port, measured));
     let log = folder.join("log/steersman.log");
-    let mut process = Process::start("steersman", &program, &[&arguments[..], &webhook].concat(), folder, log)?;
+    let mut process = Process::start("steersman", program, &[&arguments[..], &webhook].concat(), folder, log)?;
     until_ready(cluster, &mut process).await?;
-    Ok(process)
+    Ok(Running { process, metrics })
+}
+
+/// The operator's account with the role that is shipped, so that what runs here has the rights it has elsewhere.
+pub async fn install_account(cluster: &Cluster) -> Result<()> {
+    let path = crate::root().join("deploy/rbac.yaml");
+    let manifests = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    apply::manifests(&cluster.admin().await?, None, &manifests).await?;
+    // One rule of the role stands for all: they come with the same object.
+    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
+    wait::until_allowed(&account, "list", "llmd.ai", "variantautoscalings", None).await
 }
 
 /// The binary, built if it is not there yet.
-fn build(release: bool) -> Result<PathBuf> {
+pub fn build(release: bool) -> Result<PathBuf> {
     let mut progress = Progress::start("building the operator");
     let mut command = cargo();
     command.args([
