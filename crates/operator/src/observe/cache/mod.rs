@@ -2,6 +2,8 @@
 //! Comes in: what the watches say and what our own writes were answered with; goes out: the children of one object as they
 //! are, and for each change the object that it concerns.
 
+mod kept;
+
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +16,10 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 
+use kept::Kept;
+
 use super::watching::Watching;
-use crate::apply::{Live, controller};
+use crate::apply::Live;
 use crate::client::{CallError, Server};
 
 /// A kind of children, and by which labels they are known.
@@ -60,11 +64,11 @@ pub struct Cache {
 /// All children of one kind.
 #[derive(Default)]
 struct Children {
-    by_name: HashMap<Place, Arc<DynamicObject>>,
+    by_name: HashMap<Place, Kept>,
     /// By the uid of their controller.
     by_owner: HashMap<String, BTreeSet<Place>>,
     /// What a new list has brought so far.
-    incoming: Option<Vec<DynamicObject>>,
+    incoming: Option<Vec<(Place, Kept)>>,
     listed: bool,
     gone: Gone,
 }
@@ -81,9 +85,9 @@ struct Gone {
 const REMEMBERED: usize = 10_000;
 
 impl Gone {
-    fn add(&mut self, object: &DynamicObject) {
-        let Some(uid) = object.uid().filter(|uid| self.uids.insert(uid.clone())) else { return };
-        self.order.push_back(uid);
+    fn add(&mut self, uid: Option<&String>) {
+        let Some(uid) = uid.filter(|uid| self.uids.insert((*uid).clone())) else { return };
+        self.order.push_back(uid.clone());
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
@@ -91,8 +95,8 @@ impl Gone {
         }
     }
 
-    fn has(&self, object: &DynamicObject) -> bool {
-        object.metadata.uid.as_ref().is_some_and(|uid| self.uids.contains(uid))
+    fn has(&self, object: &Kept) -> bool {
+        object.uid.as_ref().is_some_and(|uid| self.uids.contains(uid))
     }
 }
 
@@ -116,7 +120,7 @@ impl Cache {
         for (index, watched) in self.kinds.iter().enumerate() {
             let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
             let listed = server.call(api.list(&ListParams::default().labels(watched.labels))).await?;
-            self.replace(index, listed.items);
+            self.replace(index, listed.items.iter().filter_map(with_place).collect());
         }
         Ok(())
     }
@@ -139,14 +143,20 @@ impl Cache {
 
     /// The children of one object: those it controls, and whatever has one of the names that they would have.
     pub fn children(&self, namespace: &str, uid: &str, names: &[(GroupVersionKind, String)]) -> Live {
-        let all = self.lock();
-        let mut live = Live::default();
-        for (watched, children) in self.kinds.iter().zip(all.iter()) {
+        let mut found = Vec::new();
+        for (watched, children) in self.kinds.iter().zip(self.lock().iter()) {
             let named = names.iter().filter(|(kind, _)| is_same(kind, &watched.kind));
             let places = named.map(|(_, name)| (namespace.to_owned(), name.clone()));
             let owned = children.by_owner.get(uid).into_iter().flatten().cloned();
-            for object in places.chain(owned).filter_map(|place| children.by_name.get(&place)) {
-                live.insert(&watched.kind, object.clone());
+            let places: BTreeSet<Place> = places.chain(owned).collect();
+            let kept = places.iter().filter_map(|place| children.by_name.get(place));
+            found.extend(kept.map(|kept| (&watched.kind, kept.clone())));
+        }
+        // Read only now: others need not wait for that.
+        let mut live = Live::default();
+        for (kind, kept) in found {
+            if let Some(object) = kept.object() {
+                live.insert(kind, object);
             }
         }
         live
@@ -155,8 +165,9 @@ impl Cache {
     /// Takes in what one of our own writes was answered with, so that the next pass need not wait for the watch.
     pub fn wrote(&self, object: &DynamicObject) {
         let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };
-        if let Some(index) = self.kinds.iter().position(|watched| is_same(&watched.kind, &kind)) {
-            self.lock()[index].insert(object.clone());
+        let index = self.kinds.iter().position(|watched| is_same(&watched.kind, &kind));
+        if let Some((index, (place, kept))) = index.zip(with_place(object)) {
+            self.lock()[index].insert(place, kept);
         }
     }
 
@@ -167,8 +178,9 @@ impl Cache {
                 Vec::new()
             }
             Event::InitApply(object) => {
+                let kept = with_place(&object);
                 if let Some(incoming) = &mut self.lock()[index].incoming {
-                    incoming.push(object);
+                    incoming.extend(kept);
                 }
                 Vec::new()
             }
@@ -177,33 +189,37 @@ impl Cache {
                 self.replace(index, incoming)
             }
             Event::Apply(object) => {
-                let now = touched(&object);
+                let Some((place, kept)) = with_place(&object) else { return Vec::new() };
+                let now = touched(&place, &kept);
                 // Whoever controlled it before wants to know that it does no more.
-                let before = self.lock()[index].insert(object).and_then(|before| touched(&before));
+                let before = self.lock()[index].insert(place.clone(), kept);
+                let before = before.and_then(|before| touched(&place, &before));
                 let before = before.filter(|before| Some(before) != now.as_ref());
                 now.into_iter().chain(before).collect()
             }
             Event::Delete(object) => {
-                self.lock()[index].remove(&object);
-                touched(&object).into_iter().collect()
+                let Some((place, kept)) = with_place(&object) else { return Vec::new() };
+                self.lock()[index].remove(&place, &kept);
+                touched(&place, &kept).into_iter().collect()
             }
         }
     }
 
     /// A complete list: what is not in it is gone.
-    fn replace(&self, index: usize, objects: Vec<DynamicObject>) -> Vec<Touched> {
+    fn replace(&self, index: usize, objects: Vec<(Place, Kept)>) -> Vec<Touched> {
         let mut all = self.lock();
         let first = !all[index].listed;
         let gone = std::mem::take(&mut all[index].gone);
         let before = std::mem::replace(&mut all[index], Children { listed: true, gone, ..Children::default() });
-        let mut concerned: BTreeSet<Touched> = before.by_name.values().filter_map(|object| touched(object)).collect();
-        for object in objects {
-            concerned.extend(touched(&object));
-            all[index].insert(object);
+        let mut concerned: BTreeSet<Touched> =
+            before.by_name.iter().filter_map(|(place, kept)| touched(place, kept)).collect();
+        for (place, kept) in objects {
+            concerned.extend(touched(&place, &kept));
+            all[index].insert(place, kept);
         }
-        for lost in before.by_name.values() {
-            if all[index].by_name.get(&place(lost)).is_none_or(|there| there.metadata.uid != lost.metadata.uid) {
-                all[index].gone.add(lost);
+        for (place, lost) in &before.by_name {
+            if all[index].by_name.get(place).is_none_or(|there| there.uid != lost.uid) {
+                all[index].gone.add(lost.uid.as_ref());
             }
         }
         drop(all);
@@ -221,61 +237,52 @@ impl Cache {
 impl Children {
     /// Unless something newer is there, or it is known to be gone: the answer to a write and the watch overtake each
     /// other. Returns what was there before.
-    fn insert(&mut self, object: DynamicObject) -> Option<Arc<DynamicObject>> {
+    fn insert(&mut self, place: Place, object: Kept) -> Option<Kept> {
         if self.gone.has(&object) {
             return None;
         }
-        let place = place(&object);
-        let before = self.by_name.get(&place).cloned();
+        if self.by_name.get(&place).is_some_and(|known| object.is_older_than(known)) {
+            return None;
+        }
+        let before = self.by_name.remove(&place);
         if let Some(known) = &before {
-            if is_older(&object, known) {
-                return None;
-            }
-            self.forget_owner(known);
+            self.forget_owner(&place, known);
         }
-        if let Some(reference) = controller(&object) {
-            self.by_owner.entry(reference.uid.clone()).or_default().insert(place.clone());
+        if let Some(owner) = &object.owner {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(place.clone());
         }
-        self.by_name.insert(place, Arc::new(object));
+        self.by_name.insert(place, object);
         before
     }
 
     /// Unless another object has the name by now.
-    fn remove(&mut self, object: &DynamicObject) {
-        self.gone.add(object);
-        let place = place(object);
-        if self.by_name.get(&place).is_some_and(|known| known.metadata.uid == object.metadata.uid)
-            && let Some(known) = self.by_name.remove(&place)
+    fn remove(&mut self, place: &Place, object: &Kept) {
+        self.gone.add(object.uid.as_ref());
+        if self.by_name.get(place).is_some_and(|known| known.uid == object.uid)
+            && let Some(known) = self.by_name.remove(place)
         {
-            self.forget_owner(&known);
+            self.forget_owner(place, &known);
         }
     }
 
-    fn forget_owner(&mut self, object: &DynamicObject) {
-        let Some(reference) = controller(object) else { return };
-        if let Some(places) = self.by_owner.get_mut(&reference.uid) {
-            places.remove(&place(object));
+    fn forget_owner(&mut self, place: &Place, object: &Kept) {
+        let Some(owner) = &object.owner else { return };
+        if let Some(places) = self.by_owner.get_mut(&owner.uid) {
+            places.remove(place);
             if places.is_empty() {
-                self.by_owner.remove(&reference.uid);
+                self.by_owner.remove(&owner.uid);
             }
         }
     }
 }
 
-fn place(object: &DynamicObject) -> Place {
-    (object.namespace().unwrap_or_default(), object.name_any())
+fn with_place(object: &DynamicObject) -> Option<(Place, Kept)> {
+    Some(((object.namespace().unwrap_or_default(), object.name_any()), Kept::of(object)?))
 }
 
-fn touched(object: &DynamicObject) -> Option<Touched> {
-    let reference = controller(object)?;
-    let (owner_kind, owner) = (reference.kind.clone(), reference.name.clone());
-    Some(Touched { namespace: object.namespace()?, owner_kind, owner })
-}
-
-/// Versions of the API server's objects are numbers that grow. One that is not a number is taken to be new.
-fn is_older(object: &DynamicObject, known: &DynamicObject) -> bool {
-    let number = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse::<u64>().ok());
-    matches!((number(object), number(known)), (Some(new), Some(known)) if new < known)
+fn touched((namespace, _): &Place, object: &Kept) -> Option<Touched> {
+    let owner = object.owner.clone()?;
+    Some(Touched { namespace: namespace.clone(), owner_kind: owner.kind, owner: owner.name })
 }
 
 fn is_same(one: &GroupVersionKind, other: &GroupVersionKind) -> bool {

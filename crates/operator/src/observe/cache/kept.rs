@@ -1,0 +1,52 @@
+//! One child in the cache. Its text is kept, not its tree, which takes several times the room; a pass that looks at it
+//! reads it anew, and passes are rare.
+//! Comes in: an object as the API server sent it; goes out: what is asked of it often, and the object itself when needed.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+
+use crate::apply::controller;
+
+#[derive(Clone, Debug)]
+pub struct Kept {
+    pub uid: Option<String>,
+    /// The object that controls it.
+    pub owner: Option<Owner>,
+    /// Versions of the API server's objects are numbers that grow. None: it is none, and the object counts as new.
+    version: Option<u64>,
+    text: Arc<[u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: String,
+    pub kind: String,
+    pub name: String,
+}
+
+impl Kept {
+    /// None: it cannot be written as JSON, in which form it came.
+    pub fn of(object: &DynamicObject) -> Option<Self> {
+        let owner = controller(object).map(|reference| Owner {
+            uid: reference.uid.clone(),
+            kind: reference.kind.clone(),
+            name: reference.name.clone(),
+        });
+        Some(Self {
+            uid: object.uid(),
+            owner,
+            version: object.resource_version().and_then(|version| version.parse().ok()),
+            text: serde_json::to_vec(object).ok()?.into(),
+        })
+    }
+
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        matches!((self.version, other.version), (Some(one), Some(other)) if one < other)
+    }
+
+    pub fn object(&self) -> Option<DynamicObject> {
+        serde_json::from_slice(&self.text).ok()
+    }
+}
