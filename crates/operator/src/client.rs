@@ -154,6 +154,14 @@ pub fn watch_trouble(error: &watcher::Error) -> String {
     said.unwrap_or_else(|| causes(error).last().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
+/// Whether a watch broke because we have no right to it.
+pub fn is_forbidden(error: &watcher::Error) -> bool {
+    causes(error).any(|cause| match cause.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.is_forbidden(),
+        _ => cause.downcast_ref::<Status>().is_some_and(Status::is_forbidden),
+    })
+}
+
 /// The chain of causes. `io::Error` hides the error it wraps from `source`, and TLS errors arrive wrapped so.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {

@@ -85,7 +85,7 @@ pub fn rules() -> Vec<Rule> {
 
 /// What it does in its own namespace alone.
 pub fn own_rules() -> Vec<Rule> {
-    [run::rules(), certs::own_rules()].concat()
+    [run::rules(), certs::own_rules(), controllers::own_rules()].concat()
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -96,6 +96,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             scope: settings.scope(),
             identity: identity.clone(),
             metrics: metrics.clone(),
+            told: settings.told(),
         };
         act(controllers.clone(), given, stop)
     };

@@ -16,6 +16,7 @@ use tracing::Level;
 
 use crate::certs::reach;
 use crate::cli::ClusterArgs;
+use crate::controllers::Told;
 use crate::observe::cache::Scope;
 use crate::{controllers, crds, rbac};
 
@@ -37,6 +38,13 @@ pub struct Settings {
     #[arg(long, env = "LOG_LEVEL", hide_env_values = true, value_enum, ignore_case = true, value_name = "LEVEL",
         default_value_t = LogLevel::Info)]
     pub log_level: LogLevel,
+    /// The image that Steersman itself runs from. Pods of servers that need a hand before they start run a container of it
+    #[arg(long, env = "OPERATOR_IMAGE", hide_env_values = true, value_name = "IMAGE")]
+    operator_image: Option<String>,
+    /// The namespace of the ConfigMaps with settings for all objects, such as llama-stack-operator-config. Without it
+    /// Steersman's own, and then the one in which the operator that defined the API has it
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    config_namespace: Option<String>,
     /// Act on objects of this namespace alone; without it on those of all
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     watch_namespace: Option<String>,
@@ -147,6 +155,16 @@ impl Settings {
         self.watch_namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
     }
 
+    /// What controllers need to know.
+    pub fn told(&self) -> Told {
+        Told {
+            namespace: self.namespace.clone(),
+            // Set to nothing is how a manifest says that it does not know.
+            operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
+            config_namespace: self.config_namespace.clone(),
+        }
+    }
+
     /// A name of its own for each call, unless one was given.
     pub fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {
@@ -183,7 +201,31 @@ fn life(given: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    #[test]
+    fn controllers_are_told_what_the_flags_say() {
+        let told = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings.told();
+        let given = told(&["--namespace", "own", "--operator-image", "steersman:1", "--config-namespace", "there"]);
+        let expected = Told {
+            namespace: "own".to_owned(),
+            operator_image: Some("steersman:1".to_owned()),
+            config_namespace: Some("there".to_owned()),
+        };
+        assert_eq!(given, expected);
+        assert_eq!(told(&["--operator-image", ""]).operator_image, None, "nothing is no image");
+        assert_eq!(given.config_namespaces("former"), ["there"]);
+        assert_eq!(told(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);
+        assert_eq!(told(&["--namespace", "own"]).config_namespaces("own"), ["own"]);
+    }
 
     #[test]
     fn a_life_has_a_unit_and_bounds() {

@@ -3,17 +3,22 @@
 
 use std::sync::Arc;
 
+use futures::{StreamExt, stream};
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::llamastack::{self as family, Seen, Settings};
 use steersman_plan::{Outcome, Plan};
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 use super::driver::{Family, Observed, PassError, Tools, rules_for};
-use crate::observe::cache::Watched;
+use super::{Place, Told};
+use crate::observe;
+use crate::observe::cache::{Scope, Watched};
+use crate::observe::llamastack::operator_config::{self, Config};
+use crate::observe::llamastack::references::{self, References};
 use crate::rbac::Rule;
-use crate::{observe, rbac};
 
 /// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
@@ -41,10 +46,7 @@ pub fn rules() -> Vec<Rule> {
         child("rbac.authorization.k8s.io", "rolebindings", swept),
     ];
     let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
-    let facts = [
-        read("", "secrets", &["get"], "see whether the Secrets that its objects name are there, with their keys"),
-        read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
-    ];
+    let facts = [read("apps", "replicasets", &["list"], "keep configurations that pods still run with")];
     let any_user = Rule {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
@@ -54,28 +56,42 @@ pub fn rules() -> Vec<Rule> {
         why: "let servers run as the user of their image on OpenShift",
     };
     let own = rules_for(Api::Llsd, "llamastackdistributions/status", "llamastackdistributions/finalizers");
-    [own, children.to_vec(), facts.to_vec(), vec![any_user]].concat()
+    [own, children.to_vec(), references::rules(), facts.to_vec(), vec![any_user]].concat()
+}
+
+/// What it does where the operator runs.
+pub fn own_rules() -> Vec<Rule> {
+    operator_config::own_rules()
 }
 
 /// The family with what the operator was told about it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LlamaStack {
     pub settings: Settings,
+    /// What the operator's ConfigMap says.
+    config: Arc<Config>,
+    references: References,
     /// Whether the cluster has the role of OpenShift; not known until the first pass.
     any_user: Arc<OnceCell<bool>>,
 }
 
 impl LlamaStack {
     /// With the images of this version.
-    pub fn shipped() -> Self {
-        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    pub fn new(told: &Told) -> Self {
         let settings = Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
             distributions: family::config::base::images(),
-            operator_image: given("OPERATOR_IMAGE"),
-            operator_namespace: Some(given("POD_NAMESPACE").unwrap_or_else(|| rbac::NAMESPACE.to_owned())),
+            operator_image: told.operator_image.clone(),
+            operator_namespace: Some(told.namespace.clone()),
+            ..Settings::default()
         };
-        Self { settings, any_user: Arc::default() }
+        let config = Arc::new(Config::new(told.config_namespaces(family::FORMER_NAMESPACE)));
+        Self { settings, config, references: References::default(), any_user: Arc::default() }
+    }
+
+    /// As an operator that was told nothing.
+    pub fn shipped() -> Self {
+        Self::new(&Told::default())
     }
 }
 
@@ -95,7 +111,8 @@ impl Family for LlamaStack {
     }
 
     async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
-        observe::llamastack::observe(tools, &self.settings, &self.any_user, object).await
+        let Self { settings, config, references, any_user } = self;
+        observe::llamastack::observe(tools, settings, config, references, any_user, object).await
     }
 
     fn plan(&self, seen: &Seen) -> Plan {
@@ -107,5 +124,22 @@ impl Family for LlamaStack {
             object: format!("{}/{}", seen.object.namespace, seen.object.name),
             cause: cause.to_string(),
         })
+    }
+
+    async fn beside(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
+        let References { secrets, config_maps } = &self.references;
+        let changes = stream::select(secrets.follow(&tools.server, scope), config_maps.follow(&tools.server, scope));
+        let referred = changes.for_each(|object| {
+            tools.wakes.wake(object);
+            std::future::ready(())
+        });
+        // Every object refers to a ConfigMap, if only to that of its cluster.
+        let all = || config_maps.objects().into_iter().for_each(|object| tools.wakes.wake(object));
+        let config = self.config.follow(&tools.server, all);
+        stop.run_until_cancelled(async { tokio::join!(referred, config) }).await;
+    }
+
+    fn forget(&self, place: &Place) {
+        self.references.forget(place);
     }
 }

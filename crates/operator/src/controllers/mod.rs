@@ -15,7 +15,7 @@ use crate::apply::Recorder;
 use crate::client::Server;
 use crate::observe::cache::{Cache, Scope};
 use crate::observe::served;
-use crate::rbac::Rule;
+use crate::rbac::{self, Rule};
 use crate::telemetry::metrics::Metrics;
 
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
@@ -38,6 +38,39 @@ pub fn rules() -> Vec<Rule> {
     [served::rules(), llamastack::rules(), vec![events]].concat()
 }
 
+/// What they do in the operator's own namespace.
+pub fn own_rules() -> Vec<Rule> {
+    llamastack::own_rules()
+}
+
+/// What the process was told and controllers need to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Where the operator runs.
+    pub namespace: String,
+    /// Its own image, for containers beside users' servers. None: not known.
+    pub operator_image: Option<String>,
+    /// Where the ConfigMaps with settings of all objects are, if not where they usually are.
+    pub config_namespace: Option<String>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { namespace: rbac::NAMESPACE.to_owned(), operator_image: None, config_namespace: None }
+    }
+}
+
+impl Told {
+    /// Where to look for such a ConfigMap, in this order; `former` is where users of an earlier operator have it.
+    pub fn config_namespaces(&self, former: &str) -> Vec<String> {
+        match &self.config_namespace {
+            Some(given) => vec![given.clone()],
+            None if self.namespace == former => vec![self.namespace.clone()],
+            None => vec![self.namespace.clone(), former.to_owned()],
+        }
+    }
+}
+
 /// What a controller is given by the process.
 #[derive(Clone)]
 pub struct Given {
@@ -47,12 +80,13 @@ pub struct Given {
     /// The name of this process in events.
     pub identity: String,
     pub metrics: Arc<Metrics>,
+    pub told: Told,
 }
 
 /// Runs one controller until `stop`, and until the passes under way have ended.
 pub async fn run(api: Api, given: Given, stop: CancellationToken) {
     match api {
-        Api::Llsd => control::run(LlamaStack::shipped(), given, stop).await,
+        Api::Llsd => control::run(LlamaStack::new(&given.told), given, stop).await,
         // Not among the available.
         Api::Dgdr | Api::Dgd | Api::Va => {}
     }

@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod llamastack;
+pub mod named;
 pub mod oci;
 pub mod preflight;
 pub mod served;

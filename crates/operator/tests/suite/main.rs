@@ -16,6 +16,7 @@ mod offline;
 mod preflight;
 mod process;
 mod rbac;
+mod references;
 mod registry;
 mod schemas;
 mod slice;

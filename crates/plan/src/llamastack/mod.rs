@@ -9,6 +9,7 @@ mod configmap;
 mod fields;
 pub mod names;
 mod network;
+mod operator_config;
 mod plan;
 mod report;
 mod resolve;
@@ -20,6 +21,7 @@ mod workload;
 
 pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
 pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
+pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
 pub use plan::plan;
 pub use report::report;
 pub use resolve::{CONFIG_KEY, referred};

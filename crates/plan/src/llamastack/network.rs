@@ -13,6 +13,7 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
 
+use super::operator_config::DefaultPolicy;
 use super::seen::{ObjectSeen, Seen};
 use super::workload::child;
 use super::{fields, names};
@@ -62,8 +63,17 @@ pub fn ingress(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
     ingress
 }
 
-pub fn policy(seen: &Seen, allowed: &AllowedFrom) -> DynamicObject {
+/// Made where the spec says who may connect, and where the operator's ConfigMap wants one for every server.
+pub fn policy(seen: &Seen) -> Option<DynamicObject> {
     let object = &seen.object;
+    let from = match fields::allowed_from(&object.spec) {
+        Some(allowed) => peers(allowed, seen.settings.operator_namespace.as_deref(), true),
+        None if seen.settings.operator_config.policy == DefaultPolicy::On => {
+            let routed = fields::exposed(&object.spec).is_some();
+            peers(&AllowedFrom::default(), seen.settings.operator_namespace.as_deref(), routed)
+        }
+        None => return None,
+    };
     let port = NetworkPolicyPort {
         port: Some(IntOrString::Int(fields::port(&object.spec))),
         protocol: Some("TCP".to_owned()),
@@ -72,17 +82,14 @@ pub fn policy(seen: &Seen, allowed: &AllowedFrom) -> DynamicObject {
     let spec = NetworkPolicySpec {
         pod_selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
         policy_types: Some(vec!["Ingress".to_owned()]),
-        ingress: Some(vec![NetworkPolicyIngressRule {
-            from: Some(peers(allowed, seen.settings.operator_namespace.as_deref())),
-            ports: Some(vec![port]),
-        }]),
+        ingress: Some(vec![NetworkPolicyIngressRule { from: Some(from), ports: Some(vec![port]) }]),
         egress: None,
     };
-    child::<NetworkPolicy>(object, names::network_policy(&object.name), json!({ "spec": spec }))
+    Some(child::<NetworkPolicy>(object, names::network_policy(&object.name), json!({ "spec": spec })))
 }
 
-/// The pods beside the server, the operator, the namespaces that are listed, and OpenShift's routers.
-fn peers(allowed: &AllowedFrom, operator: Option<&str>) -> Vec<NetworkPolicyPeer> {
+/// The pods beside the server, the operator, the namespaces that are listed, and OpenShift's routers if `routed`.
+fn peers(allowed: &AllowedFrom, operator: Option<&str>, routed: bool) -> Vec<NetworkPolicyPeer> {
     let namespaces = |selector| NetworkPolicyPeer { namespace_selector: Some(selector), ..Default::default() };
     let listed: Vec<&str> = allowed.namespaces.iter().flatten().map(String::as_str).collect();
     if listed.contains(&"*") {
@@ -98,7 +105,7 @@ fn peers(allowed: &AllowedFrom, operator: Option<&str>) -> Vec<NetworkPolicyPeer
         .chain(operator.map(named))
         .chain(listed.iter().map(|name| named(name)))
         .chain(allowed.labels.iter().flatten().map(with_key))
-        .chain(std::iter::once(namespaces(labelled(ROUTERS.0, ROUTERS.1))))
+        .chain(routed.then(|| namespaces(labelled(ROUTERS.0, ROUTERS.1))))
         .collect()
 }
 

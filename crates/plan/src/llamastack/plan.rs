@@ -12,6 +12,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 
 use super::config::problem::reason;
+use super::operator_config::DefaultPolicy;
 use super::resolve::{Answer, Setup, resolve};
 use super::rules::{blocked, findings};
 use super::seen::Seen;
@@ -21,10 +22,11 @@ use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
 /// How soon to look again after a new spec was written, should no watch tell what came of it.
 const SOON: Duration = Duration::from_secs(10);
 
-/// How soon to look again for a Secret or a ConfigMap that is not there yet: no watch tells of those.
+/// How soon to look again for a Secret or a ConfigMap that is not there yet, where no watch tells of it: the operator may
+/// lack the right to one, or the ConfigMap lies outside the one namespace that it watches.
 const AWAITED: Duration = Duration::from_secs(15);
 
-/// How soon to look again at what the object refers to, should its content change.
+/// In the same case, how soon to look again at what is there, should its content change.
 const REREAD: Duration = Duration::from_secs(300);
 
 /// Total: every object gets an answer. While something blocks nothing is written, and what runs stays as it is.
@@ -49,9 +51,9 @@ pub fn plan(seen: &Seen) -> Plan {
 fn next(seen: &Seen, answer: &Answer) -> Next {
     let missing = !answer.secrets.is_empty() || !answer.others.is_empty();
     match &answer.setup {
-        None if missing => Next::Within(AWAITED),
+        None if missing && !seen.followed => Next::Within(AWAITED),
         Some(_) if !report::told(seen) => Next::Within(SOON),
-        _ if !seen.references.is_empty() || seen.trust.cluster.is_some() => Next::Within(REREAD),
+        _ if !seen.followed => Next::Within(REREAD),
         _ => Next::OnChange,
     }
 }
@@ -66,8 +68,10 @@ fn swept(seen: &Seen, setup: &Setup) -> Vec<GroupVersionKind> {
         kind::<RoleBinding>(),
     ];
     let followed = configmap::followed(seen, &setup.mounts(&seen.object.name));
-    // That one may come of a setting of the earlier operator, and without it everybody could reach the server.
-    let policy = (!seen.former_policy).then(kind::<NetworkPolicy>);
+    // One of an earlier operator may come of a setting that only that one knew, and without it everybody could reach the
+    // server. The same holds where our own setting cannot be read.
+    let unsure = seen.former_policy || seen.settings.operator_config.policy == DefaultPolicy::Unknown;
+    let policy = (!unsure).then(kind::<NetworkPolicy>);
     always.into_iter().chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
 }
 

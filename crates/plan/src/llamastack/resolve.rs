@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
-use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
+use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
 
 use super::config::base::{self, Resolved};
 use super::config::problem::reason;
 use super::config::{
     ANNOTATION, Generated, Input, Merge, Problem, Source, check_without_file, generate, hash_of_base, source,
 };
-use super::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
+use super::operator_config::Images;
+use super::seen::{ObjectSeen, ReferenceSeen, Seen};
 use super::validate::{Found, Kind, Named, Reference, missing, references};
 use super::{ca, configmap, fields, names};
 use crate::oci::{Choice, choose};
@@ -67,7 +68,7 @@ pub struct Answer {
 
 pub fn resolve(seen: &Seen) -> Answer {
     let spec = &seen.object.spec;
-    let image = image(&seen.settings, spec);
+    let image = image(seen);
     let name = fields::distribution(spec);
     let mounts_always = name.and_then(base::distribution).is_some_and(|known| known.mounts_always);
     let source = source(spec, mounts_always);
@@ -100,7 +101,7 @@ pub fn resolve(seen: &Seen) -> Answer {
             "Check that it is there, with the keys that the spec names.",
         ));
     }
-    let image = match image {
+    let image = match image.and_then(|image| fits(seen, source, base.as_ref(), image)) {
         Ok(image) => image,
         Err(finding) => {
             answer.image = Some(finding);
@@ -136,7 +137,8 @@ pub fn digest(text: &str) -> String {
 }
 
 /// An empty string counts as not given.
-fn image(settings: &Settings, spec: &LlamaStackDistributionSpec) -> Result<String, Finding> {
+fn image(seen: &Seen) -> Result<String, Finding> {
+    let (settings, spec) = (&seen.settings, &seen.object.spec);
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
     let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -144,7 +146,7 @@ fn image(settings: &Settings, spec: &LlamaStackDistributionSpec) -> Result<Strin
     match (name, image) {
         (None, Some(image)) => Ok(image.to_owned()),
         (Some(name), None) => match settings.distributions.get(name) {
-            Some(image) => Ok(image.clone()),
+            Some(image) => Ok(running(seen, name).unwrap_or(image).clone()),
             None => refuse(
                 "DistributionUnknown",
                 format!("failed to validate distribution: {name}. Distribution name not supported"),
@@ -161,6 +163,36 @@ fn image(settings: &Settings, spec: &LlamaStackDistributionSpec) -> Result<Strin
             "Only one of name or image can be specified".to_owned(),
             "Remove spec.distribution.name or spec.distribution.image.".to_owned(),
         ),
+    }
+}
+
+/// The image that a server of this distribution has now, where it is not known which one it should have.
+fn running<'a>(seen: &'a Seen, name: &str) -> Option<&'a String> {
+    let status = seen.object.status.as_ref().filter(|_| seen.settings.operator_config.images == Images::Unknown)?;
+    let active = status.distribution_config.as_ref()?.active_distribution.as_deref();
+    status.resolved_distribution.as_ref().filter(|_| active == Some(name))?.image.as_ref()
+}
+
+/// A newer version of the operator may have another base. It is for the image of that version, and an image that only
+/// stays because no other is known goes on with the configuration that it has.
+fn fits(seen: &Seen, source: Source, base: Option<&Resolved>, image: String) -> Result<String, Finding> {
+    let name = fields::distribution(&seen.object.spec).unwrap_or_default();
+    let shipped = seen.settings.distributions.get(name).filter(|shipped| **shipped != image);
+    let status = seen.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
+    let made_from = status.and_then(|status| status.config_hash.as_ref());
+    let now = base.map(|base| hash_of_base(&base.base.config));
+    match shipped.filter(|_| source == Source::Generated && made_from.is_some() && made_from != now.as_ref()) {
+        Some(shipped) if running(seen, name).is_some() => Err(Finding {
+            severity: Severity::Blocker,
+            reason: "OperatorConfigInvalid",
+            message: format!(
+                "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
+                 {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
+                seen.settings.operator_config.place
+            ),
+            remedy: "Correct the ConfigMap.".to_owned(),
+        }),
+        _ => Ok(image),
     }
 }
 
@@ -217,7 +249,7 @@ fn needs_image(seen: &Seen, generated: &Generated) -> Option<Problem> {
             "spec",
             reason::FAILED,
             "the pod needs containers of Steersman's own image, which this operator was not told",
-            "Start Steersman with the environment variable OPERATOR_IMAGE set to its own image.",
+            "Start Steersman with --operator-image (or the environment variable OPERATOR_IMAGE) set to its own image.",
         )
     })
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::meta::quantity::billionths;
 
-use super::config::Problem;
+use super::config::{Problem, base};
 use super::resolve::{Answer, Setup};
 use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, Seen};
 use super::{adoption, fields, names, scaling, workload};
@@ -35,6 +35,7 @@ pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
         replicas_held(seen),
         claim_size(object, seen.volume_claim.as_ref()),
         setup.and_then(|setup| adopted(seen, setup)),
+        setup.and_then(|setup| image_replaced(seen, setup)),
     ];
     let told = |problems: &[Problem], severity| -> Vec<Finding> {
         problems.iter().map(|problem| problem.finding(severity)).collect()
@@ -44,6 +45,7 @@ pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
     findings.extend(told(&answer.secrets, Severity::Blocker));
     findings.extend(told(&answer.others, Severity::Blocker));
     findings.extend(told(&answer.remarks, Severity::Warning));
+    findings.extend(seen.settings.operator_config.findings(object));
     // Stable: within one severity the order of the rules stays.
     findings.sort_by_key(|finding| finding.severity);
     findings
@@ -61,6 +63,26 @@ fn name(object: &ObjectSeen) -> Option<Finding> {
 fn adopted(seen: &Seen, setup: &Setup) -> Option<Finding> {
     let kept = adoption::kept(seen, setup)?;
     adoption::finding(&kept, &seen.object.name, &json!(workload::template(&seen.object, setup)))
+}
+
+/// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
+fn image_replaced(seen: &Seen, setup: &Setup) -> Option<Finding> {
+    let shipped = base::distribution(fields::distribution(&seen.object.spec)?)?;
+    let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
+    (setup.generated.is_some() && embedded && setup.image != shipped.image).then(|| Finding {
+        severity: Severity::Info,
+        reason: "ImageReplaced",
+        message: format!(
+            "spec.distribution.name is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the \
+             one for {} (llama-stack {}): no other is known of this image.",
+            shipped.name, seen.settings.operator_config.place, setup.image, shipped.image, shipped.server_version
+        ),
+        remedy: format!(
+            "Nothing, if it is an image of llama-stack {}; otherwise use one that has its configuration in labels, or \
+             spec.overrideConfig.",
+            shipped.server_version
+        ),
+    })
 }
 
 fn port(object: &ObjectSeen) -> Option<Finding> {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use steersman_api::llamastack::status::ProviderInfo;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 
+use super::operator_config::OperatorConfig;
 use crate::oci::LabelsSeen;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct Seen {
     /// What was looked up of the Secrets and ConfigMaps that the spec names.
     pub references: Vec<ReferenceSeen>,
     pub trust: TrustSeen,
+    /// Whether watches tell of every change to what the object refers to. False: only looking again shows it.
+    pub followed: bool,
     /// What the labels of the image say of its configuration.
     pub labels: LabelsSeen,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
@@ -41,7 +44,7 @@ pub struct Seen {
     pub server: ServerSeen,
 }
 
-/// What the operator was told when it started.
+/// What the operator was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub operator_version: String,
@@ -51,6 +54,8 @@ pub struct Settings {
     pub operator_image: Option<String>,
     /// Where the operator runs. None: not known.
     pub operator_namespace: Option<String>,
+    /// What its ConfigMap says. Its images are among the distributions already.
+    pub operator_config: OperatorConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! What a pass over a LlamaStackDistribution reads.
 //! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
 
-mod references;
+pub mod operator_config;
+pub mod references;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
@@ -28,6 +29,8 @@ use steersman_plan::llamastack::{
 use steersman_plan::oci::LabelsSeen;
 use tokio::sync::OnceCell;
 
+use self::operator_config::Config;
+use self::references::References;
 use super::cache::Watched;
 use crate::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use crate::controllers::{Observed, PassError, Tools, stored_kind};
@@ -78,6 +81,8 @@ fn named(object: &str) -> [(GroupVersionKind, String); 10] {
 pub async fn observe(
     tools: &Tools,
     settings: &Settings,
+    config: &Config,
+    references: &References,
     any_user: &OnceCell<bool>,
     object: &DynamicObject,
 ) -> Result<Observed<Seen>, PassError> {
@@ -105,11 +110,12 @@ pub async fn observe(
     // Only where there is something to remove does it matter.
     let in_use =
         if config_maps.len() > KEPT_CONFIG_MAPS { Some(references::in_use(&tools.server, &seen).await?) } else { None };
-    let looked = references::look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
+    let settings = settings.under((*config.current(&tools.server).await?).clone());
+    let looked = references.look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
     let any_user = *any_user.get_or_try_init(|| references::any_user(&tools.server)).await?;
     let seen = Seen {
         now: Timestamp::now(),
-        settings: settings.clone(),
+        settings,
         object: seen,
         deployment: live
             .get(&gvk::<Deployment>(), &names::deployment(&name))
@@ -124,6 +130,7 @@ pub async fn observe(
         in_use,
         references: looked.references,
         trust: looked.trust,
+        followed: looked.followed,
         labels: LabelsSeen::NotAsked,
         any_user,
         server: ServerSeen::NotAsked,

@@ -1,87 +1,122 @@
-//! What an object refers to, asked for one by one: nothing of it is ours, so no watch of ours follows it.
+//! What an object refers to.
 //! Comes in: the object as the plan will see it; goes out: which Secrets and ConfigMaps are there, with their keys. Of
 //! Secrets nothing else is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use steersman_plan::llamastack::validate::{Kind, Named};
+use steersman_plan::llamastack::validate::{Kind, Named as Meant};
 use steersman_plan::llamastack::{
     ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObjectSeen, ReferenceSeen, TrustSeen, mounted_config_maps, referred,
 };
 
 use crate::client::{CallError, Server};
+use crate::controllers::Place;
+use crate::observe::named::{self, Content, Named};
+use crate::rbac::Rule;
 
-/// On ConfigMaps that objects of other namespaces may use.
-const SHARED: (&str, &str) = ("llamastack.io/watch", "true");
+/// Everything that objects refer to.
+#[derive(Clone)]
+pub struct References {
+    pub secrets: Arc<Named>,
+    pub config_maps: Arc<Named>,
+}
+
+impl Default for References {
+    fn default() -> Self {
+        Self {
+            secrets: Arc::new(Named::new(named::Kind::Secret, &[])),
+            config_maps: Arc::new(Named::new(named::Kind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
+        }
+    }
+}
+
+/// To follow them by watches. Only metadata is asked for, but RBAC has no smaller right than to list. That of ConfigMaps
+/// comes with the right to the children.
+pub fn rules() -> Vec<Rule> {
+    vec![Rule {
+        group: "",
+        resource: "secrets",
+        names: vec![],
+        verbs: &["get", "list", "watch"],
+        namespaced: true,
+        why: "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
+    }]
+}
 
 pub struct Looked {
     pub references: Vec<ReferenceSeen>,
     pub trust: TrustSeen,
+    /// Whether watches tell of every change to them.
+    pub followed: bool,
 }
 
-pub async fn look_up(server: &Server, object: &ObjectSeen, operator: Option<&str>) -> Result<Looked, CallError> {
-    let named: BTreeSet<Named> = referred(object).into_iter().map(|reference| reference.named).collect();
-    let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
-    let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
-    let mut looked = Looked { references: Vec::new(), trust: TrustSeen::default() };
-    for Named { kind, namespace, name } in named {
-        let (secret, content) = match kind {
-            Kind::Secret => (true, secret_keys(server, &namespace, &name).await?),
-            Kind::ConfigMap => {
-                let map = config_map(server, &namespace, &name).await?;
-                let open = |map: &ConfigMap| {
-                    namespace == object.namespace
-                        || operator == Some(namespace.as_str())
-                        || map.labels().get(SHARED.0).is_some_and(|value| value == SHARED.1)
-                };
-                (false, map.filter(open).map(content))
-            }
-        };
-        let place =
-            |given: Option<&str>| given.filter(|given| !given.is_empty()).unwrap_or(&object.namespace).to_owned();
-        if !secret
-            && let Some(bundle) = bundle
-            && bundle.config_map_name == name
-            && place(bundle.config_map_namespace.as_deref()) == namespace
-        {
-            looked.trust.named.clone_from(&content);
-        }
-        looked.references.push(ReferenceSeen {
-            secret,
-            namespace,
-            name,
-            keys: content.as_ref().map(|content| content.keys().cloned().collect()),
-            content: content.filter(|_| !secret),
-        });
+impl References {
+    /// The object is gone.
+    pub fn forget(&self, object: &Place) {
+        self.secrets.forget(object);
+        self.config_maps.forget(object);
     }
-    looked.trust.cluster = config_map(server, &object.namespace, CLUSTER_CA_BUNDLE).await?.map(content);
-    Ok(looked)
-}
 
-/// The keys alone, each with nothing.
-async fn secret_keys(
-    server: &Server,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<BTreeMap<String, String>>, CallError> {
-    let secrets: Api<Secret> = Api::namespaced(server.client.clone(), namespace);
-    let found = server.call(secrets.get_opt(name)).await?;
-    Ok(found.map(|secret| secret.data.unwrap_or_default().into_keys().map(|key| (key, String::new())).collect()))
-}
+    pub async fn look_up(
+        &self,
+        server: &Server,
+        object: &ObjectSeen,
+        operator: Option<&str>,
+    ) -> Result<Looked, CallError> {
+        let meant: BTreeSet<Meant> = referred(object).into_iter().map(|reference| reference.named).collect();
+        let cluster = (object.namespace.clone(), CLUSTER_CA_BUNDLE.to_owned());
+        // Before anything is read: what changes meanwhile brings the next pass.
+        self.refer(object, &meant, &cluster);
+        let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
+        let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
+        let mut looked = Looked { references: Vec::new(), trust: TrustSeen::default(), followed: true };
+        for Meant { kind, namespace, name } in meant {
+            let place = (namespace, name);
+            let secret = kind == Kind::Secret;
+            let found = if secret { &self.secrets } else { &self.config_maps }.look(server, &place).await?;
+            looked.followed &= found.followed;
+            let (namespace, name) = place;
+            let open = |content: &Arc<Content>| {
+                namespace == object.namespace || operator == Some(namespace.as_str()) || content.shared
+            };
+            let content = found.content.filter(open).map(|content| content.data.clone());
+            let home =
+                |given: Option<&str>| given.filter(|given| !given.is_empty()).unwrap_or(&object.namespace).to_owned();
+            if !secret
+                && let Some(bundle) = bundle
+                && bundle.config_map_name == name
+                && home(bundle.config_map_namespace.as_deref()) == namespace
+            {
+                looked.trust.named.clone_from(&content);
+            }
+            looked.references.push(ReferenceSeen {
+                secret,
+                namespace,
+                name,
+                keys: content.as_ref().map(|content| content.keys().cloned().collect()),
+                content: content.filter(|_| !secret),
+            });
+        }
+        let found = self.config_maps.look(server, &cluster).await?;
+        looked.followed &= found.followed;
+        looked.trust.cluster = found.content.map(|content| content.data.clone());
+        Ok(looked)
+    }
 
-async fn config_map(server: &Server, namespace: &str, name: &str) -> Result<Option<ConfigMap>, CallError> {
-    let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
-    server.call(maps.get_opt(name)).await
-}
-
-fn content(map: ConfigMap) -> BTreeMap<String, String> {
-    map.data.unwrap_or_default()
+    fn refer(&self, object: &ObjectSeen, meant: &BTreeSet<Meant>, cluster: &Place) {
+        let own = (object.namespace.clone(), object.name.clone());
+        let of = |kind: Kind| {
+            let meant = meant.iter().filter(move |meant| meant.kind == kind);
+            meant.map(|meant| (meant.namespace.clone(), meant.name.clone()))
+        };
+        self.secrets.refer(&own, of(Kind::Secret).collect());
+        self.config_maps.refer(&own, of(Kind::ConfigMap).chain([cluster.clone()]).collect());
+    }
 }
 
 /// The ConfigMaps that pods of the object run with now.

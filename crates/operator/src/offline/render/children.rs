@@ -107,6 +107,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
             distributions: base::images(),
             operator_image: Some(OPERATOR_IMAGE.to_owned()),
             operator_namespace: Some(crate::rbac::NAMESPACE.to_owned()),
+            ..Settings::default()
         },
         object,
         deployment: None,
@@ -118,6 +119,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         in_use: None,
         references,
         trust: TrustSeen { named: bundle, cluster: None },
+        followed: true,
         labels,
         any_user: false,
         server: ServerSeen::NotAsked,

@@ -45,7 +45,7 @@ pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
         Some(Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))),
         seen.any_user.then(|| Write::Apply(role_binding(object))),
         // Before the server, so that nobody reaches it in between who may not.
-        fields::allowed_from(spec).map(|allowed| Write::Apply(network::policy(seen, allowed))),
+        network::policy(seen).map(Write::Apply),
         setup.bundle.as_ref().map(|bundle| Write::Apply(ca::config_map(object, &bundle.text))),
         written.map(|(config, text)| Write::Apply(configmap::generated(object, &config.name, &config.hash, text))),
     ];

@@ -164,7 +164,7 @@ fn what_the_storage_needs_runs_before_the_server() {
     let mut without = seen;
     without.settings.operator_image = None;
     let told = plan(&without).findings;
-    assert!(told.iter().any(|finding| finding.remedy.contains("OPERATOR_IMAGE")), "{told:?}");
+    assert!(told.iter().any(|finding| finding.remedy.contains("--operator-image")), "{told:?}");
     assert!(plan(&without).writes.is_empty());
 }
 
@@ -177,7 +177,7 @@ fn a_missing_secret_is_awaited_and_leaves_what_runs() {
     seen.references[0].keys = None;
     let now = plan(&seen);
     assert!(now.writes.is_empty() && now.sweep.is_empty());
-    assert!(matches!(now.next, Next::Within(_)), "no watch tells of it");
+    assert_eq!(now.next, Next::OnChange, "a watch tells of it");
     assert_eq!((now.notes[0].kind, now.notes[0].reason), (NoteKind::Warning, "SecretResolutionFailed"));
     says(
         &seen,

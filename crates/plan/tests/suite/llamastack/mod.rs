@@ -7,6 +7,7 @@ mod findings;
 mod laws;
 mod names;
 mod network;
+mod operator_config;
 mod report;
 
 use jiff::Timestamp;
@@ -66,6 +67,7 @@ fn of_stored(object: Value) -> Seen {
             distributions: [("starter".into(), STARTER.into()), ("postgres-demo".into(), "postgres:1".into())].into(),
             operator_image: Some("steersman:1".into()),
             operator_namespace: Some("steersman-system".into()),
+            ..Settings::default()
         },
         object: ObjectSeen {
             name: "starter".into(),
@@ -91,6 +93,7 @@ fn of_stored(object: Value) -> Seen {
         in_use: None,
         references: vec![],
         trust: TrustSeen::default(),
+        followed: true,
         labels: LabelsSeen::NotAsked,
         any_user: false,
         server: ServerSeen::NotAsked,
