@@ -21,7 +21,9 @@ use crate::controllers::{self, Given};
 use crate::crds;
 use crate::health::{self, Readiness};
 use crate::leader::{Election, Fence, Timing};
+use crate::observe;
 use crate::rbac::Rule;
+use crate::reach::Inside;
 use crate::serve::{self, ServeError, Serving, Wire};
 use crate::settings::Settings;
 use crate::telemetry::logs::{self, AlreadySetUp};
@@ -71,6 +73,8 @@ pub enum RunError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error("cannot set up TLS to servers in the cluster: {0}")]
+    Inside(#[from] rustls::Error),
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -89,6 +93,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let (mut webhook, keeper) = webhooks::start(settings, &server, &readiness, &metrics)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
+    let inside = observe::llamastack::server::http(Inside { through: settings.reach_through.clone() })?;
     let election = Election::new(server.clone(), &settings.namespace, LEASE, &identity, Timing::default());
     let act = |fence: Fence, stop: CancellationToken| {
         let given = Given {
@@ -97,6 +102,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             identity: identity.clone(),
             metrics: metrics.clone(),
             told: settings.told(),
+            inside: inside.clone(),
         };
         act(controllers.clone(), given, stop)
     };

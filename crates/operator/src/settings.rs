@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use http::uri::Authority;
 use jiff::{Span, SpanRelativeTo};
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
@@ -48,6 +49,10 @@ pub struct Settings {
     /// Act on objects of this namespace alone; without it on those of all
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     watch_namespace: Option<String>,
+    /// Ask all servers inside the cluster at this address, each by the name of its Service in the Host header: for operators
+    /// that run where those names lead nowhere
+    #[arg(long, hide = true, value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub reach_through: Option<Authority>,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]
@@ -190,6 +195,12 @@ fn address(given: &str) -> Result<SocketAddr, String> {
     whole.parse().map_err(|_| "give an IP address and a port, such as 0.0.0.0:8080 or [::1]:8080".to_owned())
 }
 
+fn host_and_port(given: &str) -> Result<Authority, String> {
+    let authority: Option<Authority> = given.parse().ok();
+    let whole = |authority: &Authority| authority.port_u16().is_some() && !authority.as_str().contains('@');
+    authority.filter(whole).ok_or_else(|| "give a host and a port, such as 127.0.0.1:8080".to_owned())
+}
+
 /// From a minute, below which a rotation has no time to settle, to ten years.
 fn life(given: &str) -> Result<Duration, String> {
     let span = given.parse::<Span>().ok();
@@ -245,6 +256,16 @@ mod tests {
         }
         for given in ["", "8080", "localhost:8080", "127.0.0.1", ":", "127.0.0.1:99999"] {
             assert!(address(given).unwrap_err().starts_with("give an IP address and a port"), "{given}");
+        }
+    }
+
+    #[test]
+    fn the_way_to_servers_is_a_host_and_a_port() {
+        for given in ["127.0.0.1:80", "proxy.example:8080", "[::1]:9"] {
+            assert_eq!(host_and_port(given).unwrap().as_str(), given);
+        }
+        for given in ["", "127.0.0.1", "http://a:1", "a:b", "me@a:1", "a:1/x"] {
+            assert_eq!(host_and_port(given).unwrap_err(), "give a host and a port, such as 127.0.0.1:8080", "{given}");
         }
     }
 

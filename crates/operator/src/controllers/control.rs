@@ -50,7 +50,7 @@ pub async fn run<F: Family + Send + Sync + 'static>(family: F, given: Given, sto
 where
     F::Seen: Send + Sync,
 {
-    let Given { server, scope, identity, metrics, told: _ } = given;
+    let Given { server, scope, identity, metrics, .. } = given;
     let api = family.api();
     tokio::select! {
         () = stop.cancelled() => return,

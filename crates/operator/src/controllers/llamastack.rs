@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::llamastack::{self as family, Seen, Settings};
 use steersman_plan::{Outcome, Plan};
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Family, Observed, PassError, Tools, rules_for};
@@ -17,7 +15,8 @@ use super::{Place, Told};
 use crate::observe;
 use crate::observe::cache::{Scope, Watched};
 use crate::observe::llamastack::operator_config::{self, Config};
-use crate::observe::llamastack::references::{self, References};
+use crate::observe::llamastack::server::Servers;
+use crate::observe::llamastack::{Beside, references};
 use crate::rbac::Rule;
 
 /// What the controller does in every namespace.
@@ -46,7 +45,10 @@ pub fn rules() -> Vec<Rule> {
         child("rbac.authorization.k8s.io", "rolebindings", swept),
     ];
     let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
-    let facts = [read("apps", "replicasets", &["list"], "keep configurations that pods still run with")];
+    let facts = [
+        read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
+        read("", "pods", &["list", "watch"], "say in its objects' status why pods are not ready"),
+    ];
     let any_user = Rule {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
@@ -68,16 +70,12 @@ pub fn own_rules() -> Vec<Rule> {
 #[derive(Clone)]
 pub struct LlamaStack {
     pub settings: Settings,
-    /// What the operator's ConfigMap says.
-    config: Arc<Config>,
-    references: References,
-    /// Whether the cluster has the role of OpenShift; not known until the first pass.
-    any_user: Arc<OnceCell<bool>>,
+    beside: Arc<Beside>,
 }
 
 impl LlamaStack {
-    /// With the images of this version.
-    pub fn new(told: &Told) -> Self {
+    /// With the images of this version. `servers`: where they are asked what they serve.
+    pub fn new(told: &Told, servers: Option<Servers>) -> Self {
         let settings = Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
             distributions: family::config::base::images(),
@@ -85,13 +83,13 @@ impl LlamaStack {
             operator_namespace: Some(told.namespace.clone()),
             ..Settings::default()
         };
-        let config = Arc::new(Config::new(told.config_namespaces(family::FORMER_NAMESPACE)));
-        Self { settings, config, references: References::default(), any_user: Arc::default() }
+        let config = Config::new(told.config_namespaces(family::FORMER_NAMESPACE));
+        Self { settings, beside: Arc::new(Beside::new(config, servers)) }
     }
 
-    /// As an operator that was told nothing.
+    /// As an operator that was told nothing, and asks no server.
     pub fn shipped() -> Self {
-        Self::new(&Told::default())
+        Self::new(&Told::default(), None)
     }
 }
 
@@ -111,8 +109,7 @@ impl Family for LlamaStack {
     }
 
     async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
-        let Self { settings, config, references, any_user } = self;
-        observe::llamastack::observe(tools, settings, config, references, any_user, object).await
+        observe::llamastack::observe(tools, &self.settings, &self.beside, object).await
     }
 
     fn plan(&self, seen: &Seen) -> Plan {
@@ -127,19 +124,10 @@ impl Family for LlamaStack {
     }
 
     async fn beside(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
-        let References { secrets, config_maps } = &self.references;
-        let changes = stream::select(secrets.follow(&tools.server, scope), config_maps.follow(&tools.server, scope));
-        let referred = changes.for_each(|object| {
-            tools.wakes.wake(object);
-            std::future::ready(())
-        });
-        // Every object refers to a ConfigMap, if only to that of its cluster.
-        let all = || config_maps.objects().into_iter().for_each(|object| tools.wakes.wake(object));
-        let config = self.config.follow(&tools.server, all);
-        stop.run_until_cancelled(async { tokio::join!(referred, config) }).await;
+        self.beside.run(tools, scope, stop).await;
     }
 
     fn forget(&self, place: &Place) {
-        self.references.forget(place);
+        self.beside.forget(place);
     }
 }

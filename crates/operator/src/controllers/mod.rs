@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::Recorder;
 use crate::client::Server;
 use crate::observe::cache::{Cache, Scope};
+use crate::observe::llamastack::server::{Rhythm, Servers};
 use crate::observe::served;
 use crate::rbac::{self, Rule};
+use crate::reach::Http;
 use crate::telemetry::metrics::Metrics;
 
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
@@ -81,12 +83,17 @@ pub struct Given {
     pub identity: String,
     pub metrics: Arc<Metrics>,
     pub told: Told,
+    /// The way to servers inside the cluster.
+    pub inside: Http,
 }
 
 /// Runs one controller until `stop`, and until the passes under way have ended.
 pub async fn run(api: Api, given: Given, stop: CancellationToken) {
     match api {
-        Api::Llsd => control::run(LlamaStack::new(&given.told), given, stop).await,
+        Api::Llsd => {
+            let servers = Servers::new(given.inside.clone(), Rhythm::default());
+            control::run(LlamaStack::new(&given.told, Some(servers)), given, stop).await;
+        }
         // Not among the available.
         Api::Dgdr | Api::Dgd | Api::Va => {}
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, LOCATION, USER_AGENT};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -20,6 +20,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::connect::Connector;
+use super::inside::{AnyCertificate, Inside};
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub roots: Vec<CertificateDer<'static>>,
     /// None: no proxy.
     pub proxies: Option<Arc<Matcher>>,
+    /// For servers inside the cluster alone.
+    pub inside: Option<Inside>,
 }
 
 impl Default for Settings {
@@ -49,6 +52,7 @@ impl Default for Settings {
             elsewhere: BTreeMap::new(),
             roots: vec![],
             proxies: None,
+            inside: None,
         }
     }
 }
@@ -67,6 +71,8 @@ pub enum ReachError {
         "{host} would be asked over plain http, which is only done where the operator's settings say so; serve it by https"
     )]
     NotHttps { host: String },
+    #[error("{host} is not the address of a Service in this cluster")]
+    NotInside { host: String },
     #[error("{host} refuses connections")]
     Refused { host: String },
     #[error(
@@ -114,28 +120,38 @@ pub struct Http {
     client: Client<HttpsConnector<Connector>, Full<Bytes>>,
     answer: Duration,
     elsewhere: Arc<BTreeMap<String, Uri>>,
+    inside: Option<Arc<Inside>>,
 }
 
 impl Http {
     /// Reads the system's certificates; sends nothing yet.
     pub fn new(settings: Settings) -> Result<Self, rustls::Error> {
-        let mut roots = RootCertStore::empty();
-        // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        for root in settings.roots {
-            roots.add(root)?;
-        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let tls = if settings.inside.is_some() {
+            tls.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        } else {
+            let mut roots = RootCertStore::empty();
+            // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            for root in settings.roots {
+                roots.add(root)?;
+            }
+            tls.with_root_certificates(roots)
+        };
+        let tls = tls.with_no_client_auth();
         let connector = HttpsConnector::from((Connector::new(settings.connect, settings.proxies), tls));
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
-        Ok(Self { client, answer: settings.answer, elsewhere: Arc::new(settings.elsewhere) })
+        Ok(Self {
+            client,
+            answer: settings.answer,
+            elsewhere: Arc::new(settings.elsewhere),
+            inside: settings.inside.map(Arc::new),
+        })
     }
 
-    /// Sends the request and follows where it is sent on to. Any status is an answer.
+    /// Sends the request and follows where it is sent on to, but never from a server inside the cluster: those are users',
+    /// and where they may not reach, the operator might. Any status is an answer.
     pub async fn ask(&self, ask: Ask) -> Result<Answer, ReachError> {
         let host = host(&ask.url);
         let slow = ReachError::TooSlow { host, limit: self.answer };
@@ -145,7 +161,7 @@ impl Http {
     async fn follow(&self, mut ask: Ask) -> Result<Answer, ReachError> {
         for _ in 0..=MOST_REDIRECTS {
             let answer = self.once(&ask).await?;
-            let followed = ask.method == Method::GET || ask.method == Method::HEAD;
+            let followed = self.inside.is_none() && (ask.method == Method::GET || ask.method == Method::HEAD);
             if !(answer.status.is_redirection() && followed && answer.headers.contains_key(LOCATION)) {
                 return Ok(answer);
             }
@@ -167,6 +183,9 @@ impl Http {
         *request.uri_mut() = self.address(&ask.url)?;
         *request.headers_mut() = ask.headers.clone();
         request.headers_mut().insert(USER_AGENT, AGENT);
+        if let Some(name) = self.inside.as_ref().and_then(|inside| inside.host_header(&ask.url)) {
+            request.headers_mut().insert(HOST, name);
+        }
         let answer = self.client.request(request).await.map_err(|error| explain(&host, &error))?;
         let (parts, body) = answer.into_parts();
         let long = || ReachError::TooLong { host: host.clone(), limit: ask.limit };
@@ -184,6 +203,9 @@ impl Http {
 
     /// Where to ask. Without a word from the settings it is https or nothing.
     fn address(&self, url: &Uri) -> Result<Uri, ReachError> {
+        if let Some(inside) = &self.inside {
+            return inside.address(url).ok_or_else(|| ReachError::NotInside { host: host(url) });
+        }
         let named = url.authority().map(|authority| authority.as_str().to_ascii_lowercase()).unwrap_or_default();
         let Some(other) = self.elsewhere.get(&named) else {
             let secure = url.scheme() == Some(&Scheme::HTTPS);

@@ -3,6 +3,8 @@
 
 mod connect;
 mod http_client;
+mod inside;
 pub mod registry;
 
 pub use http_client::{Answer, Ask, Http, ReachError, Settings};
+pub use inside::Inside;

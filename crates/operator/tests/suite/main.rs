@@ -19,5 +19,6 @@ mod rbac;
 mod references;
 mod registry;
 mod schemas;
+mod servers;
 mod slice;
 mod webhooks;

@@ -2,6 +2,7 @@
 
 mod acting;
 pub mod operator;
+mod servers;
 
 use std::time::{Duration, Instant};
 

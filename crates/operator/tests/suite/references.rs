@@ -23,6 +23,7 @@ use steersman::controllers::{self, Given, Told};
 use steersman::observe::cache::Scope;
 use steersman::observe::named::{Kind, Named};
 use steersman::rbac::{NAME, NAMESPACE};
+use steersman::reach::Inside;
 use steersman::telemetry::metrics::Metrics;
 use steersman_api::Family;
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared, wait};
@@ -126,7 +127,14 @@ impl World {
         let sent = Sent::default();
         let server = self.server(sent.around(client));
         let metrics = Arc::new(Metrics::new(Timestamp::now()));
-        let given = Given { server, scope, identity: "test".into(), metrics: metrics.clone(), told: Told::default() };
+        let given = Given {
+            server,
+            scope,
+            identity: "test".into(),
+            metrics: metrics.clone(),
+            told: Told::default(),
+            inside: steersman::observe::llamastack::server::http(Inside { through: None }).unwrap(),
+        };
         let stop = CancellationToken::new();
         let task = tokio::spawn(controllers::run(Family::Llsd, given, stop.clone()));
         Running { metrics, sent, stop, task }

@@ -16,6 +16,8 @@ mod resolve;
 mod rules;
 mod scaling;
 mod seen;
+pub mod server;
+pub mod trouble;
 pub mod validate;
 mod workload;
 
@@ -26,7 +28,7 @@ pub use plan::plan;
 pub use report::report;
 pub use resolve::{CONFIG_KEY, referred};
 pub use seen::{
-    ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, ReferenceSeen, ReplicasOwner, Seen,
-    ServerSeen, Settings, TrustSeen,
+    ClaimSeen, ConfigMapSeen, ContainerSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, PodSeen,
+    ReferenceSeen, ReplicasOwner, Seen, ServerSeen, Settings, TrustSeen,
 };
 pub use workload::ANY_USER_ROLE;

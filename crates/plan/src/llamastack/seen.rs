@@ -41,6 +41,8 @@ pub struct Seen {
     pub labels: LabelsSeen,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
+    /// Those of the Deployment, the newest first, without those on their way out. None: nobody has looked yet.
+    pub pods: Option<Vec<PodSeen>>,
     pub server: ServerSeen,
 }
 
@@ -162,16 +164,41 @@ pub struct TrustSeen {
     pub cluster: Option<BTreeMap<String, String>>,
 }
 
+/// One pod, as far as it can say why it is not ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSeen {
+    /// Why it has no node: the message of `PodScheduled` False.
+    pub unscheduled: Option<String>,
+    /// Those that run before the server first.
+    pub containers: Vec<ContainerSeen>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerSeen {
+    pub name: String,
+    pub image: String,
+    /// It runs before the server.
+    pub init: bool,
+    /// It serves or, before the server, has done its work.
+    pub ready: bool,
+    /// Reason and message.
+    pub waiting: Option<(String, String)>,
+    /// How it ended last, even if it runs again: exit code, reason and message.
+    pub ended: Option<(i32, String, String)>,
+}
+
 /// What the running server says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ServerSeen {
-    /// Not asked: what it said before still counts.
+    /// No word from it yet: what it said before still counts.
     #[default]
-    NotAsked,
-    /// Asked, and this is why there is no answer.
+    Awaited,
+    /// It was asked, and this is why there is no answer.
     Silent(String),
     Answered {
+        /// None: it does not say.
         version: Option<String>,
-        providers: Vec<ProviderInfo>,
+        /// None: it tells them only to those who show credentials.
+        providers: Option<Vec<ProviderInfo>>,
     },
 }

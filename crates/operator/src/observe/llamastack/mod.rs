@@ -1,8 +1,11 @@
 //! What a pass over a LlamaStackDistribution reads.
 //! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
 
+mod beside;
 pub mod operator_config;
+mod pods;
 pub mod references;
+pub mod server;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
@@ -22,18 +25,18 @@ use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistribution;
 use steersman_plan::ADOPTED;
+use steersman_plan::llamastack::server::question;
 use steersman_plan::llamastack::{
     CONFIG_KEY, ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, KEPT_CONFIG_MAPS, ObjectSeen,
     ReplicasOwner, Seen, ServerSeen, Settings, config, names,
 };
 use steersman_plan::oci::LabelsSeen;
-use tokio::sync::OnceCell;
 
-use self::operator_config::Config;
-use self::references::References;
 use super::cache::Watched;
 use crate::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use crate::controllers::{Observed, PassError, Tools, stored_kind};
+
+pub use beside::Beside;
 
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/llamastack";
@@ -77,13 +80,11 @@ fn named(object: &str) -> [(GroupVersionKind, String); 10] {
     ]
 }
 
-/// Reads only. `any_user` is asked for once: a cluster is one of OpenShift from the start, or never.
+/// Reads only.
 pub async fn observe(
     tools: &Tools,
     settings: &Settings,
-    config: &Config,
-    references: &References,
-    any_user: &OnceCell<bool>,
+    beside: &Beside,
     object: &DynamicObject,
 ) -> Result<Observed<Seen>, PassError> {
     let seen = object_seen(object)?;
@@ -110,10 +111,12 @@ pub async fn observe(
     // Only where there is something to remove does it matter.
     let in_use =
         if config_maps.len() > KEPT_CONFIG_MAPS { Some(references::in_use(&tools.server, &seen).await?) } else { None };
-    let settings = settings.under((*config.current(&tools.server).await?).clone());
-    let looked = references.look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
-    let any_user = *any_user.get_or_try_init(|| references::any_user(&tools.server)).await?;
-    let seen = Seen {
+    let settings = settings.under((*beside.config.current(&tools.server).await?).clone());
+    let looked = beside.references.look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
+    // Asked for once: a cluster is one of OpenShift from the start, or never.
+    let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&tools.server)).await?;
+    let place = (namespace, name.clone());
+    let mut seen = Seen {
         now: Timestamp::now(),
         settings,
         object: seen,
@@ -133,8 +136,12 @@ pub async fn observe(
         followed: looked.followed,
         labels: LabelsSeen::NotAsked,
         any_user,
-        server: ServerSeen::NotAsked,
+        pods: beside.pods.seen(&place),
+        server: ServerSeen::Awaited,
     };
+    if let Some(servers) = &beside.servers {
+        seen.server = servers.seen(&place, question(&seen));
+    }
     Ok(Observed { owner, seen, live })
 }
 

@@ -122,7 +122,8 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         followed: true,
         labels,
         any_user: false,
-        server: ServerSeen::NotAsked,
+        pods: None,
+        server: ServerSeen::Awaited,
     };
     Ok((seen, unlike))
 }

@@ -16,19 +16,20 @@ use tokio::sync::MutexGuard;
 use super::operator::{Operator, Place};
 use super::standby;
 use crate::schemas::{CRDS, install, only, resource, uninstall};
+use crate::servers::fake::{Fake, Plays};
 
 const VERSION: &str = "v1alpha2";
 
-struct World {
+pub struct World {
     cluster: &'static Cluster,
-    admin: Client,
-    place: Place,
-    namespace: Namespace,
+    pub admin: Client,
+    pub place: Place,
+    pub namespace: Namespace,
     _turn: MutexGuard<'static, ()>,
 }
 
 /// The shipped roles, the CRD as it is after a detachment (so that no conversion is needed), and a namespace.
-async fn world(flavour: Flavour, prefix: &str) -> Option<World> {
+pub async fn world(flavour: Flavour, prefix: &str) -> Option<World> {
     let cluster = shared(flavour).await?;
     let turn = CRDS.lock().await;
     let place = Place::of(cluster).await;
@@ -39,11 +40,11 @@ async fn world(flavour: Flavour, prefix: &str) -> Option<World> {
 }
 
 impl World {
-    fn objects(&self) -> Api<DynamicObject> {
+    pub fn objects(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Llsd, VERSION))
     }
 
-    async fn create(&self, name: &str, spec: Value) {
+    pub async fn create(&self, name: &str, spec: Value) {
         let wish: DynamicObject = object(json!({ "apiVersion": "llamastack.io/v1alpha2",
             "kind": "LlamaStackDistribution", "metadata": { "name": name }, "spec": spec }));
         self.objects().create(&PostParams::default(), &wish).await.unwrap();
@@ -57,14 +58,14 @@ impl World {
     }
 
     /// The writes of one operator.
-    fn writes_of(&self, identity: &str) -> Vec<Written> {
+    pub fn writes_of(&self, identity: &str) -> Vec<Written> {
         let agent = format!(" {identity}");
         let writes = self.cluster.writes().unwrap();
         writes.into_iter().filter(|written| written.user_agent.ends_with(&agent)).collect()
     }
 }
 
-fn starter() -> Value {
+pub fn starter() -> Value {
     json!({ "distribution": { "name": "starter" }, "networking": { "port": 8321 } })
 }
 
@@ -213,9 +214,22 @@ async fn a_settled_operator_writes_nothing_but_its_lease() {
     for index in 0..3 {
         world.create(&format!("idle-{index}"), starter()).await;
     }
-    let operator = world.place.start("idle", &[]).await;
+    // With servers that answer, and one that does not: neither is worth a write more than once.
+    let fake = Fake::start().await;
+    for index in 0..2 {
+        let host = format!("idle-{index}-service.{}.svc.cluster.local:8321", world.namespace.name());
+        fake.play(&host, Plays::Well(json!([])));
+    }
+    let operator = world.place.start("idle", &["--reach-through", &fake.address.to_string()]).await;
     for index in 0..3 {
-        world.until_phase(&format!("idle-{index}"), "Ready", &operator).await;
+        let (name, heard) = (format!("idle-{index}"), if index < 2 { "True" } else { "False" });
+        world.until_phase(&name, "Ready", &operator).await;
+        let said = async || {
+            let status = world.objects().get(&name).await.unwrap().data["status"].clone();
+            let conditions = status["conditions"].as_array().unwrap().clone();
+            conditions.iter().any(|said| said["type"] == "HealthCheck" && said["status"] == heard).then_some(())
+        };
+        wait::eventually("the server was heard", said).await.unwrap();
     }
     // Its own last write comes back to it once more; what follows a few renewals of the Lease follows of itself.
     let renewals = || world.writes_of("idle").iter().filter(|written| written.is_lease()).count();

@@ -2,6 +2,8 @@
 //! Comes in: what was seen, planned and done; goes out: the status, equal to the stored one where there is nothing new.
 
 mod config;
+mod pods;
+mod server;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -11,7 +13,7 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::resolve::{Answer, resolve};
 use super::rules::blocked;
-use super::seen::{DeploymentSeen, Seen, ServerSeen};
+use super::seen::{DeploymentSeen, Seen};
 use super::{fields, names, network, scaling};
 use crate::{Failure, Finding, Outcome, Plan, Severity};
 
@@ -140,17 +142,10 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
         }
     };
     let wanted = wanted(seen, live);
-    let DeploymentSeen { ready, updated, pods, .. } = *live;
-    // A pod that is updated need not be ready, and one that is ready need not be updated: only when no other is left,
-    // the ready ones are those of the newest template.
-    let rolled_out = updated >= wanted && pods <= updated;
-    let why = |message: String| match &live.trouble {
-        Some(trouble) => format!("{message}: {trouble}"),
-        None => message,
-    };
-    let current = live.observed_generation >= live.generation;
+    let DeploymentSeen { ready, updated, .. } = *live;
+    let why = |message: String| pods::explained(seen, DEPLOYMENT, message);
     match ready {
-        _ if ready == wanted && current && rolled_out => at(Phase::Ready, "Deployment is ready".to_owned()),
+        _ if rolled_out(seen, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
         0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
         _ if ready < wanted => {
             at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
@@ -163,6 +158,14 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
             at(Phase::Initializing, why(format!("Deployment is rolling out: {updated}/{wanted} replicas updated")))
         }
     }
+}
+
+/// All pods that there should be are ready, and of the newest template. A pod that is updated need not be ready, and one
+/// that is ready need not be updated: only when no other is left, the ready ones are those of the newest template.
+pub fn rolled_out(seen: &Seen, live: &DeploymentSeen) -> bool {
+    let wanted = wanted(seen, live);
+    let current = live.observed_generation >= live.generation;
+    current && live.ready == wanted && live.updated >= wanted && live.pods <= live.updated
 }
 
 /// How many pods there should be now.
@@ -180,16 +183,7 @@ fn served(seen: &Seen, progress: &Progress, status: &mut LlamaStackDistributionS
     status.route_url = fields::exposed(spec).map(|expose| route_url(seen, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
-    match &seen.server {
-        _ if progress.phase != Phase::Ready => config.providers = None,
-        ServerSeen::NotAsked => {}
-        ServerSeen::Silent(_) => config.providers = None,
-        ServerSeen::Answered { version, providers } => {
-            config.providers = Some(providers.clone());
-            let known = &mut status.version.get_or_insert_default().llama_stack_server_version;
-            *known = version.clone().or(known.take());
-        }
-    }
+    server::shown(seen, progress.phase == Phase::Ready, status);
 }
 
 /// Empty where no address has been assigned yet.
@@ -210,6 +204,7 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
     };
     let (wanted, DeploymentSeen { ready, updated, .. }) = (wanted(seen, live), live);
     let rolling = live.observed_generation < live.generation || *updated < wanted;
+    let why = |message: String| pods::explained(seen, AVAILABLE, message);
     match phase {
         Some(Phase::Ready) => say(
             Truth::True,
@@ -219,10 +214,12 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
         _ if refused && *ready >= wanted && !rolling => {
             say(Truth::True, "MinimumReplicasAvailable", format!("{ready}/{wanted} replicas available"))
         }
-        _ if rolling => {
-            say(Truth::False, "RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
-        }
-        _ => say(Truth::False, "ReplicasUnavailable", format!("{ready}/{wanted} replicas available")),
+        _ if rolling => say(
+            Truth::False,
+            "RolloutInProgress",
+            why(format!("Rolling update in progress: {updated}/{wanted} updated")),
+        ),
+        _ => say(Truth::False, "ReplicasUnavailable", why(format!("{ready}/{wanted} replicas available"))),
     }
 }
 
@@ -231,18 +228,11 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
     let ready = progress.phase == Phase::Ready;
     let spec = &seen.object.spec;
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
-    let health = match &seen.server {
-        _ if !ready => Err("Deployment not ready".to_owned()),
-        _ if scaling::replicas(seen) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
-        ServerSeen::Silent(why) => Err(why.clone()),
-        // A pod is ready only once its startup probe has seen the server's own health check pass.
-        ServerSeen::NotAsked | ServerSeen::Answered { .. } => Ok("Health check passed".to_owned()),
-    };
     [
         Some(statement(DEPLOYMENT, deployment)),
         fields::storage(spec).is_some().then(|| statement(STORAGE, storage(seen, outcome))),
         fields::wants_service(spec).then(|| statement(SERVICE, service(seen, outcome))),
-        Some(statement(HEALTH, health)),
+        server::health(seen, ready),
     ]
     .into_iter()
     .flatten()

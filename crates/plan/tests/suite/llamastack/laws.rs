@@ -154,17 +154,19 @@ fn seen() -> impl Strategy<Value = Seen> {
     let claim = (prop::option::of("[A-Z][a-z]{3}"), prop::option::of("[0-9]{1,3}(Gi|Mi)?"))
         .prop_map(|(phase, size)| ClaimSeen { phase, size: size.map(Quantity) });
     let server = prop_oneof![
-        Just(ServerSeen::NotAsked),
+        Just(ServerSeen::Awaited),
         ".{0,9}".prop_map(ServerSeen::Silent),
-        prop::option::of("[0-9]").prop_map(|version| ServerSeen::Answered { version, providers: vec![] }),
+        (prop::option::of("[0-9]"), any::<bool>())
+            .prop_map(|(version, open)| ServerSeen::Answered { version, providers: open.then(Vec::new) }),
     ];
-    let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), server);
+    let told = (server, prop::option::of(prop::collection::vec(super::trouble::pod(), 0..3)));
+    let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), told);
     let around = (config_maps(), prop::bool::weighted(0.7), certificates());
     let what = prop_oneof![spec().prop_map(of_v1alpha1), newer().prop_map(of_v1alpha2)];
     (what, name, prop::option::of(1..3i64), prop::bool::weighted(0.1), taken, around).prop_map(
         |(mut seen, name, generation, deleting, taken, (config_maps, found, certificates))| {
             (seen.object.name, seen.object.generation, seen.object.deleting) = (name, generation, deleting);
-            (seen.deployment, seen.volume_claim, seen.service, seen.any_user, seen.server) = taken;
+            (seen.deployment, seen.volume_claim, seen.service, seen.any_user, (seen.server, seen.pods)) = taken;
             (seen.config_maps, seen.in_use) = config_maps;
             if found {
                 seen.references = referred(&seen.object).iter().map(there).collect();

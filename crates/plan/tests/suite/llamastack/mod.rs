@@ -9,6 +9,8 @@ mod names;
 mod network;
 mod operator_config;
 mod report;
+mod server;
+mod trouble;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -96,7 +98,8 @@ fn of_stored(object: Value) -> Seen {
         followed: true,
         labels: LabelsSeen::NotAsked,
         any_user: false,
-        server: ServerSeen::NotAsked,
+        pods: None,
+        server: ServerSeen::Awaited,
     }
 }
 
@@ -116,6 +119,8 @@ fn settled(mut seen: Seen) -> Seen {
         size: Some(storage.size.unwrap_or_else(|| Quantity("10Gi".into()))),
     });
     seen.service = true;
+    seen.pods = Some(vec![]);
+    seen.server = ServerSeen::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) };
     let status = report(&seen, &plan(&seen), &Outcome::default());
     seen.object.status = Some(stored(&status));
     seen

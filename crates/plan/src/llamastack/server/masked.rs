@@ -1,0 +1,142 @@
+//! Nothing secret leaves a server's answer for the status, where everybody reads it.
+//! Comes in: settings and messages as the server tells them; goes out: the same with stars for what looks secret. Servers
+//! mask some of it themselves; which, depends on their version and on the provider.
+
+use serde_json::{Map, Value};
+
+/// As the servers write it themselves.
+const STARS: &str = "********";
+
+/// As part of a word in a name, these say that its value is nobody's business.
+const SECRET: [&str; 8] =
+    ["password", "passwd", "passphrase", "secret", "credential", "apikey", "privatekey", "accesskey"];
+/// The same as whole words.
+const SECRET_WORDS: [&str; 3] = ["pass", "pwd", "authorization"];
+/// Keys that are not secret, by the word before.
+const PLAIN_KEYS: [&str; 8] = ["primary", "partition", "sort", "public", "foreign", "cache", "index", "unique"];
+/// As texts they are secret; as numbers they say how many, as in `max_tokens`.
+const TOKENS: [&str; 3] = ["tokens", "auth", "bearer"];
+/// How keys of well-known services begin.
+const PREFIXES: [&str; 9] = ["sk-", "hf_", "nvapi-", "gsk_", "ghp_", "github_pat_", "AKIA", "xai-", "tvly-"];
+const SHORTEST_KEY: usize = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Token,
+    Secret,
+}
+
+pub fn config(given: &Map<String, Value>) -> Value {
+    let entry = |(name, value): (&String, &Value)| (name.clone(), value_of(kind(name), value));
+    Value::Object(given.iter().map(entry).collect())
+}
+
+fn value_of(kind: Kind, value: &Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::String(text) if text.is_empty() => Value::String(String::new()),
+        Value::String(_) if kind != Kind::Plain => Value::from(STARS),
+        Value::Bool(_) | Value::Number(_) if kind == Kind::Secret => Value::from(STARS),
+        Value::String(given) => Value::String(text(given, usize::MAX)),
+        Value::Array(list) => list.iter().map(|one| value_of(kind, one)).collect(),
+        Value::Object(inner) if kind == Kind::Plain => config(inner),
+        Value::Object(inner) => inner.iter().map(|(name, one)| (name.clone(), value_of(kind, one))).collect(),
+        other => other.clone(),
+    }
+}
+
+fn kind(name: &str) -> Kind {
+    let words = words(name);
+    let secret = |word: &String| SECRET.iter().any(|known| word.contains(known)) || SECRET_WORDS.contains(&&**word);
+    let token = |word: &String| word.ends_with("token") || TOKENS.contains(&&**word);
+    let key = |pair: &[String]| ["key", "keys"].contains(&&*pair[1]) && !PLAIN_KEYS.contains(&&*pair[0]);
+    match () {
+        () if words.iter().any(secret) || words.windows(2).any(key) => Kind::Secret,
+        () if words.iter().any(token) => Kind::Token,
+        () => Kind::Plain,
+    }
+}
+
+/// `apiKey`, `api_key`, `API-KEY`: the same two words.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before_small = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() || (c.is_uppercase() && before_small) {
+            words.push(String::new());
+        }
+        before_small = c.is_lowercase();
+        if let Some(last) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            last.extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Running text, at most this long.
+pub fn text(given: &str, longest: usize) -> String {
+    let mut told = String::new();
+    let mut before = String::new();
+    for piece in given.split_inclusive(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c)) {
+        let word = piece.trim_end_matches(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c));
+        told.push_str(&masked(&before, word));
+        told.push_str(&piece[word.len()..]);
+        match word {
+            "" => {}
+            // Set apart from its name, as in JSON.
+            ":" | "=" => before.push_str(word),
+            _ => word.clone_into(&mut before),
+        }
+    }
+    match told.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &told[..end]),
+        None => told,
+    }
+}
+
+fn masked(before: &str, word: &str) -> String {
+    let named = before.strip_suffix([':', '=']).is_some_and(|name| kind(name) != Kind::Plain);
+    if !word.is_empty() && (named || before.eq_ignore_ascii_case("bearer")) {
+        return STARS.to_owned();
+    }
+    let value = word.rsplit(['=', ':']).next().unwrap_or_default();
+    if PREFIXES.iter().any(|prefix| value.starts_with(prefix)) && value.len() >= SHORTEST_KEY {
+        return format!("{}{STARS}", &word[..word.len() - value.len()]);
+    }
+    if let Some((scheme, rest)) = word.split_once("://") {
+        return address(scheme, rest);
+    }
+    if let Some((name, value)) = word.split_once('=')
+        && !value.is_empty()
+        && kind(name) != Kind::Plain
+    {
+        return format!("{name}={STARS}");
+    }
+    // Where something lies in the server's memory is another place after each start.
+    match word.split_once("0x") {
+        Some((start, place)) if place.len() >= 6 && place.chars().all(|c| c.is_ascii_hexdigit()) => {
+            format!("{start}0x…")
+        }
+        _ => word.to_owned(),
+    }
+}
+
+fn address(scheme: &str, rest: &str) -> String {
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let host_ends = place.find('/').unwrap_or(place.len());
+    let place = match place[..host_ends].rfind('@') {
+        Some(at) => format!("{STARS}{}", &place[at..]),
+        None => place.to_owned(),
+    };
+    let parameter = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() && kind(name) != Kind::Plain => format!("{name}={STARS}"),
+        _ => pair.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(parameter).collect::<Vec<_>>().join("&"));
+    match query {
+        Some(query) => format!("{scheme}://{place}?{query}"),
+        None => format!("{scheme}://{place}"),
+    }
+}

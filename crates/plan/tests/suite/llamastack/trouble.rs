@@ -1,0 +1,277 @@
+//! Why pods do not get ready: each case word by word, and that the words stay while the case does.
+
+use proptest::prelude::*;
+use steersman_plan::Outcome;
+use steersman_plan::llamastack::trouble::{carried, find};
+use steersman_plan::llamastack::{ContainerSeen, DeploymentSeen, PodSeen, Seen};
+
+use super::report::{condition, told};
+use super::{a_deployment, a_settled_object, an_object, stored};
+
+const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
+const LOG: &str = "kubectl logs -n team-a -l app=llama-stack,app.kubernetes.io/instance=starter -c ";
+const AGAIN: &str = "the pod goes on by itself once the image is there";
+
+/// Any pod at all.
+pub fn pod() -> impl Strategy<Value = PodSeen> {
+    let reason = prop::sample::select(vec!["", "ErrImagePull", "CrashLoopBackOff", "ContainerCreating", "Odd"]);
+    let waiting = prop::option::of((reason, ".{0,20}").prop_map(|(reason, message)| (reason.to_owned(), message)));
+    let ended = prop::option::of((any::<i32>(), "[A-Z]?", ".{0,20}"));
+    let name = prop::sample::select(vec!["llama-stack", "install-provider-a", "generate-config"]);
+    let container =
+        (name, any::<bool>(), any::<bool>(), waiting, ended).prop_map(|(name, init, ready, waiting, ended)| {
+            ContainerSeen { name: name.into(), image: "image:1".into(), init, ready, waiting, ended }
+        });
+    (prop::option::of(".{0,20}"), prop::collection::vec(container, 0..3))
+        .prop_map(|(unscheduled, containers)| PodSeen { unscheduled, containers })
+}
+
+fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str, &str)>) -> ContainerSeen {
+    ContainerSeen {
+        name: name.into(),
+        image: "image:1".into(),
+        init: name != "llama-stack",
+        ready: false,
+        waiting: waiting.map(|(reason, message)| (reason.into(), message.into())),
+        ended: ended.map(|(code, reason, message)| (code, reason.into(), message.into())),
+    }
+}
+
+fn pod_of(container: ContainerSeen) -> PodSeen {
+    PodSeen { unscheduled: None, containers: vec![container] }
+}
+
+fn waiting(reason: &str, message: &str) -> PodSeen {
+    pod_of(container("llama-stack", Some((reason, message)), None))
+}
+
+fn crashed(state: Option<(&str, &str)>, ended: (i32, &str, &str)) -> PodSeen {
+    pod_of(container("llama-stack", state, Some(ended)))
+}
+
+fn no_node(message: &str) -> PodSeen {
+    PodSeen { unscheduled: Some(message.into()), containers: vec![] }
+}
+
+/// What is said of a server none of whose pods gets ready, after the words for that.
+fn said(seen: &Seen, pods: Vec<PodSeen>) -> Option<String> {
+    let seen = Seen { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
+    let status = told(&seen, &Outcome::default());
+    let [truth, reason, message] = condition(&status, "DeploymentReady").unwrap();
+    assert_eq!((truth.as_str(), reason.as_str()), ("False", "DeploymentFailed"));
+    let why = message.strip_prefix("Deployment is pending")?.strip_prefix(": ").map(str::to_owned);
+    let [_, reason, available] = condition(&status, "Available").unwrap();
+    assert_eq!(reason, "ReplicasUnavailable");
+    assert_eq!(
+        available,
+        why.as_ref().map_or("0/1 replicas available".into(), |why| format!("0/1 replicas available: {why}"))
+    );
+    why
+}
+
+#[test]
+fn each_trouble_is_told_with_what_to_do() {
+    let seen = a_settled_object(SERVED);
+    for (pod, want) in [
+        (
+            waiting("ErrImagePull", "failed to resolve reference \"image:1\": not found"),
+            format!(
+                "ImagePullBackOff: container llama-stack cannot get image image:1: failed to resolve reference \
+                 \"image:1\": not found. Check the name and the tag, and the Secrets to pull it with; {AGAIN}"
+            ),
+        ),
+        (
+            waiting("CreateContainerConfigError", "couldn't find key token in Secret team-a/vllm"),
+            "CreateContainerConfigError: container llama-stack cannot start: couldn't find key token in Secret \
+             team-a/vllm. Create what is missing; the pod goes on by itself once it is there"
+                .into(),
+        ),
+        (
+            waiting("RunContainerError", "exec: \"x\": executable file not found in $PATH"),
+            "RunContainerError: container llama-stack cannot start: exec: \"x\": executable file not found in $PATH. \
+             Check the image image:1 and the command, mounts and security of the pod"
+                .into(),
+        ),
+        (
+            crashed(Some(("CrashLoopBackOff", "back-off 20s restarting failed container")), (1, "Error", "hush")),
+            format!(
+                "CrashLoopBackOff: container llama-stack ended with exit code 1 (Error). Its log says why: \
+                 {LOG}llama-stack --previous"
+            ),
+        ),
+        (
+            crashed(None, (137, "OOMKilled", "")),
+            "CrashLoopBackOff: container llama-stack needs more memory than its limit (exit code 137, OOMKilled). Raise \
+             spec.workload.resources.limits.memory"
+                .into(),
+        ),
+        (
+            no_node("0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu. preemption: 0/3 nodes"),
+            "Unschedulable: no node takes the pod: Insufficient cpu, Insufficient nvidia.com/gpu. Add such nodes, or ask \
+             for less in spec.workload.resources"
+                .into(),
+        ),
+        (
+            no_node("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),
+            "Unschedulable: pod has unbound immediate PersistentVolumeClaims. not found. Look at the events of the claim; \
+             it may need a StorageClass that can provide it"
+                .into(),
+        ),
+        (
+            pod_of(container("generate-config", None, Some((1, "Error", "x\nsteersman: cannot read\nthe file\n")))),
+            format!(
+                "CrashLoopBackOff: init container generate-config ended with exit code 1 (Error): steersman: cannot read \
+                 the file. Its log says why: {LOG}generate-config"
+            ),
+        ),
+    ] {
+        assert_eq!(said(&seen, vec![pod]), Some(want));
+    }
+}
+
+#[test]
+fn the_trouble_of_an_external_provider_names_it_with_image_container_reason_and_resolution() {
+    let seen = an_object(
+        "{distribution: {name: starter}, externalProviders: {inference: [{providerId: mine, image: 'reg/mine:1'}]}}",
+    );
+    let install = |waiting, ended| vec![pod_of(container("install-provider-mine", waiting, ended))];
+    let whose = "external provider \"mine\", init container install-provider-mine: ";
+    for (pods, want) in [
+        (
+            install(Some(("ImagePullBackOff", "Back-off pulling image \"reg/mine:1\"")), None),
+            "Failed to pull provider image reg/mine:1 (ImagePullBackOff). Resolution: Correct \
+             spec.externalProviders.inference[0].image, or give the server's ServiceAccount a Secret to pull it with"
+                .to_owned(),
+        ),
+        (
+            install(
+                None,
+                Some((
+                    1,
+                    "Error",
+                    "Looking in links\nexternal provider mine: Missing /lls-provider/lls-provider-spec.yaml in image \
+                     reg/mine:1\n",
+                )),
+            ),
+            format!(
+                "external provider mine: Missing /lls-provider/lls-provider-spec.yaml in image reg/mine:1 (exit code 1, \
+                 image reg/mine:1). Resolution: Correct the image and name it in \
+                 spec.externalProviders.inference[0].image; the whole log: {LOG}install-provider-mine"
+            ),
+        ),
+        (
+            install(None, Some((137, "Error", ""))),
+            format!(
+                "image reg/mine:1 ended with exit code 137. Resolution: Its log says why: {LOG}install-provider-mine"
+            ),
+        ),
+        (
+            install(Some(("RunContainerError", "exec: \"/bin/sh\": no such file")), None),
+            "RunContainerError: exec: \"/bin/sh\": no such file with image reg/mine:1. Resolution: Use an image with \
+             /bin/sh and python3 in spec.externalProviders.inference[0].image"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(said(&seen, pods), Some(format!("{whose}{want}")));
+    }
+}
+
+#[test]
+fn what_is_only_on_its_way_or_ready_is_no_trouble() {
+    let ready = ContainerSeen { ready: true, ..container("llama-stack", None, Some((1, "Error", ""))) };
+    for pod in [
+        PodSeen::default(),
+        waiting("ContainerCreating", ""),
+        waiting("PodInitializing", ""),
+        pod_of(container("llama-stack", None, None)),
+        pod_of(ready),
+    ] {
+        assert_eq!(find(std::slice::from_ref(&pod)), None, "{pod:?}");
+    }
+}
+
+/// Kubelets and schedulers go round in circles; the status does not.
+#[test]
+fn the_words_stay_while_the_trouble_does() {
+    let circles = [
+        vec![
+            crashed(Some(("CrashLoopBackOff", "back-off 20s restarting failed container=x pod=x-1")), (1, "Error", "")),
+            crashed(
+                Some(("CrashLoopBackOff", "back-off 5m0s restarting failed container=x pod=x-1")),
+                (1, "Error", ""),
+            ),
+            crashed(None, (1, "Error", "")),
+        ],
+        vec![
+            waiting("ErrImagePull", "pull https://cdn/x?sig=1: 403"),
+            waiting("ImagePullBackOff", "Back-off pulling image \"a:1\": ErrImagePull: pull https://cdn/x?sig=2: 403"),
+        ],
+        vec![
+            no_node("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu."),
+            no_node(
+                "0/9 nodes are available: 7 Insufficient cpu, 2 node(s) had untolerated taint {a: b}. preemption: no",
+            ),
+        ],
+        vec![
+            waiting("CreateContainerError", &format!("name is reserved for \"{}\"", "0a".repeat(32))),
+            waiting("CreateContainerError", &format!("name is reserved for \"{}\"", "1b".repeat(32))),
+        ],
+    ];
+    let seen = a_settled_object(SERVED);
+    for circle in circles {
+        let first = said(&seen, vec![circle[0].clone()]);
+        assert!(first.is_some());
+        for pod in circle {
+            assert_eq!(said(&seen, vec![pod.clone()]), first, "{pod:?}");
+        }
+    }
+    let digest = format!("no image reg/x@sha256:{} here", "0a".repeat(32));
+    assert!(said(&seen, vec![waiting("ErrImagePull", &digest)]).unwrap().contains(&digest), "part of the name");
+}
+
+#[test]
+fn between_two_attempts_to_pull_an_image_the_last_cause_stands() {
+    let failed = waiting("ErrImagePull", "not found");
+    let pause = waiting("ImagePullBackOff", "Back-off pulling image \"image:1\"");
+    assert_eq!(find(&[carried(&failed, pause.clone())]), find(std::slice::from_ref(&failed)));
+    let other = waiting("ErrImagePull", "no basic auth credentials");
+    assert_eq!(carried(&failed, other.clone()), other, "a new cause counts");
+    let mut renamed = pause.clone();
+    renamed.containers[0].image = "image:2".into();
+    assert_eq!(carried(&failed, renamed.clone()), renamed, "another image has its own");
+    let crash = crashed(Some(("CrashLoopBackOff", "")), (1, "Error", ""));
+    assert_eq!(carried(&failed, crash.clone()), crash);
+}
+
+#[test]
+fn a_pod_s_trouble_goes_before_the_deployment_s_and_the_newest_pod_s_first() {
+    let seen = a_settled_object(SERVED);
+    let stuck = DeploymentSeen { trouble: Some("timed out progressing".into()), ..a_deployment(1, 0) };
+    let mut seen = Seen { deployment: Some(stuck), pods: Some(vec![PodSeen::default()]), ..seen };
+    let message = |seen: &Seen| condition(&told(seen, &Outcome::default()), "DeploymentReady").unwrap()[2].clone();
+    assert_eq!(message(&seen), "Deployment is pending: timed out progressing");
+    seen.pods = Some(vec![PodSeen::default(), crashed(None, (3, "", "")), crashed(None, (4, "", ""))]);
+    let crash = message(&seen);
+    assert!(
+        crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")
+    );
+
+    // After a start nobody has looked at the pods yet.
+    seen.object.status = Some(stored(&told(&seen, &Outcome::default())));
+    seen.pods = None;
+    assert_eq!(message(&seen), crash);
+    assert_eq!(condition(&told(&seen, &Outcome::default()), "Available"), {
+        let status = seen.object.status.clone().unwrap();
+        condition(&status, "Available")
+    });
+    seen.pods = Some(vec![]);
+    assert_eq!(message(&seen), "Deployment is pending: timed out progressing");
+}
+
+#[test]
+fn a_server_that_is_ready_has_no_trouble_to_tell_of() {
+    let mut seen = a_settled_object(SERVED);
+    let before = seen.object.status.clone().unwrap();
+    seen.pods = Some(vec![crashed(None, (1, "Error", ""))]);
+    assert_eq!(told(&seen, &Outcome::default()), before);
+}
