@@ -19,7 +19,7 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 6] = [
+const FILES: [Generated; 7] = [
     Generated {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -35,6 +35,7 @@ const FILES: [Generated; 6] = [
     Generated { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
     Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     Generated { path: "docs/commands.md", content: commands },
+    Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::page()) },
 ];
 
 impl Check {

@@ -5,6 +5,7 @@
 mod bench;
 mod check;
 mod command;
+mod fields;
 mod guard;
 mod llamastack_real;
 mod local_cluster;

@@ -25,7 +25,7 @@ use crate::observe;
 use crate::rbac::Rule;
 use crate::reach::Inside;
 use crate::serve::{self, ServeError, Serving, Wire};
-use crate::settings::Settings;
+use crate::settings::{Settings, Switch};
 use crate::telemetry::logs::{self, AlreadySetUp};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::scrape::{self, Guard};
@@ -103,6 +103,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             metrics: metrics.clone(),
             told: settings.told(),
             inside: inside.clone(),
+            image_labels: settings.image_labels == Switch::On,
         };
         act(controllers.clone(), given, stop)
     };

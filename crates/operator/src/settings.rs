@@ -53,6 +53,10 @@ pub struct Settings {
     /// that run where those names lead nowhere
     #[arg(long, hide = true, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub reach_through: Option<Authority>,
+    /// Whether registries are asked for base configurations in the labels of images that are not part of this release. Off:
+    /// an image of the user's own needs overrideConfig
+    #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
+    pub image_labels: Switch,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]

@@ -14,9 +14,9 @@ use super::driver::{Family, Observed, PassError, Tools, rules_for};
 use super::{Place, Told};
 use crate::observe;
 use crate::observe::cache::{Scope, Watched};
-use crate::observe::llamastack::operator_config::{self, Config};
 use crate::observe::llamastack::server::Servers;
-use crate::observe::llamastack::{Beside, references};
+use crate::observe::llamastack::{Beside, operator_config, references};
+use crate::observe::oci::Bases;
 use crate::rbac::Rule;
 
 /// What the controller does in every namespace.
@@ -58,7 +58,8 @@ pub fn rules() -> Vec<Rule> {
         why: "let servers run as the user of their image on OpenShift",
     };
     let own = rules_for(Api::Llsd, "llamastackdistributions/status", "llamastackdistributions/finalizers");
-    [own, children.to_vec(), references::rules(), facts.to_vec(), vec![any_user]].concat()
+    let beside = [references::rules(), observe::llamastack::route_rules(), observe::oci::rules()].concat();
+    [own, children.to_vec(), facts.to_vec(), vec![any_user], beside].concat()
 }
 
 /// What it does where the operator runs.
@@ -74,8 +75,8 @@ pub struct LlamaStack {
 }
 
 impl LlamaStack {
-    /// With the images of this version. `servers`: where they are asked what they serve.
-    pub fn new(told: &Told, servers: Option<Servers>) -> Self {
+    /// With the images of this version.
+    pub fn new(told: &Told) -> Self {
         let settings = Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
             distributions: family::config::base::images(),
@@ -83,13 +84,19 @@ impl LlamaStack {
             operator_namespace: Some(told.namespace.clone()),
             ..Settings::default()
         };
-        let config = Config::new(told.config_namespaces(family::FORMER_NAMESPACE));
-        Self { settings, beside: Arc::new(Beside::new(config, servers)) }
+        Self { settings, beside: Arc::new(Beside::new(told)) }
     }
 
-    /// As an operator that was told nothing, and asks no server.
+    /// As an operator that was told nothing.
     pub fn shipped() -> Self {
-        Self::new(&Told::default(), None)
+        Self::new(&Told::default())
+    }
+
+    /// With what [`Family::beside`] follows: the cluster's Routes, and the servers and the labels of images where they are to
+    /// be asked.
+    pub fn following(told: &Told, servers: Option<Servers>, labels: Option<Bases>) -> Self {
+        let Self { settings, .. } = Self::new(told);
+        Self { settings, beside: Arc::new(Beside::following(told, servers, labels)) }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::apply::Recorder;
 use crate::client::Server;
 use crate::observe::cache::{Cache, Scope};
 use crate::observe::llamastack::server::{Rhythm, Servers};
+use crate::observe::oci::Bases;
 use crate::observe::served;
 use crate::rbac::{self, Rule};
 use crate::reach::Http;
@@ -85,6 +86,8 @@ pub struct Given {
     pub told: Told,
     /// The way to servers inside the cluster.
     pub inside: Http,
+    /// Whether registries are asked for the labels of images.
+    pub image_labels: bool,
 }
 
 /// Runs one controller until `stop`, and until the passes under way have ended.
@@ -92,7 +95,8 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
     match api {
         Api::Llsd => {
             let servers = Servers::new(given.inside.clone(), Rhythm::default());
-            control::run(LlamaStack::new(&given.told, Some(servers)), given, stop).await;
+            let labels = given.image_labels.then(|| Bases::of_registries(given.server.clone())).flatten();
+            control::run(LlamaStack::following(&given.told, Some(servers), labels), given, stop).await;
         }
         // Not among the available.
         Api::Dgdr | Api::Dgd | Api::Va => {}

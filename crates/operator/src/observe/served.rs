@@ -1,6 +1,6 @@
 //! Whether the cluster serves an API.
-//! Comes in: a family; goes out: an answer once its stored version is served, and until then a line in the log that says
-//! what to do.
+//! Comes in: a family, or an API that clusters may lack; goes out: an answer once the family's stored version is served,
+//! and until then a line in the log that says what to do; of the other, each change.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,17 +11,31 @@ use kube::api::Api;
 use kube::runtime::watcher;
 use steersman_api::Family;
 
-use crate::client::{self, Server};
+use crate::client::{self, CallError, Server};
 use crate::rbac::Rule;
 
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// How soon to look again where the CRDs cannot be watched.
+const RARELY: Duration = Duration::from_secs(60);
+
+/// Where Routes come from, if not from an API server of their own.
+pub const ROUTES: &str = "routes.route.openshift.io";
+
+/// An API that clusters may lack.
+pub struct Optional {
+    pub group: &'static str,
+    pub version: &'static str,
+    /// Its CRD, where it has one: OpenShift serves some by API servers of their own.
+    pub crd: &'static str,
+}
 
 /// What the calls of this module need.
 pub fn rules() -> Vec<Rule> {
     vec![Rule {
         group: "apiextensions.k8s.io",
         resource: "customresourcedefinitions",
-        names: Family::ALL.map(Family::crd_name).to_vec(),
+        names: Family::ALL.map(Family::crd_name).into_iter().chain([ROUTES]).collect(),
         verbs: &["list", "watch"],
         namespaced: false,
         why: "begin as soon as its APIs are installed",
@@ -57,6 +71,51 @@ pub async fn until_served(server: &Server, family: Family) {
     }
 }
 
+/// Tells whether an API is served, first and whenever that changes, for as long as it is polled.
+pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool)) {
+    let mut told = None;
+    loop {
+        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+        let mut changes = pin!(watcher::watch_object(crds, api.crd));
+        let mut pause = AGAIN;
+        while let Some(change) = changes.next().await {
+            let by_crd = matches!(&change, Ok(Some(crd)) if serves(crd, api.version));
+            let Some(served) = (if by_crd { Some(true) } else { discovered(server, api).await }) else { break };
+            if told != Some(served) {
+                told = Some(served);
+                tell(served);
+            }
+            if change.is_err() {
+                pause = RARELY;
+                break;
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// None: not known, such as while the API server behind it does not answer.
+async fn discovered(server: &Server, api: &Optional) -> Option<bool> {
+    let Optional { group, version, .. } = api;
+    match server.call(server.client.list_api_group_resources(&format!("{group}/{version}"))).await {
+        Ok(_) => Some(true),
+        Err(CallError::Answered { code: 403 | 404, .. }) => Some(false),
+        Err(error) => {
+            tracing::debug!(group, %error, "cannot see whether an API is served");
+            None
+        }
+    }
+}
+
+fn serves(crd: &CustomResourceDefinition, version: &str) -> bool {
+    crd.spec.versions.iter().any(|known| known.name == version && known.served) && established(crd)
+}
+
+fn established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|known| known.type_ == "Established" && known.status == "True")
+}
+
 fn missing(family: Family, crd: Option<&CustomResourceDefinition>) -> Option<String> {
     let (name, version) = (family.crd_name(), family.storage_version());
     let Some(crd) = crd else {
@@ -68,9 +127,7 @@ fn missing(family: Family, crd: Option<&CustomResourceDefinition>) -> Option<Str
     if !stored.storage {
         return Some(format!("the CRD {name} does not store {version}; replace it with: steersman crds --apply"));
     }
-    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let established = conditions.into_iter().any(|known| known.type_ == "Established" && known.status == "True");
-    (!established).then(|| format!("the CRD {name} is not established yet; see: kubectl describe crd {name}"))
+    (!established(crd)).then(|| format!("the CRD {name} is not established yet; see: kubectl describe crd {name}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `steersman run` as processes on a real API server, as the operator's account with exactly the rights that are shipped.
 
 mod acting;
+mod labels;
 pub mod operator;
+mod routes;
 mod servers;
 
 use std::time::{Duration, Instant};

@@ -81,7 +81,7 @@ fn singly(rule: PolicyRule) -> Vec<Single> {
 }
 
 /// Everything that is not a read, as one would tell it to whoever has to grant it.
-const WRITES: [&str; 21] = [
+const WRITES: [&str; 23] = [
     "admissionregistration.k8s.io/validatingwebhookconfigurations (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions/status (named): patch",
@@ -103,6 +103,8 @@ const WRITES: [&str; 21] = [
     "policy/poddisruptionbudgets: create patch delete",
     "rbac.authorization.k8s.io/clusterroles (named): bind",
     "rbac.authorization.k8s.io/rolebindings: create patch delete",
+    "route.openshift.io/routes/custom-host: create update",
+    "route.openshift.io/routes: create patch delete",
 ];
 
 #[test]

@@ -133,6 +133,7 @@ impl World {
             identity: "test".into(),
             metrics: metrics.clone(),
             told: Told::default(),
+            image_labels: false,
             inside: steersman::observe::llamastack::server::http(Inside { through: None }).unwrap(),
         };
         let stop = CancellationToken::new();

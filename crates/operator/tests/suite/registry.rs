@@ -5,7 +5,7 @@ mod bases;
 mod bounds;
 mod labels;
 mod pull_secrets;
-mod served;
+pub mod served;
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ fn config(name: &str) -> String {
 }
 
 /// The label that holds that configuration.
-fn in_label(name: &str) -> Value {
+pub fn in_label(name: &str) -> Value {
     json!({ "io.llamastack.config.base64": STANDARD.encode(config(name)) })
 }
 
-fn docker_config(place: &str, user: &str, password: &str) -> BTreeMap<String, ByteString> {
+pub fn docker_config(place: &str, user: &str, password: &str) -> BTreeMap<String, ByteString> {
     let auth = STANDARD.encode(format!("{user}:{password}"));
     let text = json!({ "auths": { place: { "auth": auth } } }).to_string();
     BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(text.into_bytes()))])

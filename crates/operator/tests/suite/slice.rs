@@ -3,6 +3,7 @@
 
 mod adopt;
 mod configured;
+mod labels;
 
 use std::sync::Arc;
 use std::time::Duration;

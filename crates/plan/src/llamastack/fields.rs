@@ -7,6 +7,8 @@ use steersman_api::llamastack::v1alpha2::{
 };
 
 use super::config::external_providers;
+use super::names;
+use super::seen::ObjectSeen;
 
 const PORT: i32 = 8321;
 const MOUNT_PATH: &str = "/.llama";
@@ -81,6 +83,12 @@ pub fn env(spec: &LlamaStackDistributionSpec) -> &[EnvVar] {
 /// The name of the distribution. An empty text counts as not given.
 pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
     spec.distribution.name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Of the server's pods.
+pub fn service_account(object: &ObjectSeen) -> String {
+    let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
+    given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))
 }
 
 /// As in v1alpha1, a server that says neither on which port nor with what environment it listens gets no Service. Whoever

@@ -23,12 +23,13 @@ mod workload;
 
 pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
 pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
+pub use network::Route;
 pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
 pub use plan::plan;
 pub use report::report;
-pub use resolve::{CONFIG_KEY, referred};
+pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
 pub use seen::{
     ClaimSeen, ConfigMapSeen, ContainerSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, PodSeen,
-    ReferenceSeen, ReplicasOwner, Seen, ServerSeen, Settings, TrustSeen,
+    ReferenceSeen, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings, TrustSeen,
 };
 pub use workload::ANY_USER_ROLE;

@@ -39,6 +39,10 @@ pub fn ingress(object: &str) -> String {
     prefixed(object, "ingress")
 }
 
+pub fn route(object: &str) -> String {
+    prefixed(object, "route")
+}
+
 pub fn network_policy(object: &str) -> String {
     prefixed(object, "network-policy")
 }

@@ -1,5 +1,6 @@
 //! How the server is reached.
-//! Comes in: the object and its port; goes out: its Service, its Ingress, and the policy on who may connect.
+//! Comes in: the object and its port; goes out: its Service, its Ingress or Route, and the policy on who
+//! may connect.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -9,6 +10,7 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::{NamespaceResourceScope, Resource};
 use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
@@ -54,13 +56,47 @@ pub fn ingress(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
         backend: IngressBackend { service: Some(backend), resource: None },
     };
     let rule = IngressRule {
-        host: expose.hostname().filter(|host| !host.is_empty()).map(ToOwned::to_owned),
+        host: host(expose).map(ToOwned::to_owned),
         http: Some(HTTPIngressRuleValue { paths: vec![path] }),
     };
     let spec = IngressSpec { rules: Some(vec![rule]), ..Default::default() };
     let mut ingress = child::<Ingress>(object, names::ingress(&object.name), json!({ "spec": spec }));
     ingress.metadata.labels = Some(names::labels_of(&object.name, None));
     ingress
+}
+
+/// OpenShift's own kind of an Ingress.
+pub struct Route;
+
+impl Resource for Route {
+    const API_VERSION: &'static str = "route.openshift.io/v1";
+    const GROUP: &'static str = "route.openshift.io";
+    const KIND: &'static str = "Route";
+    const VERSION: &'static str = "v1";
+    const URL_PATH_SEGMENT: &'static str = "routes";
+    type Scope = NamespaceResourceScope;
+}
+
+/// The way from outside is HTTPS in any case: with the server's own certificate, or else with the router's. Who comes by
+/// plain HTTP is sent there, because API keys travel on it.
+pub fn route(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
+    let termination = if fields::certificate(&object.spec).is_some() { "passthrough" } else { "edge" };
+    let mut spec = json!({
+        "to": { "kind": Service::KIND, "name": names::service(&object.name) },
+        "port": { "targetPort": scheme(&object.spec) },
+        "tls": { "termination": termination, "insecureEdgeTerminationPolicy": "Redirect" },
+    });
+    if let Some(host) = host(expose) {
+        spec["host"] = json!(host);
+    }
+    let mut route = child::<Route>(object, names::route(&object.name), json!({ "spec": spec }));
+    route.metadata.labels = Some(names::labels_of(&object.name, None));
+    route
+}
+
+/// As the spec gives it.
+pub fn host(expose: &ExposeForm) -> Option<&str> {
+    expose.hostname().filter(|host| !host.is_empty())
 }
 
 /// Made where the spec says who may connect, and where the operator's ConfigMap wants one for every server.

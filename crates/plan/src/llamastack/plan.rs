@@ -12,10 +12,11 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 
 use super::config::problem::reason;
+use super::network::Route;
 use super::operator_config::DefaultPolicy;
 use super::resolve::{Answer, Setup, resolve};
 use super::rules::{blocked, findings};
-use super::seen::Seen;
+use super::seen::{RouteSeen, Seen};
 use super::{configmap, report, workload};
 use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
 
@@ -44,6 +45,11 @@ pub fn plan(seen: &Seen) -> Plan {
             notes.extend(done(seen, setup));
             Plan { writes: workload::writes(seen, setup), sweep: swept(seen, setup), notes, findings, next }
         }
+        // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
+        None if answer.waits.is_some() && !blocked(&findings) => {
+            let notes = if report::asking(seen, &answer) { Vec::new() } else { told(seen, &findings) };
+            Plan { writes: vec![workload::account(&seen.object)], notes, findings, next, ..Plan::default() }
+        }
         _ => Plan { notes: told(seen, &findings), findings, next, ..Plan::default() },
     }
 }
@@ -68,11 +74,12 @@ fn swept(seen: &Seen, setup: &Setup) -> Vec<GroupVersionKind> {
         kind::<RoleBinding>(),
     ];
     let followed = configmap::followed(seen, &setup.mounts(&seen.object.name));
+    let route = (seen.route != RouteSeen::NotServed).then(kind::<Route>);
     // One of an earlier operator may come of a setting that only that one knew, and without it everybody could reach the
     // server. The same holds where our own setting cannot be read.
     let unsure = seen.former_policy || seen.settings.operator_config.policy == DefaultPolicy::Unknown;
     let policy = (!unsure).then(kind::<NetworkPolicy>);
-    always.into_iter().chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
+    always.into_iter().chain(route).chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
 }
 
 fn kind<K: Resource>() -> GroupVersionKind {

@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
-use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
 
-use super::config::base::{self, Resolved};
+use super::config::base::{self, NoBase, Resolved};
 use super::config::problem::reason;
 use super::config::{
-    ANNOTATION, Generated, Input, Merge, Problem, Source, check_without_file, generate, hash_of_base, source,
+    ANNOTATION, Generated, Input, Merge, Problem, Source, check, check_without_file, generate, hash_of_base, source,
 };
 use super::operator_config::Images;
-use super::seen::{ObjectSeen, ReferenceSeen, Seen};
+use super::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
 use super::validate::{Found, Kind, Named, Reference, missing, references};
 use super::{ca, configmap, fields, names};
-use crate::oci::{Choice, choose};
+use crate::oci::{Choice, LabelsSeen, choose};
 use crate::{Finding, Severity};
 
 const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
@@ -64,15 +64,21 @@ pub struct Answer {
     /// ConfigMaps that are not there, certificates that cannot be read.
     pub others: Vec<Problem>,
     pub remarks: Vec<Problem>,
+    /// The labels of the image, which decide on the configuration, are not known; why. What runs stays until they are.
+    pub waits: Option<String>,
 }
 
 pub fn resolve(seen: &Seen) -> Answer {
     let spec = &seen.object.spec;
-    let image = image(seen);
+    let image = image(&seen.settings, &seen.object);
     let name = fields::distribution(spec);
     let mounts_always = name.and_then(base::distribution).is_some_and(|known| known.mounts_always);
     let source = source(spec, mounts_always);
-    let base = base(seen);
+    let choice = choice(seen);
+    let base = match &choice {
+        Choice::Use { resolved, .. } => Some(resolved),
+        Choice::Wait(_) | Choice::Nothing(_) => None,
+    };
     let mut answer = Answer {
         setup: None,
         source,
@@ -82,8 +88,9 @@ pub fn resolve(seen: &Seen) -> Answer {
         secret_count: 0,
         others: Vec::new(),
         remarks: Vec::new(),
+        waits: None,
     };
-    let generated = configuration(seen, base.as_ref(), &mut answer);
+    let generated = configuration(seen, &choice, &mut answer);
     look_up(seen, &mut answer);
     let bundle = ca::bundle(seen).unwrap_or_else(|problem| {
         answer.others.push(problem);
@@ -101,7 +108,7 @@ pub fn resolve(seen: &Seen) -> Answer {
             "Check that it is there, with the keys that the spec names.",
         ));
     }
-    let image = match image.and_then(|image| fits(seen, source, base.as_ref(), image)) {
+    let image = match image.and_then(|image| fits(seen, source, base, image)) {
         Ok(image) => image,
         Err(finding) => {
             answer.image = Some(finding);
@@ -111,23 +118,50 @@ pub fn resolve(seen: &Seen) -> Answer {
         }
     };
     let whole = answer.errors.is_empty() && answer.secrets.is_empty() && answer.others.is_empty();
-    if whole {
-        let distribution = resolved(&image, source, base.as_ref());
+    if whole && answer.waits.is_none() {
+        // A tag may move, and a node may have an older image of it: what was generated for one image runs in that one.
+        let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
+        let image = if labelled { with_digest(&image, &seen.labels) } else { image };
+        let distribution = resolved(&image, source, base);
         let bundle = bundle.map(|text| Hashed { hash: digest(&text), text });
         answer.setup = Some(Setup { image, distribution, config, generated, bundle });
     }
     answer
 }
 
-/// None: there is none, or it is not known yet.
-fn base(seen: &Seen) -> Option<Resolved> {
+/// Which base counts, as far as it is known.
+fn choice(seen: &Seen) -> Choice {
     let running = seen.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
     let running =
         [base::Source::OciLabel, base::Source::Embedded].into_iter().find(|known| running == Some(known.as_str()));
-    match choose(fields::distribution(&seen.object.spec), &seen.labels, running) {
-        Choice::Use { resolved, .. } => Some(resolved),
-        Choice::Wait(_) | Choice::Nothing(_) => None,
+    choose(fields::distribution(&seen.object.spec), &seen.labels, running)
+}
+
+/// An image whose labels decide on an object's configuration, and the account whose pods pull it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelsWanted {
+    pub image: String,
+    pub service_account: String,
+}
+
+/// None: nothing is generated, or from a base that is part of this release, so that no registry is needed.
+pub fn labels_wanted(settings: &Settings, object: &ObjectSeen) -> Option<LabelsWanted> {
+    let spec = &object.spec;
+    let known = fields::distribution(spec).and_then(base::distribution);
+    if source(spec, known.is_some_and(|known| known.mounts_always)) != Source::Generated {
+        return None;
+    }
+    let image = image(settings, object).ok()?;
+    let shipped = known.is_some_and(|known| known.image == image);
+    (!shipped).then(|| LabelsWanted { image, service_account: fields::service_account(object) })
+}
+
+/// The digest decides where both a tag and a digest are given; the tag stays for those who read it.
+fn with_digest(image: &str, labels: &LabelsSeen) -> String {
+    match labels {
+        LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
+        _ => image.to_owned(),
     }
 }
 
@@ -137,8 +171,8 @@ pub fn digest(text: &str) -> String {
 }
 
 /// An empty string counts as not given.
-fn image(seen: &Seen) -> Result<String, Finding> {
-    let (settings, spec) = (&seen.settings, &seen.object.spec);
+fn image(settings: &Settings, object: &ObjectSeen) -> Result<String, Finding> {
+    let spec = &object.spec;
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
     let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -146,7 +180,7 @@ fn image(seen: &Seen) -> Result<String, Finding> {
     match (name, image) {
         (None, Some(image)) => Ok(image.to_owned()),
         (Some(name), None) => match settings.distributions.get(name) {
-            Some(image) => Ok(running(seen, name).unwrap_or(image).clone()),
+            Some(image) => Ok(running(settings, object, name).unwrap_or(image).clone()),
             None => refuse(
                 "DistributionUnknown",
                 format!("failed to validate distribution: {name}. Distribution name not supported"),
@@ -167,8 +201,8 @@ fn image(seen: &Seen) -> Result<String, Finding> {
 }
 
 /// The image that a server of this distribution has now, where it is not known which one it should have.
-fn running<'a>(seen: &'a Seen, name: &str) -> Option<&'a String> {
-    let status = seen.object.status.as_ref().filter(|_| seen.settings.operator_config.images == Images::Unknown)?;
+fn running<'a>(settings: &Settings, object: &'a ObjectSeen, name: &str) -> Option<&'a String> {
+    let status = object.status.as_ref().filter(|_| settings.operator_config.images == Images::Unknown)?;
     let active = status.distribution_config.as_ref()?.active_distribution.as_deref();
     status.resolved_distribution.as_ref().filter(|_| active == Some(name))?.image.as_ref()
 }
@@ -182,7 +216,7 @@ fn fits(seen: &Seen, source: Source, base: Option<&Resolved>, image: String) -> 
     let made_from = status.and_then(|status| status.config_hash.as_ref());
     let now = base.map(|base| hash_of_base(&base.base.config));
     match shipped.filter(|_| source == Source::Generated && made_from.is_some() && made_from != now.as_ref()) {
-        Some(shipped) if running(seen, name).is_some() => Err(Finding {
+        Some(shipped) if running(&seen.settings, &seen.object, name).is_some() => Err(Finding {
             severity: Severity::Blocker,
             reason: "OperatorConfigInvalid",
             message: format!(
@@ -207,20 +241,28 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
 }
 
 /// The generated configuration, where the spec asks for one.
-fn configuration(seen: &Seen, base: Option<&Resolved>, answer: &mut Answer) -> Option<Generated> {
+fn configuration(seen: &Seen, choice: &Choice, answer: &mut Answer) -> Option<Generated> {
     let spec = &seen.object.spec;
-    let (generated, errors, remarks): (_, Vec<Problem>, _) = if answer.source == Source::Generated {
+    let (generated, errors, remarks): (_, Vec<Problem>, Vec<Problem>) = if answer.source == Source::Generated {
         let annotations = seen.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
         let (merge, wrong) = match Merge::of(annotations.as_ref()) {
             Ok(merge) => (merge, None),
             Err(problem) => (Merge::default(), Some(problem)),
         };
         let operator_image = seen.settings.operator_image.as_deref().unwrap_or_default();
-        let input = Input { spec, base: base.map(|base| &*base.base), merge, operator_image };
-        match generate(&input) {
+        let input = |base| Input { spec, base, merge, operator_image };
+        let made = match choice {
+            Choice::Use { resolved, .. } => generate(&input(Some(&resolved.base))),
+            Choice::Nothing(why) => generate(&input(None)).map_err(|errors| explained(errors, why)),
+            Choice::Wait(why) => {
+                answer.waits = Some(why.clone());
+                Err(check(&input(None)).errors)
+            }
+        };
+        match made {
             Ok(generated) => {
                 let imageless = needs_image(seen, &generated);
-                let remarks = generated.remarks.clone();
+                let remarks = generated.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
                 (Some(generated), wrong.into_iter().chain(imageless).collect(), remarks)
             }
             Err(errors) => (None, wrong.into_iter().chain(errors).collect(), Vec::new()),
@@ -239,6 +281,29 @@ fn configuration(seen: &Seen, base: Option<&Resolved>, answer: &mut Answer) -> O
     answer.errors = errors.into_iter().filter(|problem| !told(problem)).collect();
     answer.remarks = remarks;
     generated
+}
+
+/// That an image has no base is one thing, what is wrong with its labels another.
+fn explained(mut errors: Vec<Problem>, why: &NoBase) -> Vec<Problem> {
+    if let NoBase::Labels(wrong) = why {
+        for error in errors.iter_mut().filter(|error| error.reason == reason::NO_BASE) {
+            error.remedy = format!("{} The labels of this image cannot be used: {wrong}.", error.remedy);
+        }
+    }
+    errors
+}
+
+/// What was noticed of the labels although there is a base.
+fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Problem> {
+    let Choice::Use { resolved, remark } = choice else { return Vec::new() };
+    let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
+    let used = match resolved.source {
+        base::Source::OciLabel => "What the labels said last counts until the registry answers.",
+        base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
+    };
+    let say = |what: String| Problem::new(format!("spec.distribution.{field}"), reason::LABELS, what, used);
+    let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
+    remark.clone().into_iter().chain(wrong).map(say).collect()
 }
 
 fn needs_image(seen: &Seen, generated: &Generated) -> Option<Problem> {

@@ -8,10 +8,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::meta::quantity::billionths;
 
+use super::config::problem::reason::LABELS;
 use super::config::{Problem, base};
 use super::resolve::{Answer, Setup};
-use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, Seen};
-use super::{adoption, fields, names, scaling, workload};
+use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen};
+use super::validate::unread_problem;
+use super::{adoption, fields, names, report, scaling, workload};
 use crate::{Finding, Severity};
 
 pub fn blocked(findings: &[Finding]) -> bool {
@@ -36,6 +38,8 @@ pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
         claim_size(object, seen.volume_claim.as_ref()),
         setup.and_then(|setup| adopted(seen, setup)),
         setup.and_then(|setup| image_replaced(seen, setup)),
+        labels(seen, answer),
+        route(seen),
     ];
     let told = |problems: &[Problem], severity| -> Vec<Finding> {
         problems.iter().map(|problem| problem.finding(severity)).collect()
@@ -46,6 +50,8 @@ pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
     findings.extend(told(&answer.others, Severity::Blocker));
     findings.extend(told(&answer.remarks, Severity::Warning));
     findings.extend(seen.settings.operator_config.findings(object));
+    let unread: Vec<Problem> = object.unread.iter().map(|path| unread_problem(path)).collect();
+    findings.extend(told(&unread, Severity::Warning));
     // Stable: within one severity the order of the rules stays.
     findings.sort_by_key(|finding| finding.severity);
     findings
@@ -246,6 +252,31 @@ fn claim_size(object: &ObjectSeen, claim: Option<&ClaimSeen>) -> Option<Finding>
         ),
         remedy: "Change the claim itself where its storage class can expand it, then set the same size here."
             .to_owned(),
+    })
+}
+
+/// That a registry is being asked is no news. That it does not answer is.
+fn labels(seen: &Seen, answer: &Answer) -> Option<Finding> {
+    let message = answer.waits.clone().filter(|_| !report::asking(seen, answer))?;
+    Some(Finding {
+        severity: Severity::Warning,
+        reason: LABELS,
+        message,
+        remedy: "Check the image's name, and that the pods' service account has the pull secrets for it.".to_owned(),
+    })
+}
+
+fn route(seen: &Seen) -> Option<Finding> {
+    let RouteSeen::Refused(why) = &seen.route else { return None };
+    fields::exposed(&seen.object.spec)?;
+    Some(Finding {
+        severity: Severity::Warning,
+        reason: "RouteRefused",
+        message: format!(
+            "spec.networking.expose: the router does not admit Route {}: {why}",
+            names::route(&seen.object.name)
+        ),
+        remedy: "Set spec.networking.expose.hostname to a host name that nothing else has, or leave it out.".to_owned(),
     })
 }
 

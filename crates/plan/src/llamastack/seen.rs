@@ -26,6 +26,7 @@ pub struct Seen {
     pub service: bool,
     /// None: there is none.
     pub ingress: Option<IngressSeen>,
+    pub route: RouteSeen,
     /// There is a NetworkPolicy that an earlier operator made and Steersman has never written.
     pub former_policy: bool,
     /// ConfigMaps with configurations that were generated for the object, and that it controls.
@@ -69,6 +70,8 @@ pub struct ObjectSeen {
     /// It has a deletion timestamp.
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
+    /// Places of the spec that it was written with and that were lost in reading it.
+    pub unread: Vec<String>,
     pub former: FormerSeen,
     /// The value of the annotation that says how providers are merged.
     pub provider_merge: Option<String>,
@@ -133,6 +136,28 @@ pub struct ClaimSeen {
 pub struct IngressSeen {
     /// Host name or else address of its load balancer. None: it has none yet.
     pub address: Option<String>,
+}
+
+/// What the cluster makes of the object's Route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RouteSeen {
+    /// The cluster has no Routes: it is not one of OpenShift.
+    #[default]
+    NotServed,
+    /// There is no Route yet, or no router has said anything of it.
+    Unanswered,
+    Admitted {
+        host: String,
+    },
+    /// Every router that has answered refuses it; why.
+    Refused(String),
+}
+
+impl RouteSeen {
+    /// Whether there is a router at all: where somebody installed the API alone, nobody answers.
+    pub fn answered(&self) -> bool {
+        matches!(self, Self::Admitted { .. } | Self::Refused(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

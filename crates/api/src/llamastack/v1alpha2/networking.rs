@@ -25,8 +25,8 @@ pub struct Networking {
     /// Certificates: the server's own, and those that it trusts. Absent: plain HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Whether an Ingress makes the server reachable from outside the cluster: `true`, `false`, or an object with a
-    /// `hostname`; `{}` means `true`. Absent: not exposed.
+    /// Whether an Ingress, or a Route on OpenShift, makes the server reachable from outside the cluster: `true`, `false`, or
+    /// an object with a `hostname`; `{}` means `true`. Absent: not exposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expose: Option<ExposeForm>,
     /// Namespaces that may reach the server. Given: a NetworkPolicy admits these and the operator. Absent: the operator's
@@ -65,7 +65,7 @@ pub struct Expose {
     /// Whether the server is exposed. Absent: it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Host name of the Ingress. Absent: the Ingress takes requests for any host.
+    /// Host name of the Ingress or Route. Absent: the Ingress takes requests for any host, the Route gets a host of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Fields that are none of the above. The API server prunes nothing below a node without a type, so a misspelt name

@@ -1,17 +1,20 @@
 //! What is kept up to date beside the passes: nothing of it belongs to a single object.
-//! Comes in: what objects refer to, the operator's own ConfigMap, and what pods and servers say; goes out: what passes look
-//! at, and which objects should look again.
+//! Comes in: what objects refer to, the operator's own ConfigMap, and what pods, servers, registries and routers say; goes
+//! out: what passes look at, and which objects should look again.
 
 use futures::{StreamExt, stream};
+use steersman_plan::llamastack::FORMER_NAMESPACE;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::operator_config::Config;
 use super::pods::Pods;
 use super::references::References;
+use super::routes::Routes;
 use super::server::Servers;
-use crate::controllers::{Place, Tools};
+use crate::controllers::{Place, Told, Tools};
 use crate::observe::cache::Scope;
+use crate::observe::oci::Bases;
 
 pub struct Beside {
     /// What the operator's ConfigMap says.
@@ -20,22 +23,47 @@ pub struct Beside {
     /// Whether the cluster has the role of OpenShift; not known until the first pass.
     pub any_user: OnceCell<bool>,
     pub pods: Pods,
+    pub routes: Routes,
     /// None: servers are not asked.
     pub servers: Option<Servers>,
+    /// None: the labels of images are not looked at.
+    pub labels: Option<Bases>,
 }
 
 impl Beside {
-    pub fn new(config: Config, servers: Option<Servers>) -> Self {
+    /// For single passes, beside which nothing runs.
+    pub fn new(told: &Told) -> Self {
         Self {
-            config,
+            config: Config::new(told.config_namespaces(FORMER_NAMESPACE)),
             references: References::default(),
             any_user: OnceCell::default(),
             pods: Pods::default(),
-            servers,
+            routes: Routes::default(),
+            servers: None,
+            labels: None,
         }
     }
 
+    pub fn following(told: &Told, servers: Option<Servers>, labels: Option<Bases>) -> Self {
+        Self { routes: Routes::followed(), servers, labels, ..Self::new(told) }
+    }
+
     pub async fn run(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
+        let wake = |place| tools.wakes.wake(place);
+        let servers = async {
+            let Some(servers) = &self.servers else { return };
+            servers.run(wake, stop.clone()).await;
+        };
+        tokio::join!(
+            self.follow_references(tools, scope, stop.clone()),
+            self.pods.follow(&tools.server, scope, wake, stop.clone()),
+            self.routes.follow(tools, scope, stop.clone()),
+            servers,
+            self.read_labels(tools, stop.clone()),
+        );
+    }
+
+    async fn follow_references(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
         let wake = |place| tools.wakes.wake(place);
         let References { secrets, config_maps } = &self.references;
         let changes = stream::select(secrets.follow(&tools.server, scope), config_maps.follow(&tools.server, scope));
@@ -46,19 +74,28 @@ impl Beside {
         // Every object refers to a ConfigMap, if only to that of its cluster.
         let all = || config_maps.objects().into_iter().for_each(wake);
         let config = self.config.follow(&tools.server, all);
-        let servers = async {
-            let Some(servers) = &self.servers else { return };
-            servers.run(wake, stop.clone()).await;
+        stop.run_until_cancelled(async { tokio::join!(referred, config) }).await;
+    }
+
+    async fn read_labels(&self, tools: &Tools, stop: CancellationToken) {
+        let Some(bases) = &self.labels else { return };
+        let wake = async {
+            loop {
+                bases.changed().await.into_iter().for_each(|place| tools.wakes.wake(place));
+            }
         };
-        let followed = stop.run_until_cancelled(async { tokio::join!(referred, config) });
-        tokio::join!(servers, self.pods.follow(&tools.server, scope, wake, stop.clone()), followed);
+        tokio::select! { () = bases.run(stop) => {}, () = wake => {} }
     }
 
     pub fn forget(&self, place: &Place) {
         self.references.forget(place);
         self.pods.forget(place);
+        self.routes.forget(place);
         if let Some(servers) = &self.servers {
             servers.forget(place);
+        }
+        if let Some(bases) = &self.labels {
+            bases.forget(&place.0, &place.1);
         }
     }
 }

@@ -5,6 +5,7 @@ mod beside;
 pub mod operator_config;
 mod pods;
 pub mod references;
+mod routes;
 pub mod server;
 
 use jiff::Timestamp;
@@ -23,20 +24,23 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
-use steersman_api::llamastack::v1alpha2::LlamaStackDistribution;
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistribution};
 use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::server::question;
+use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
     CONFIG_KEY, ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, KEPT_CONFIG_MAPS, ObjectSeen,
-    ReplicasOwner, Seen, ServerSeen, Settings, config, names,
+    ReplicasOwner, Seen, ServerSeen, Settings, config, labels_wanted, names,
 };
 use steersman_plan::oci::LabelsSeen;
 
 use super::cache::Watched;
+use super::oci::{Bases, Want};
 use crate::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use crate::controllers::{Observed, PassError, Tools, stored_kind};
 
 pub use beside::Beside;
+pub use routes::{Routes, rules as route_rules};
 
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/llamastack";
@@ -115,7 +119,10 @@ pub async fn observe(
     let looked = beside.references.look_up(&tools.server, &seen, settings.operator_namespace.as_deref()).await?;
     // Asked for once: a cluster is one of OpenShift from the start, or never.
     let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&tools.server)).await?;
-    let place = (namespace, name.clone());
+    let place = (namespace.clone(), name.clone());
+    let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
+    let route = beside.routes.seen(&place, &owner.uid, exposed.is_some_and(ExposeForm::enabled), &mut live).await;
+    let labels = labels_seen(beside.labels.as_ref(), &settings, &seen, &live);
     let mut seen = Seen {
         now: Timestamp::now(),
         settings,
@@ -126,6 +133,7 @@ pub async fn observe(
         volume_claim: live.get(&gvk::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(claim_seen),
         service: live.get(&gvk::<Service>(), &names::service(&name)).is_some(),
         ingress: live.get(&gvk::<Ingress>(), &names::ingress(&name)).map(ingress_seen),
+        route,
         former_policy: live
             .get(&gvk::<NetworkPolicy>(), &names::network_policy(&name))
             .is_some_and(|policy| !is_managed_by(policy, MANAGER)),
@@ -134,7 +142,7 @@ pub async fn observe(
         references: looked.references,
         trust: looked.trust,
         followed: looked.followed,
-        labels: LabelsSeen::NotAsked,
+        labels,
         any_user,
         pods: beside.pods.seen(&place),
         server: ServerSeen::Awaited,
@@ -143,6 +151,25 @@ pub async fn observe(
         seen.server = servers.seen(&place, question(&seen));
     }
     Ok(Observed { owner, seen, live })
+}
+
+/// Asks only where the labels of an image decide on something.
+fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObjectSeen, live: &Live) -> LabelsSeen {
+    let Some(bases) = bases else { return LabelsSeen::NotAsked };
+    let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
+        bases.forget(&object.namespace, &object.name);
+        return LabelsSeen::NotAsked;
+    };
+    // Of the account that is a child, they are known here, and what is added to it counts at once.
+    let account = live.get(&gvk::<ServiceAccount>(), &wanted.service_account);
+    let secrets = account.and_then(|account| account.data["imagePullSecrets"].as_array()).into_iter().flatten();
+    bases.seen(&Want {
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        image: wanted.image,
+        service_account: wanted.service_account,
+        pull_secrets: secrets.filter_map(|secret| secret["name"].as_str().map(ToOwned::to_owned)).collect(),
+    })
 }
 
 /// The object as plain data.
@@ -155,6 +182,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
     let former = convert(value.clone(), &format!("{}/{FORMER}", Family::Llsd.group()));
     let former = former.map_err(|error| unreadable(error.to_string()))?.object;
     let former: v1alpha1::LlamaStackDistribution = typed(former).map_err(unreadable)?;
+    let written = value.get("spec").cloned().unwrap_or_default();
     let stored: LlamaStackDistribution = typed(value).map_err(unreadable)?;
     let server = former.spec.server;
     Ok(ObjectSeen {
@@ -163,6 +191,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
+        unread: unread(&written, &stored.spec),
         spec: stored.spec,
         former: FormerSeen {
             server: json!(server),

@@ -17,9 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use logins::{ClusterLogins, Gathered, Logins, rules};
 
+use crate::client::Server;
 use crate::controllers::Place;
 use crate::reach::registry::Registry;
+use crate::reach::{Http, Settings};
 use entries::{Entries, Job};
+
+/// How long the reading of one image may take.
+const READING: Duration = Duration::from_secs(30);
 
 /// What an object wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +86,18 @@ struct Known {
 }
 
 impl Bases {
+    /// The registries of the images' own names, with the pull secrets of the cluster. None, with a line in the log: this
+    /// program can make no connections by TLS.
+    pub fn of_registries(server: Server) -> Option<Self> {
+        match Http::new(Settings::from_env()) {
+            Ok(http) => Some(Self::new(Registry::new(http, READING), ClusterLogins::new(server), Rhythm::default())),
+            Err(error) => {
+                tracing::error!(%error, "the labels of images are not looked at: no TLS");
+                None
+            }
+        }
+    }
+
     /// Nothing is asked until [`Bases::run`] runs.
     pub fn new(registry: Registry, logins: impl Logins + 'static, rhythm: Rhythm) -> Self {
         let inner = Inner {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::validate::{Kind, Named, Reference};
-use steersman_plan::llamastack::{ReferenceSeen, Seen, ServerSeen, Settings, TrustSeen, plan, referred};
+use steersman_plan::llamastack::{ReferenceSeen, RouteSeen, Seen, ServerSeen, Settings, TrustSeen, plan, referred};
 use steersman_plan::oci::LabelsSeen;
 use steersman_plan::{Finding, Severity};
 
@@ -114,6 +114,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         volume_claim: None,
         service: false,
         ingress: None,
+        route: RouteSeen::NotServed,
         former_policy: false,
         config_maps: Vec::new(),
         in_use: None,

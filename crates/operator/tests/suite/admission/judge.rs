@@ -137,3 +137,21 @@ async fn however_much_an_object_names_the_looks_are_bounded() {
     let beyond = warnings.iter().filter(|said| said.as_str().unwrap().ends_with("more than 64 objects are named"));
     assert_eq!((warnings.len(), beyond.count()), (100, 36));
 }
+
+/// A registry may be slow, and its answer may change: what an image carries is the controller's business.
+#[tokio::test]
+async fn an_image_whose_labels_nobody_has_read_is_not_refused_for_lack_of_a_base() {
+    let spec = json!({ "distribution": { "image": "quay.io/me/stack:1" }, "disabled": ["eval"],
+        "resources": { "models": [{ "name": "m", "provider": "of-the-image" }] } });
+    let response = asked("CREATE", manifest("stack", spec), Value::Null).await;
+    assert_eq!((&response["allowed"], &response["warnings"]), (&json!(true), &Value::Null), "{response}");
+}
+
+#[tokio::test]
+async fn a_field_that_is_newer_than_our_types_is_accepted_with_a_warning() {
+    let env = json!([{ "name": "A", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "p", "key": "k" } } }]);
+    let spec = json!({ "distribution": { "name": "starter" }, "workload": { "overrides": { "env": env } } });
+    let response = asked("CREATE", manifest("stack", spec), Value::Null).await;
+    let told = "spec.workload.overrides.env[0].valueFrom.fileKeyRef: this version of Steersman does not know the field";
+    assert!(response["warnings"][0].as_str().unwrap().starts_with(told), "{response}");
+}

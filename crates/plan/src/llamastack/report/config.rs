@@ -3,7 +3,7 @@
 //! Comes in: what was seen and what it amounts to; goes out: conditions and fields.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{Statement, Truth};
 
@@ -20,6 +20,8 @@ const GENERATED: &str = "ConfigGenerated";
 const UPDATED: &str = "DeploymentUpdated";
 const SECRETS: &str = "SecretsResolved";
 const UPGRADE: &str = "UpgradeConfigFailure";
+/// Nothing is known against it, only its base is not there yet.
+const WAITS: &str = "ImageLabelsAwaited";
 const HASH: &str = "/metadata/annotations/configmap.hash~1user-config";
 
 /// In the order of the way: Secrets, configuration, Deployment.
@@ -51,6 +53,18 @@ pub fn resolved(seen: &Seen, answer: &Answer, status: &mut LlamaStackDistributio
         resource_count: Some(generated.resource_count),
         config_version: Some(generated.config_version),
     });
+}
+
+/// Whether the server runs with what was generated for the very spec that is there.
+pub fn made(seen: &Seen) -> bool {
+    let generation = seen.object.generation;
+    let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
+    generation.is_some() && seen.deployment.is_some() && stored(seen, GENERATED).is_some_and(of_this_spec)
+}
+
+/// Whether the stored status says that the spec has not been acted on yet.
+pub fn waited(seen: &Seen) -> bool {
+    stored(seen, GENERATED).is_some_and(|known| known.reason == WAITS)
 }
 
 /// What to tell of a configuration that the stored status does not know.
@@ -108,6 +122,9 @@ fn generated(seen: &Seen, answer: &Answer) -> Option<Statement> {
     let image = answer.image.as_ref().map(|finding| finding.message.clone());
     let wrong = answer.errors.iter().chain(&answer.secrets).map(Problem::text);
     let said: Vec<String> = image.into_iter().chain(wrong).collect();
+    if let Some(why) = answer.waits.as_ref().filter(|_| said.is_empty()) {
+        return (!made(seen)).then(|| statement(GENERATED, Truth::Unknown, WAITS, why.clone()));
+    }
     if said.is_empty() {
         let message = answer.setup.as_ref().and_then(success)?;
         return Some(statement(GENERATED, Truth::True, "ConfigGenerationSucceeded", message));

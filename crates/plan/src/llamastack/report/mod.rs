@@ -13,8 +13,9 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::resolve::{Answer, resolve};
 use super::rules::blocked;
-use super::seen::{DeploymentSeen, Seen};
+use super::seen::{DeploymentSeen, RouteSeen, Seen};
 use super::{fields, names, network, scaling};
+use crate::oci::LabelsSeen;
 use crate::{Failure, Finding, Outcome, Plan, Severity};
 
 pub use config::{generated_anew, updated_anew};
@@ -49,12 +50,20 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     }
     let answer = resolve(seen);
     let refusal = refusal(plan, outcome);
-    let mut statements = match &refusal {
-        Some(why) => {
+    // What runs already is as good as it was; what is new waits with its configuration.
+    let waits = answer.waits.as_ref().filter(|_| refusal.is_none() && !config::made(seen));
+    let mut statements = match (&refusal, waits) {
+        (Some(why), _) => {
             status.phase = Some(Phase::Failed);
             vec![statement(DEPLOYMENT, Err(failed(why)))]
         }
-        None => {
+        (None, Some(why)) => {
+            status.phase = Some(if seen.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
+            let pending = || format!("Deployment is pending: {why}");
+            let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&words(failure)));
+            vec![statement(DEPLOYMENT, Err(said))]
+        }
+        (None, None) => {
             let progress = progress(seen, outcome);
             status.phase = Some(progress.phase);
             served(seen, &progress, &mut status);
@@ -65,12 +74,20 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
         }
     };
     statements.extend(config::statements(seen, &answer, refusal.is_some(), outcome));
-    statements.extend(available(seen, refusal.is_some(), status.phase));
-    statements.push(spec(&plan.findings));
+    statements.extend(available(seen, refusal.is_some() || waits.is_some(), status.phase));
+    // While a registry is asked, only a part of what there is to say of the spec is known.
+    if refusal.is_some() || !asking(seen, &answer) {
+        statements.push(spec(&plan.findings));
+    }
     let mut kept = status.conditions.take().unwrap_or_default();
     forget(seen, &answer, &mut kept);
     status.conditions = Some(conditions::merge(&kept, &statements, seen.object.generation, seen.now));
     dated(&stored, status, seen.now)
+}
+
+/// Whether a registry is being asked for the labels that decide. It is, after each start of the operator, and soon answers.
+pub fn asking(seen: &Seen, answer: &Answer) -> bool {
+    answer.waits.is_some() && seen.labels == LabelsSeen::Awaited
 }
 
 /// Whether the stored status already speaks of this generation of the object.
@@ -130,7 +147,7 @@ fn failed(why: &str) -> String {
 fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
     let at = |phase, message: String| Progress { phase, message };
     let was = seen.object.status.as_ref().and_then(|status| status.phase);
-    let followed = told(seen) && was != Some(Phase::Failed);
+    let followed = told(seen) && was != Some(Phase::Failed) && !config::waited(seen);
     let live = match &seen.deployment {
         // What could not be written is not what runs, however well that runs. And where something was written for a new
         // spec, what was seen is older and says nothing about it.
@@ -188,9 +205,13 @@ fn served(seen: &Seen, progress: &Progress, status: &mut LlamaStackDistributionS
 
 /// Empty where no address has been assigned yet.
 fn route_url(seen: &Seen, expose: &ExposeForm) -> String {
+    match &seen.route {
+        RouteSeen::Admitted { host } => return format!("https://{host}"),
+        RouteSeen::Refused(_) => return String::new(),
+        RouteSeen::NotServed | RouteSeen::Unanswered => {}
+    }
     let assigned = seen.ingress.as_ref().and_then(|ingress| ingress.address.as_deref());
-    let host = expose.hostname().filter(|host| !host.is_empty());
-    assigned.or(host).map(|address| format!("http://{address}")).unwrap_or_default()
+    assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
 /// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.

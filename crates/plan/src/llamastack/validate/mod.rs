@@ -3,6 +3,7 @@
 
 mod references;
 mod shape;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, Input, Merge, Problem, Source, check, check_without_file, source};
 
 pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
+pub use unread::{unread, unread_problem};
 
 /// What is known besides the object.
 pub struct Facts<'a> {
@@ -109,7 +111,9 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Source::Override | Source::Distribution => check_without_file(&spec),
     };
     errors.extend(checked.errors);
-    Judged { errors, remarks: checked.remarks, references: references(&spec, facts.namespace) }
+    let unread = unread(&object["spec"], &spec).into_iter().map(|path| unread_problem(&path));
+    let remarks = checked.remarks.into_iter().chain(unread).collect();
+    Judged { errors, remarks, references: references(&spec, facts.namespace) }
 }
 
 /// With the place, for the forms that the schema lets through.

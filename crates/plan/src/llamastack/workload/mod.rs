@@ -21,7 +21,7 @@ use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStorage};
 
 use super::resolve::Setup;
-use super::seen::{ObjectSeen, Seen};
+use super::seen::{ObjectSeen, RouteSeen, Seen};
 use super::{adoption, ca, configmap, fields, names, network, scaling};
 use crate::{ADOPTED, Write};
 
@@ -40,9 +40,10 @@ pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
     let written = config.and_then(|config| Some((config, config.text.as_deref()?)));
     let ours = written.map(|(config, _)| config.name.as_str());
     let kept = configmap::kept(seen, ours, &setup.mounts(&object.name));
+    let exposed = |way: bool| fields::exposed(spec).filter(|_| way);
     let before = [
         fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
-        Some(Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))),
+        Some(account(object)),
         seen.any_user.then(|| Write::Apply(role_binding(object))),
         // Before the server, so that nobody reaches it in between who may not.
         network::policy(seen).map(Write::Apply),
@@ -55,10 +56,17 @@ pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
         fields::wants_service(spec).then(|| Write::Apply(network::service(object))),
         fields::autoscaling(spec).map(|autoscaling| Write::Apply(scaling::autoscaler(object, autoscaling))),
         scaling::disruption_budget(object).map(Write::Apply),
-        fields::exposed(spec).map(|expose| Write::Apply(network::ingress(object, expose))),
+        // The Route first: of two that claim a host, the older has it, and routers make a Route of an Ingress.
+        exposed(seen.route != RouteSeen::NotServed).map(|expose| Write::Apply(network::route(object, expose))),
+        exposed(!seen.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
     ];
     let kept = kept.into_iter().map(|map| Write::CreateOnce(configmap::unchanged(object, map)));
     before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).collect()
+}
+
+/// Also made while nothing else can be: pull secrets, without which an image may not be read, are kept with it.
+pub fn account(object: &ObjectSeen) -> Write {
+    Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))
 }
 
 fn volume_claim(object: &ObjectSeen, storage: &VolumeStorage) -> DynamicObject {

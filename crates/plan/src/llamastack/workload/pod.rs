@@ -45,13 +45,12 @@ pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
 fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
-    let account = overrides.and_then(|pod| pod.service_account_name.clone()).filter(|name| !name.is_empty());
     let several = fields::replicas(spec) > 1;
     let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
     let spread = spread.filter(|given| !given.is_empty());
     let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
     PodSpec {
-        service_account_name: Some(account.unwrap_or_else(|| names::service_account(&object.name))),
+        service_account_name: Some(fields::service_account(object)),
         security_context: Some(PodSecurityContext { fs_group: Some(FS_GROUP), ..Default::default() }),
         init_containers: before.filter(|containers| !containers.is_empty()),
         containers: vec![container::server(object, setup)],

@@ -16,6 +16,8 @@ use steersman_plan::llamastack::{
 use steersman_plan::{Failure, Outcome, Severity, Write};
 
 use super::configured::{CA_KEY, CERTIFICATE};
+use super::labels::any_labels;
+use super::route::any_route;
 use super::{now, of_v1alpha1, of_v1alpha2, stored, written};
 
 /// Stands in every value of the environment, and may come up nowhere but in the Deployment.
@@ -161,13 +163,14 @@ fn seen() -> impl Strategy<Value = Seen> {
     ];
     let told = (server, prop::option::of(prop::collection::vec(super::trouble::pod(), 0..3)));
     let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), told);
-    let around = (config_maps(), prop::bool::weighted(0.7), certificates());
+    let around = (config_maps(), prop::bool::weighted(0.7), certificates(), (any_labels(), any_route()));
     let what = prop_oneof![spec().prop_map(of_v1alpha1), newer().prop_map(of_v1alpha2)];
     (what, name, prop::option::of(1..3i64), prop::bool::weighted(0.1), taken, around).prop_map(
-        |(mut seen, name, generation, deleting, taken, (config_maps, found, certificates))| {
+        |(mut seen, name, generation, deleting, taken, (config_maps, found, certificates, beside))| {
             (seen.object.name, seen.object.generation, seen.object.deleting) = (name, generation, deleting);
             (seen.deployment, seen.volume_claim, seen.service, seen.any_user, (seen.server, seen.pods)) = taken;
             (seen.config_maps, seen.in_use) = config_maps;
+            (seen.labels, seen.route) = beside;
             if found {
                 seen.references = referred(&seen.object).iter().map(there).collect();
                 seen.trust = certificates;
@@ -296,7 +299,9 @@ proptest! {
         let plan = plan(&seen);
         let blocked = plan.findings.iter().any(|finding| finding.severity == Severity::Blocker);
         prop_assert_eq!(plan.writes.is_empty(), blocked || seen.object.deleting);
-        prop_assert_eq!(plan.sweep.is_empty(), blocked || seen.object.deleting);
+        // While the labels of an image are awaited, there is nothing but the account.
+        let waits = plan.writes.len() == 1;
+        prop_assert_eq!(plan.sweep.is_empty(), blocked || seen.object.deleting || waits);
     }
 
     #[test]

@@ -4,11 +4,14 @@ mod adoption;
 mod children;
 mod configured;
 mod findings;
+mod labels;
 mod laws;
+mod leaves;
 mod names;
 mod network;
 mod operator_config;
 mod report;
+mod route;
 mod server;
 mod trouble;
 
@@ -18,9 +21,10 @@ use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistribution, LlamaStackDistributionStatus};
+use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, ReplicasOwner, Seen, ServerSeen, Settings, TrustSeen, plan,
-    report,
+    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings, TrustSeen,
+    plan, report,
 };
 use steersman_plan::oci::LabelsSeen;
 use steersman_plan::{Outcome, Plan, Write};
@@ -61,7 +65,7 @@ fn of_stored(object: Value) -> Seen {
     let former = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
     let former: v1alpha1::LlamaStackDistribution = serde_json::from_value(former).unwrap();
     let server = former.spec.server;
-    let stored: LlamaStackDistribution = serde_json::from_value(object).unwrap();
+    let stored: LlamaStackDistribution = serde_json::from_value(object.clone()).unwrap();
     Seen {
         now: now(),
         settings: Settings {
@@ -77,6 +81,7 @@ fn of_stored(object: Value) -> Seen {
             uid: "8f3c".into(),
             generation: Some(1),
             deleting: false,
+            unread: unread(&object["spec"], &stored.spec),
             spec: stored.spec,
             former: FormerSeen {
                 server: json!(server),
@@ -90,6 +95,7 @@ fn of_stored(object: Value) -> Seen {
         volume_claim: None,
         service: false,
         ingress: None,
+        route: RouteSeen::NotServed,
         former_policy: false,
         config_maps: vec![],
         in_use: None,

@@ -1,0 +1,45 @@
+//! Fields that the schema takes and this version cannot act on.
+//! Comes in: a spec as it was written and as it was read; goes out: the places of what was lost between the two.
+
+use serde_json::{Value, json};
+use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+
+use crate::llamastack::config::Problem;
+use crate::llamastack::config::problem::reason;
+
+/// The CRD embeds types of Kubernetes that are newer than those which this version is built with.
+pub fn unread(written: &Value, read: &LlamaStackDistributionSpec) -> Vec<String> {
+    let mut lost = Vec::new();
+    compare(written, &json!(read), "spec", &mut lost);
+    lost
+}
+
+/// As a remark: the rest of the spec is acted on.
+pub fn unread_problem(path: &str) -> Problem {
+    Problem::new(
+        path,
+        reason::IGNORED,
+        "this version of Steersman does not know the field, and leaves it out",
+        "Remove it, or take a newer version of Steersman.",
+    )
+}
+
+fn compare(written: &Value, read: &Value, path: &str, lost: &mut Vec<String>) {
+    match (written, read) {
+        (Value::Object(written), Value::Object(read)) => {
+            for (name, value) in written.iter().filter(|(_, value)| !value.is_null()) {
+                let path = format!("{path}.{name}");
+                match read.get(name) {
+                    Some(read) => compare(value, read, &path, lost),
+                    None => lost.push(path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(read)) => {
+            for (place, (written, read)) in written.iter().zip(read).enumerate() {
+                compare(written, read, &format!("{path}[{place}]"), lost);
+            }
+        }
+        _ => {}
+    }
+}
