@@ -124,6 +124,10 @@ impl World {
     }
 
     fn run(&self, client: &Client, scope: Scope) -> Running {
+        self.run_told(client, scope, Told::default())
+    }
+
+    fn run_told(&self, client: &Client, scope: Scope, told: Told) -> Running {
         let sent = Sent::default();
         let server = self.server(sent.around(client));
         let metrics = Arc::new(Metrics::new(Timestamp::now()));
@@ -132,7 +136,7 @@ impl World {
             scope,
             identity: "test".into(),
             metrics: metrics.clone(),
-            told: Told::default(),
+            told,
             image_labels: false,
             inside: steersman::observe::llamastack::server::http(Inside { through: None }).unwrap(),
         };

@@ -75,7 +75,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    fn spawn(kubeconfig: &Path, identity: &str, more: &[&str]) -> Self {
+    pub fn spawn(kubeconfig: &Path, identity: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let open = |name: &str| File::create(folder.path().join(name)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
@@ -138,7 +138,12 @@ impl Operator {
     }
 
     pub fn said(&self, message: &str) -> bool {
-        self.lines().iter().any(|line| line["msg"] == message)
+        self.times_said(message, |_| true) > 0
+    }
+
+    /// How many lines say this, of those that `counts`.
+    pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
+        self.lines().iter().filter(|line| line["msg"] == message && counts(line)).count()
     }
 
     pub async fn until_said(&self, message: &str) {

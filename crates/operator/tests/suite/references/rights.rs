@@ -1,8 +1,9 @@
-//! An operator that may read what objects name, and may not watch it.
+//! Operators with fewer rights than the shipped ones, or with more knowledge.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 
 use super::*;
+use crate::process::operator::Operator;
 
 /// The shipped rights, but of Secrets only to get them.
 async fn restricted(world: &World) -> Client {
@@ -51,5 +52,53 @@ async fn without_the_right_to_watch_secrets_they_are_looked_at_again_and_the_rig
     // The broken watch is begun again within moments, and its first list is what brings this about.
     world.namespace.all::<Secret>().delete("key", &DeleteParams::default()).await.unwrap();
     world.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+    world.end(running).await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_said_once() {
+    let Some(world) = world("said-once").await else { return };
+    let name = world.namespace.name();
+    restricted(&world).await;
+    let binding: RoleBinding = object(json!({ "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }] }));
+    let bindings: Api<RoleBinding> = Api::namespaced(world.admin.clone(), NAMESPACE);
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let operator = Operator::spawn(&world.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
+    let without =
+        "without the right to list and watch them, those that objects refer to are looked at from time to time";
+    operator.until_said(without).await;
+    world.create("waiting", with_secret("key")).await;
+    world.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+    world.secret("key", "hush").await;
+    // By the clock: the watch has been begun again several times since.
+    world.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
+    let of_secrets = |line: &Value| line["kind"] == "Secret";
+    assert_eq!(operator.times_said(without, of_secrets), 1, "{}", operator.log());
+    let broke = "a watch broke off and is begun again until it holds";
+    assert_eq!(operator.times_said(broke, of_secrets), 1, "{}", operator.log());
+    assert!(!operator.log().contains("hush"));
+    drop(operator);
+    uninstall(&world.admin, Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn the_operators_own_image_runs_before_servers_that_need_it() {
+    let Some(world) = world("own-image").await else { return };
+    world.secret("token", "postgresql://u:p@db/llama").await;
+    let spec = json!({ "distribution": { "name": "starter" }, "storage": { "sql": { "type": "postgres",
+        "connectionString": { "name": "token", "key": "token" } } } });
+    world.create("stored", spec).await;
+    let account = world.account().await;
+    let running = world.run(&account, Scope::Cluster);
+    let flag = |found: &Value| found["message"].as_str().unwrap().contains("--operator-image");
+    world.until_condition("stored", "ConfigGenerated", flag).await;
+    running.stop().await;
+    let told = Told { operator_image: Some("registry.example.com/steersman:1".to_owned()), ..Told::default() };
+    let running = world.run_told(&account, Scope::Cluster, told);
+    let made = world.until_deployment("stored", "exists", |_| true).await;
+    let image = &made["spec"]["template"]["spec"]["initContainers"][0]["image"];
+    assert_eq!(image, "registry.example.com/steersman:1");
     world.end(running).await;
 }
