@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use steersman_api::Family;
 
+use crate::api_reference;
+
 #[derive(Args, Default)]
 pub struct Check {
     /// Write the files instead of comparing them
@@ -19,7 +21,7 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 7] = [
+const FILES: [Generated; 8] = [
     Generated {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -36,6 +38,7 @@ const FILES: [Generated; 7] = [
     Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     Generated { path: "docs/commands.md", content: commands },
     Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::page()) },
+    Generated { path: "docs/api-reference.md", content: api_reference::page },
 ];
 
 impl Check {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 
+mod api_reference;
 mod bench;
 mod check;
 mod command;

@@ -28,6 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the API server may take to serve new CRDs.
 const SERVED: Duration = Duration::from_secs(60);
 
+/// Some servers have containers of the operator's own image, which a process outside the cluster cannot know. Nobody pulls
+/// it: pods are played.
+const IMAGE: &str = "steersman:local";
+
 /// The operator under way.
 pub struct Running {
     pub process: Process,
@@ -50,7 +54,8 @@ pub async fn start(cluster: &Cluster, folder: &Path, program: &Path) -> Result<R
     let webhook = ["--metrics-address", &metrics, "--webhook-address", &address, "--webhook-url", &url];
     drop((port, measured));
     let log = folder.join("log/steersman.log");
-    let mut process = Process::start("steersman", program, &[&arguments[..], &webhook].concat(), folder, log)?;
+    let arguments = [&arguments[..], &webhook, &["--operator-image", IMAGE]].concat();
+    let mut process = Process::start("steersman", program, &arguments, folder, log)?;
     until_ready(cluster, &mut process).await?;
     Ok(Running { process, metrics })
 }

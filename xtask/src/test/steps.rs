@@ -20,7 +20,7 @@ pub struct Step {
     pub run: fn(&mut Session) -> Result<()>,
 }
 
-pub const STEPS: [Step; 9] = [
+pub const STEPS: [Step; 10] = [
     Step { name: "format", about: "the code is formatted", run: format },
     Step { name: "clippy", about: "no lint warns", run: clippy },
     Step { name: "deny", about: "dependencies: licences, sources, banned crates", run: deny },
@@ -33,6 +33,7 @@ pub const STEPS: [Step; 9] = [
     Step { name: "llamastack-real", about: "configurations of Llama Stack, by the real server", run: llamastack_real },
     Step { name: "cluster", about: "the local cluster itself", run: |session| session.suite("cluster") },
     Step { name: "operator", about: "the operator on the local cluster", run: |session| session.suite("operator") },
+    Step { name: "llamastack", about: "servers of Llama Stack, as their users see them", run: llamastack },
     Step { name: "commands", about: "the two commands, and how they end", run: |session| session.suite("commands") },
 ];
 
@@ -172,6 +173,17 @@ fn llamastack_real(session: &mut Session) -> Result<()> {
     let packages = python.packages()?;
     let command = real::command(&python, &packages, &session.folder.join("llamastack-real"))?;
     session.test(&command)
+}
+
+/// More at once than there are processors: most of the time they wait for the cluster.
+const SCENARIOS_AT_ONCE: &str = "10";
+
+/// It has a cluster of its own, in which the CRDs stay.
+fn llamastack(session: &mut Session) -> Result<()> {
+    local_cluster::programs()?;
+    let mut command = test_command();
+    command.args(["--test", "llamastack", "--", "--test-threads", SCENARIOS_AT_ONCE]);
+    session.cargo_test(command)
 }
 
 /// The version of cargo-deny that reads our `deny.toml`.

@@ -96,9 +96,11 @@ fn exists(name: &str) -> bool {
         ["real", case] => {
             root().join("crates/plan/tests/fixtures/llamastack/config").join(case).join("config.yaml").exists()
         }
+        ["bench", name] => root().join("crates/plan/benches").join(name).is_dir(),
         [binary, modules @ .., test] => {
             let suite = match *binary {
                 "commands" => root().join("xtask/tests/suite"),
+                "llamastack" => root().join("crates/operator/tests/llamastack"),
                 other => root().join("crates").join(other).join("tests/suite"),
             };
             module(&suite, modules).is_some_and(|text| has_test(&text, test))
@@ -133,6 +135,7 @@ fn a_name_that_is_no_test_is_found_out() {
         "plan::nowhere::fr_030_names_become_types",
         "plan::llamastack_config::fr_030_names_become_types",
         "real::nothing",
+        "bench::nothing",
         "fr_030_names_become_types",
     ] {
         assert!(!exists(wrong), "{wrong}");

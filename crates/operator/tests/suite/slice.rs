@@ -3,7 +3,9 @@
 
 mod adopt;
 mod configured;
+mod crashes;
 mod labels;
+mod upgraded;
 
 use std::sync::Arc;
 use std::time::Duration;

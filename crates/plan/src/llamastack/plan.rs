@@ -11,6 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 
+use super::config::Source;
 use super::config::problem::reason;
 use super::network::Route;
 use super::operator_config::DefaultPolicy;
@@ -41,16 +42,16 @@ pub fn plan(seen: &Seen) -> Plan {
     let next = next(seen, &answer);
     match &answer.setup {
         Some(setup) if !blocked(&findings) => {
-            let mut notes = told(seen, &findings);
+            let mut notes = told(seen, &answer, &findings);
             notes.extend(done(seen, setup));
             Plan { writes: workload::writes(seen, setup), sweep: swept(seen, setup), notes, findings, next }
         }
         // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
         None if answer.waits.is_some() && !blocked(&findings) => {
-            let notes = if report::asking(seen, &answer) { Vec::new() } else { told(seen, &findings) };
+            let notes = if report::asking(seen, &answer) { Vec::new() } else { told(seen, &answer, &findings) };
             Plan { writes: vec![workload::account(&seen.object)], notes, findings, next, ..Plan::default() }
         }
-        _ => Plan { notes: told(seen, &findings), findings, next, ..Plan::default() },
+        _ => Plan { notes: told(seen, &answer, &findings), findings, next, ..Plan::default() },
     }
 }
 
@@ -87,19 +88,21 @@ fn kind<K: Resource>() -> GroupVersionKind {
 }
 
 /// Told once: as soon as the stored status says the same, there is nothing new in it.
-fn told(seen: &Seen, findings: &[Finding]) -> Vec<Note> {
+fn told(seen: &Seen, answer: &Answer, findings: &[Finding]) -> Vec<Note> {
     match findings.first() {
         Some(first) if !report::tells(seen, findings) => {
             let kind = if first.severity == Severity::Info { NoteKind::Normal } else { NoteKind::Warning };
-            vec![Note { kind, reason: event_reason(first.reason), message: report::sentences(findings) }]
+            vec![Note { kind, reason: event_reason(first.reason, answer), message: report::sentences(findings) }]
         }
         _ => Vec::new(),
     }
 }
 
 /// The reasons of conditions are many; events have one for each thing that can go wrong.
-fn event_reason(of: &'static str) -> &'static str {
+fn event_reason(of: &'static str, answer: &Answer) -> &'static str {
+    let unmade = answer.source == Source::Generated && !answer.errors.is_empty();
     match of {
+        reason::INVALID if unmade => reason::FAILED,
         reason::NO_SECRET | reason::NO_SECRET_KEY => "SecretResolutionFailed",
         reason::FAILED | reason::NO_BASE | reason::VERSION | reason::NO_PROVIDER => reason::FAILED,
         other => other,

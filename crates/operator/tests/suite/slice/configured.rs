@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::*;
 
-fn vllm() -> Value {
+pub fn vllm() -> Value {
     json!({
         "apiVersion": "llamastack.io/v1alpha2",
         "kind": "LlamaStackDistribution",
@@ -22,19 +22,19 @@ fn vllm() -> Value {
     })
 }
 
-async fn models(client: &Client, namespace: &Namespace, names: &[&str]) {
+pub async fn models(client: &Client, namespace: &Namespace, names: &[&str]) {
     let wish = Patch::Merge(json!({ "spec": { "resources": { "models": names } } }));
     objects(client, namespace.name()).patch("starter", &PatchParams::default(), &wish).await.unwrap();
 }
 
 /// Names of the generated ConfigMaps.
-async fn generated(namespace: &Namespace) -> BTreeSet<String> {
+pub async fn generated(namespace: &Namespace) -> BTreeSet<String> {
     let wanted = ListParams::default().labels("app.kubernetes.io/component=generated-config");
     let listed = namespace.all::<ConfigMap>().list(&wanted).await.unwrap();
     listed.items.iter().map(ResourceExt::name_any).collect()
 }
 
-async fn mounted(namespace: &Namespace) -> String {
+pub async fn mounted(namespace: &Namespace) -> String {
     let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
     let mut maps = pod.volumes.into_iter().flatten().filter_map(|volume| volume.config_map);
@@ -42,7 +42,7 @@ async fn mounted(namespace: &Namespace) -> String {
 }
 
 /// As the Deployment's controller says it once all pods are new.
-async fn observed(namespace: &Namespace) {
+pub async fn observed(namespace: &Namespace) {
     let deployments = namespace.all::<Deployment>();
     let generation = deployments.get("starter").await.unwrap().metadata.generation;
     let status = Patch::Merge(json!({ "status": { "observedGeneration": generation, "replicas": 1,
@@ -50,7 +50,7 @@ async fn observed(namespace: &Namespace) {
     deployments.patch_status("starter", &PatchParams::default(), &status).await.unwrap();
 }
 
-async fn condition(client: &Client, namespace: &Namespace, type_: &str) -> Value {
+pub async fn condition(client: &Client, namespace: &Namespace, type_: &str) -> Value {
     let own = objects(client, namespace.name()).get("starter").await.unwrap();
     let conditions = own.data["status"]["conditions"].as_array().unwrap().clone();
     conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default()
@@ -134,14 +134,14 @@ async fn prepared(cluster: &Cluster, client: &Client, namespace: &Namespace) -> 
 }
 
 /// Whichever pod starts now finds what it mounts.
-async fn startable(namespace: &Namespace) -> Result<()> {
+pub async fn startable(namespace: &Namespace) -> Result<()> {
     let wanted = mounted(namespace).await;
     anyhow::ensure!(generated(namespace).await.contains(&wanted), "ConfigMap {wanted} is mounted and not there");
     Ok(())
 }
 
 /// Which one stays beside the newest depends on the second in which they were made; how many, does not.
-async fn left(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
+pub async fn left(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
     let (mut left, current) = (snapshot(client, namespace).await?, mounted(namespace).await);
     for object in &mut left {
         if let Some(generation) = object.pointer_mut("/status/configGeneration").and_then(Value::as_object_mut) {

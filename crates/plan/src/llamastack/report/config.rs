@@ -16,9 +16,9 @@ use crate::llamastack::seen::Seen;
 use crate::llamastack::validate::referenced_by;
 use crate::llamastack::{adoption, configmap};
 
-const GENERATED: &str = "ConfigGenerated";
-const UPDATED: &str = "DeploymentUpdated";
-const SECRETS: &str = "SecretsResolved";
+pub const GENERATED: &str = "ConfigGenerated";
+pub const UPDATED: &str = "DeploymentUpdated";
+pub const SECRETS: &str = "SecretsResolved";
 const UPGRADE: &str = "UpgradeConfigFailure";
 /// Nothing is known against it, only its base is not there yet.
 const WAITS: &str = "ImageLabelsAwaited";

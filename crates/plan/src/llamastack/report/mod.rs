@@ -28,6 +28,10 @@ const AVAILABLE: &str = "Available";
 /// Our own: the others say how the children are, this one what became of the spec's fields.
 const SPEC: &str = "SpecAccepted";
 
+/// In the order of the way from the children to the spec.
+const ORDER: [&str; 9] =
+    [DEPLOYMENT, STORAGE, SERVICE, HEALTH, config::SECRETS, config::GENERATED, config::UPDATED, AVAILABLE, SPEC];
+
 /// Stands for the name of the distribution where the object names an image.
 const CUSTOM: &str = "custom";
 
@@ -81,13 +85,20 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     }
     let mut kept = status.conditions.take().unwrap_or_default();
     forget(seen, &answer, &mut kept);
-    status.conditions = Some(conditions::merge(&kept, &statements, seen.object.generation, seen.now));
+    status.conditions = Some(ordered(conditions::merge(&kept, &statements, seen.object.generation, seen.now)));
     dated(&stored, status, seen.now)
 }
 
 /// Whether a registry is being asked for the labels that decide. It is, after each start of the operator, and soon answers.
 pub fn asking(seen: &Seen, answer: &Answer) -> bool {
     answer.waits.is_some() && seen.labels == LabelsSeen::Awaited
+}
+
+/// The same order whatever was said first: what users read must not depend on how often the operator had to begin.
+fn ordered(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    let place = |known: &Condition| ORDER.iter().position(|type_| *type_ == known.type_);
+    conditions.sort_by_key(|known| place(known).unwrap_or(ORDER.len()));
+    conditions
 }
 
 /// Whether the stored status already speaks of this generation of the object.

@@ -253,6 +253,7 @@ fn a_spec_that_a_newer_operator_cannot_build_is_told_as_such_and_stays_so() {
     let later = |seen: &Seen| condition(seen, &Outcome::default(), "ConfigGenerated").unwrap();
     seen.object.provider_merge = Some("sideways".into());
     assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "the same operator: somebody has changed something");
+    assert_eq!(plan(&seen).notes[0].reason, "ConfigGenerationFailed", "and the event has the same word");
     seen.settings.operator_version = "0.2.0".into();
     let told = later(&seen);
     assert_eq!(told[..2], ["False", "UpgradeConfigFailure"]);

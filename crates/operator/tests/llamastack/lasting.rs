@@ -1,0 +1,159 @@
+//! What stays while things change: old configurations, other namespaces, the number of pods, users' data.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use steersman_testkit::{Play, wait};
+
+use crate::scene::{STACK, Scene, condition, named, starter, vllm};
+use crate::world::OPERATOR_IMAGE;
+
+async fn maps(scene: &Scene) -> Value {
+    json!(scene.all::<ConfigMap>().list(&ListParams::default()).await.unwrap().items)
+}
+
+#[tokio::test]
+async fn two_configurations_stay_and_those_of_other_namespaces_are_left_alone() {
+    let (Some(scene), Some(other)) = (Scene::open("kept").await, Scene::open("kept-beside").await) else { return };
+    let spec = || starter(json!({ "providers": { "inference": vllm() } }));
+    scene.stack(spec()).await;
+    other.stack(spec()).await;
+    other.ready().await;
+    let (beside, server) = (maps(&other).await, other.server().await);
+    let mut seen = Vec::new();
+    for names in [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "c", "d"]] {
+        scene.ready().await;
+        seen.push(scene.server().await.config_map().unwrap());
+        let there = scene.generated().await;
+        assert!(there.contains(seen.last().unwrap()), "what pods mount is there: {there:?}");
+        scene.spec(json!({ "resources": { "models": names } })).await;
+    }
+    scene.ready().await;
+    let mounted = scene.server().await.config_map().unwrap();
+    let kept = wait::eventually("two are left", async || {
+        let there = scene.generated().await;
+        (there.len() == 2).then_some(there)
+    });
+    let kept = kept.await.unwrap();
+    assert!(kept.contains(&mounted), "FR-025a: {kept:?}");
+    assert!(kept.iter().any(|name| seen.contains(name)), "and one to look back at: {kept:?} of {seen:?}");
+    let map = scene.get::<ConfigMap>(&mounted).await.unwrap();
+    assert_eq!(map["immutable"], true, "NFR-005");
+    assert_eq!(map["metadata"]["ownerReferences"][0]["name"], STACK, "FR-025");
+    assert_eq!((maps(&other).await, other.server().await), (beside, server));
+}
+
+#[tokio::test]
+async fn an_autoscaler_decides_on_the_pods_and_goes_when_nobody_asks_for_it() {
+    let Some(scene) = Scene::open("scaled").await else { return };
+    let autoscaling = json!({ "minReplicas": 1, "maxReplicas": 3, "targetMemoryUtilizationPercentage": 70 });
+    scene.stack(starter(json!({ "workload": { "replicas": 1, "autoscaling": autoscaling } }))).await;
+    scene.ready().await;
+    let scaler = scene.get::<HorizontalPodAutoscaler>("stack-hpa").await.unwrap();
+    let spec = &scaler["spec"];
+    assert_eq!(spec["scaleTargetRef"]["name"], STACK);
+    assert_eq!((&spec["minReplicas"], &spec["maxReplicas"]), (&json!(1), &json!(3)));
+    assert_eq!(spec["metrics"][0]["resource"]["name"], "memory");
+    assert!(scene.get::<PodDisruptionBudget>("stack-pdb").await.is_some(), "there may be several");
+
+    // As the autoscaler's controller does it. A change of the spec does not undo it.
+    let scaled = Patch::Merge(json!({ "spec": { "replicas": 3 } }));
+    let scaler = PatchParams { field_manager: Some("kube-controller-manager".into()), ..PatchParams::default() };
+    scene.all::<Deployment>().patch_scale(STACK, &scaler, &scaled).await.unwrap();
+    scene.until("three run", |object| object["status"]["availableReplicas"] == 3).await;
+    scene.spec(json!({ "workload": { "overrides": { "env": [{ "name": "A", "value": "b" }] } } })).await;
+    let object = scene.ready().await;
+    assert_eq!(scene.server().await.0["spec"]["replicas"], 3);
+    assert_eq!(condition(&object, "DeploymentReady")["status"], "True");
+
+    scene.spec(json!({ "workload": { "autoscaling": null } })).await;
+    scene.until_gone::<HorizontalPodAutoscaler>("stack-hpa").await;
+}
+
+#[tokio::test]
+async fn several_pods_are_not_evicted_at_once() {
+    let Some(scene) = Scene::open("budget").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 2 } }))).await;
+    scene.ready().await;
+    let budget = async || scene.get::<PodDisruptionBudget>("stack-pdb").await.map(|budget| budget["spec"].clone());
+    assert_eq!(budget().await.unwrap()["maxUnavailable"], 1);
+    scene.spec(json!({ "workload": { "podDisruptionBudget": { "minAvailable": "50%" } } })).await;
+    let half = async || budget().await.filter(|spec| spec["minAvailable"] == "50%" && spec["maxUnavailable"].is_null());
+    wait::eventually("the user's own limit counts", half).await.unwrap();
+    scene.spec(json!({ "workload": { "replicas": 1, "podDisruptionBudget": null } })).await;
+    scene.until_gone::<PodDisruptionBudget>("stack-pdb").await;
+}
+
+#[tokio::test]
+async fn with_a_volume_the_old_pod_goes_first_and_the_claim_stays() {
+    let Some(scene) = Scene::open("volume").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 1 } }))).await;
+    scene.ready().await;
+    assert_eq!(scene.server().await.0["spec"]["strategy"]["type"], "RollingUpdate");
+    // From rolling to not: the API server refuses that while the fields of the former are there.
+    scene.spec(json!({ "workload": { "storage": { "size": "5Gi" } } })).await;
+    let object = scene.ready().await;
+    let server = scene.server().await;
+    assert_eq!(server.0["spec"]["strategy"], json!({ "type": "Recreate" }));
+    assert_eq!(server.volume("lls-storage")["persistentVolumeClaim"]["claimName"], "stack-pvc");
+    assert_eq!(server.env("HF_HOME")["value"], "/.llama");
+    assert_eq!(condition(&object, "StorageReady")["status"], "True", "{object:#}");
+    scene.spec(json!({ "workload": { "storage": null } })).await;
+    let object = scene.ready().await;
+    assert!(condition(&object, "StorageReady").is_null());
+    assert!(scene.get::<PersistentVolumeClaim>("stack-pvc").await.is_some(), "it holds the user's data");
+}
+
+#[tokio::test]
+async fn a_deletion_in_the_middle_of_a_rollout_leaves_nothing() {
+    let Some(scene) = Scene::open("leaving").await else { return };
+    scene.stack(starter(json!({ "providers": { "inference": vllm() }, "networking": { "expose": true } }))).await;
+    scene.ready().await;
+    scene.play(Some(Play::Unready)).await;
+    scene.spec(json!({ "resources": { "models": ["later"] } })).await;
+    let rolling = async || (scene.pods().await.len() == 2).then_some(());
+    wait::eventually("two templates have pods", rolling).await.unwrap();
+    scene.delete().await;
+    let nothing = wait::eventually("nothing is left", async || {
+        let maps = scene.generated().await;
+        let gone =
+            scene.get::<Deployment>(STACK).await.is_none() && scene.get::<Ingress>("stack-ingress").await.is_none();
+        (gone && maps.is_empty() && scene.pods().await.is_empty()).then_some(())
+    });
+    nothing.await.unwrap();
+}
+
+#[tokio::test]
+async fn external_providers_are_installed_before_the_server_starts() {
+    let Some(scene) = Scene::open("external").await else { return };
+    let acme = json!({ "providerId": "acme", "image": "example.com/acme:1", "config": { "size": 3 } });
+    let external =
+        json!({ "inference": [acme], "safety": [{ "providerId": "own-guard", "image": "example.com/guard:2" }] });
+    scene.stack(starter(json!({ "providers": { "inference": vllm() }, "externalProviders": external }))).await;
+    scene.ready().await;
+    let server = scene.server().await;
+    let before = ["install-provider-acme", "install-provider-own-guard", "generate-config"];
+    assert_eq!(server.init_containers(), before, "FR-090");
+    let init = &server.pod()["initContainers"];
+    assert_eq!(named(init, "name", "install-provider-acme")["image"], "example.com/acme:1");
+    let merge = named(init, "name", "generate-config");
+    assert_eq!(merge["image"], OPERATOR_IMAGE);
+    assert!(merge["env"].to_string().contains("own-guard"), "FR-091: {merge:#}");
+    assert_eq!(server.env("LLAMA_STACK_CONFIG")["value"], "/opt/llama-stack/config/config.yaml");
+    assert_eq!(server.env("PYTHONPATH")["value"], "/opt/llama-stack/external-providers/python-packages");
+    for volume in ["external-providers", "final-config"] {
+        assert!(!server.mount(volume).is_null() && !server.volume(volume).is_null(), "{volume}");
+    }
+
+    // FR-092: one with an id that the file has takes its place, and that is told.
+    let again = json!([{ "providerId": "vllm", "image": "example.com/vllm:1" }]);
+    scene.spec(json!({ "externalProviders": { "inference": again, "safety": null } })).await;
+    let object = scene.ready().await;
+    let said = condition(&object, "SpecAccepted");
+    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("ProviderOverridden")), "{said:#}");
+    assert_eq!(scene.server().await.init_containers(), ["install-provider-vllm", "generate-config"]);
+}

@@ -1,0 +1,10 @@
+//! The user stories, one file each; a test for each thing that its user expects.
+
+mod us1;
+mod us2;
+mod us3;
+mod us4;
+mod us5;
+mod us6;
+mod us7;
+mod us8;
