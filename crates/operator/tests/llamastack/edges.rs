@@ -130,8 +130,7 @@ async fn edge_a_change_during_a_rollout_wins() {
         (server.config_map() != first.config_map() && started).then_some(server)
     });
     let second = second.await.unwrap();
-    let object = scene.object(STACK, "v1alpha2").await;
-    assert_ne!(object["status"]["phase"], "Ready", "{object:#}");
+    scene.until_condition("Available", "False", "RolloutInProgress").await;
     assert!(pods.is_subset(&scene.pods().await), "the old pod serves until a new one does");
 
     scene.play(None).await;

@@ -234,8 +234,9 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
         let desired = fields::replicas(&seen.object.spec);
         return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
     };
-    let (wanted, DeploymentSeen { ready, updated, .. }) = (wanted(seen, live), live);
-    let rolling = live.observed_generation < live.generation || *updated < wanted;
+    let (wanted, DeploymentSeen { ready, updated, pods: all, .. }) = (wanted(seen, live), live);
+    // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
+    let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
     let why = |message: String| pods::explained(seen, AVAILABLE, message);
     match phase {
         Some(Phase::Ready) => say(

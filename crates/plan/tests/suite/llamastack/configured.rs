@@ -234,6 +234,23 @@ fn what_was_generated_is_told_once_with_its_figures() {
     assert_eq!(report(&live, &plan(&live), &Outcome::default()), status, "nothing moves with the time");
 }
 
+/// Between the first new pod and the last old one, what is available is not what was asked for.
+#[test]
+fn a_rollout_is_not_available_while_old_pods_serve() {
+    let live = |ready, updated, pods| {
+        let mut seen = settled(found(an_object(VLLM)));
+        let deployment = seen.deployment.as_mut().unwrap();
+        (deployment.ready, deployment.updated, deployment.pods) = (ready, updated, pods);
+        seen
+    };
+    let rolling = |message| ["False", "RolloutInProgress", message];
+    says(&live(1, 0, 1), "Available", rolling("Rolling update in progress: 0/1 updated"));
+    says(&live(1, 1, 2), "Available", rolling("Rolling update in progress: 1/1 updated"));
+    says(&live(0, 1, 1), "Available", ["False", "ReplicasUnavailable", "0/1 replicas available"]);
+    let current = "1/1 replicas available with current config";
+    says(&live(1, 1, 1), "Available", ["True", "MinimumReplicasAvailable", current]);
+}
+
 #[test]
 fn a_refused_deployment_is_told() {
     let seen = settled(found(an_object(VLLM)));
