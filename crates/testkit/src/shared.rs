@@ -41,13 +41,26 @@ async fn find_or_start(flavour: Flavour) -> Result<Option<Cluster>> {
     if let Some(folder) = std::env::var_os(SHARED_CLUSTERS) {
         return Cluster::open(&PathBuf::from(folder).join(flavour.folder_name())).map(Some);
     }
+    Ok(own(&Options::new(flavour)).await?.map(|own| own.cluster))
+}
+
+/// A cluster that no other process knows of.
+pub struct Own {
+    pub cluster: Cluster,
+    /// For what runs beside it.
+    pub folder: PathBuf,
+}
+
+/// Starts a cluster for as long as the test process lives. None: the cluster's programs are not built.
+pub async fn own(options: &Options) -> Result<Option<Own>> {
     let Some(binaries) = Binaries::find()? else { return Ok(None) };
     let run = RunFolder::create(&cache::runs()?)?;
-    let folder = run.path().join(flavour.folder_name());
+    let folder = run.path().join(options.flavour.folder_name());
     // The cluster belongs to the whole test process, which ends without dropping it: the programs then die with it, and
     // the next run clears the folder.
     std::mem::forget(run);
     // Its own runtime would be gone with the test that happened to come first; the programs do not depend on it.
-    let started = Cluster::start(&binaries, &folder, &Options::new(flavour)).await;
-    started.map(Some).map_err(|error| anyhow!(error)).context("cannot start the local cluster")
+    let started = Cluster::start(&binaries, &folder, options).await;
+    let cluster = started.map_err(|error| anyhow!(error)).context("cannot start the local cluster")?;
+    Ok(Some(Own { cluster, folder }))
 }

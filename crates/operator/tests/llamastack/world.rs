@@ -16,11 +16,9 @@ use steersman::cli::{ClusterArgs, ConverterArgs};
 use steersman::crds::{self, Given};
 use steersman::{client, rbac};
 use steersman_api::Family;
-use steersman_testkit::binaries::Binaries;
-use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, NodePool, Options, apply, object, skip, wait};
+use steersman_testkit::{Cluster, Flavour, NodePool, Options, Own, apply, object, own, skip, wait};
 use tokio::sync::OnceCell;
 
 /// The image of the containers that run before a server.
@@ -53,13 +51,8 @@ pub async fn world() -> Option<&'static World> {
 }
 
 async fn start() -> Result<Option<World>> {
-    let Some(binaries) = Binaries::find()? else { return Ok(None) };
-    let run = RunFolder::create(&cache::runs()?)?;
-    let folder = run.path().to_owned();
-    // It belongs to the whole test process; the programs die with that, and the next run clears the folder.
-    std::mem::forget(run);
     let options = Options { fleet: vec![NodePool::plain("plain", 4)], ..Options::new(Flavour::Full) };
-    let cluster = Cluster::start(&binaries, &folder, &options).await?;
+    let Some(Own { cluster, folder }) = own(&options).await? else { return Ok(None) };
     let operator = operate(&cluster, &folder).await?;
     until_asked(&cluster).await.with_context(|| operator.log_end())?;
     Ok(Some(World { cluster, operator }))

@@ -1,5 +1,7 @@
 //! The rendered rights: what they grant, and that nobody can grant more by accident.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use steersman::certs::SECRET;
@@ -112,7 +114,7 @@ fn cluster_wide_these_writes_are_granted_and_no_others() {
     let mut writes: Vec<String> = Vec::new();
     for rule in role().rules.unwrap() {
         let changes = |verb: &&String| !["get", "list", "watch"].contains(&verb.as_str());
-        let verbs: Vec<_> = rule.verbs.iter().filter(changes).map(String::as_str).collect();
+        let verbs: BTreeSet<_> = rule.verbs.iter().filter(changes).map(String::as_str).collect();
         let group = rule.api_groups.unwrap().remove(0);
         let group = if group.is_empty() { "core" } else { &group };
         let named = if rule.resource_names.is_some() { " (named)" } else { "" };
@@ -139,7 +141,7 @@ fn secrets_are_only_read_and_only_the_webhook_certificate_is_written_where_we_ru
     let about_secrets = |rule: &PolicyRule| rule.resources == Some(vec!["secrets".to_owned()]);
     let verbs: Vec<_> =
         role().rules.unwrap().into_iter().filter(about_secrets).map(|rule| rule.verbs.join(" ")).collect();
-    assert_eq!(verbs, ["get", "get list watch"]);
+    assert_eq!(verbs, ["get".to_owned(), "get list watch".to_owned()].into());
     for rule in own_role().rules.unwrap().into_iter().filter(about_secrets) {
         let named = rule.resource_names == Some(vec![SECRET.to_owned()]);
         assert!(named || rule.verbs == ["create"], "{rule:?}");

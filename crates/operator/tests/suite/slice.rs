@@ -21,10 +21,10 @@ use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
 use steersman::observe::cache::{Cache, Scope};
 use steersman_api::Family;
 use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
-use tokio::sync::MutexGuard;
+use steersman_testkit::{Cluster, Flavour, Namespace, Options, object, own, skip};
+use tokio::sync::OnceCell;
 
-use crate::schemas::{CRDS, install, only, resource, uninstall};
+use crate::schemas::{install, only, resource};
 
 const VERSION: &str = "v1alpha2";
 
@@ -75,13 +75,23 @@ async fn without_env(client: &Client, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// The cluster with the CRD installed, for the one test whose turn it is.
-async fn with_crd() -> Option<(&'static Cluster, Client, MutexGuard<'static, ()>)> {
-    let cluster = shared(Flavour::Bare).await?;
-    let turn = CRDS.lock().await;
-    let admin = cluster.admin().await.unwrap();
-    install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
-    Some((cluster, admin, turn))
+/// A cluster of these tests alone, with the CRD installed: each test acts in a namespace of its own, so that none has to wait
+/// for its turn.
+async fn with_crd() -> Option<(&'static Cluster, Client)> {
+    static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let start = async || {
+        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
+        let admin = own.cluster.admin().await?;
+        install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+        anyhow::Ok(Some(own.cluster))
+    };
+    let cluster = CLUSTER.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
+    let Some(cluster) = cluster else {
+        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
+        return None;
+    };
+    Some((cluster, cluster.admin().await.unwrap()))
 }
 
 async fn all<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Result<Vec<Value>> {
@@ -128,7 +138,7 @@ async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result
 
 #[tokio::test]
 async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("slice").await.unwrap();
     create(&admin, namespace.name()).await;
 
@@ -168,12 +178,11 @@ async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
     let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
     assert!(!pod.containers[0].env.iter().flatten().any(|var| var.name == "INFERENCE_MODEL"));
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn a_wrong_name_leaves_what_runs_and_says_so() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("wrong-name").await.unwrap();
     create(&admin, namespace.name()).await;
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
@@ -187,12 +196,11 @@ async fn a_wrong_name_leaves_what_runs_and_says_so() {
     let own = objects(&admin, namespace.name()).get("starter").await.unwrap();
     let status = own.data["status"].to_string();
     assert!(status.contains("startr") && own.data["status"]["phase"] == "Failed", "{status}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn the_slice_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "crash",
@@ -206,13 +214,12 @@ async fn the_slice_survives_a_crash_at_every_call() {
     assert_eq!(crashes.calls, 6, "four children, and the status before and after they are seen");
     assert_eq!(crashes.runs, crashes.calls * Cut::ALL.len());
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// Reads that fail end the pass before it has decided anything.
 #[tokio::test]
 async fn the_slice_survives_a_failed_read_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "reads",
@@ -226,12 +233,11 @@ async fn the_slice_survives_a_failed_read_at_every_call() {
     .unwrap();
     assert!(crashes.calls > 20, "reads are cut too: {crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn the_slice_survives_a_watch_that_is_held_back() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = stale_everywhere(
         cluster,
         "stale",
@@ -245,14 +251,13 @@ async fn the_slice_survives_a_watch_that_is_held_back() {
     .unwrap();
     assert!(crashes.runs >= 5, "{crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// The harness finds what it is for: a pass that reports success before it has created anything, and believes its own
 /// report the next time.
 #[tokio::test]
 async fn a_status_before_the_children_is_caught() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "planted",
@@ -276,7 +281,6 @@ async fn a_status_before_the_children_is_caught() {
     .unwrap();
     assert_eq!(crashes.broken.len(), 1, "{:#?}", crashes.broken);
     assert!(crashes.broken[0].starts_with("NotSent at call 2 of 2"), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// Another planted bug: what is replaced goes before its successor is there. In the end all is the same, but in between

@@ -60,7 +60,7 @@ async fn status(client: &Client, namespace: &Namespace) -> String {
 
 #[tokio::test]
 async fn what_the_go_operator_runs_is_taken_over_without_a_restart() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("adopt").await.unwrap();
     prepared(&admin, &namespace).await.unwrap();
     let deployments: Api<Deployment> = namespace.all();
@@ -104,12 +104,11 @@ async fn what_the_go_operator_runs_is_taken_over_without_a_restart() {
     assert_eq!(left.metadata.resource_version, contested.metadata.resource_version);
     let told = status(&admin, &namespace).await;
     assert!(told.contains("another operator is writing this object (field manager"), "{told}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn a_take_over_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "adopt-crash",
@@ -127,5 +126,4 @@ async fn a_take_over_survives_a_crash_at_every_call() {
     .unwrap();
     assert!(crashes.calls >= 8, "the mark, the fold and the apply are calls of their own: {crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }

@@ -58,7 +58,7 @@ pub async fn condition(client: &Client, namespace: &Namespace, type_: &str) -> V
 
 #[tokio::test]
 async fn a_generated_configuration_waits_for_its_secret_and_follows_its_spec() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("generated").await.unwrap();
     let name = namespace.name();
     objects(&admin, name).create(&PostParams::default(), &object(vllm())).await.unwrap();
@@ -114,7 +114,6 @@ async fn a_generated_configuration_waits_for_its_secret_and_follows_its_spec() {
     let after = namespace.all::<Deployment>().get("starter").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert_eq!(condition(&admin, &namespace, "ConfigGenerated").await["status"], "False");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// Two configurations are there, and a third is asked for.
@@ -156,7 +155,7 @@ pub async fn left(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
 
 #[tokio::test]
 async fn a_change_of_configuration_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let changed = async |early: bool| {
         crash_everywhere_and(
             cluster,
@@ -185,5 +184,4 @@ async fn a_change_of_configuration_survives_a_crash_at_every_call() {
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
     let broken = changed(true).await.unwrap().broken;
     assert!(broken.iter().any(|flaw| flaw.contains("is mounted and not there")), "{broken:#?}");
-    uninstall(&admin, Family::Llsd).await;
 }

@@ -93,7 +93,7 @@ async fn startable_if_there(namespace: &Namespace) -> Result<()> {
 
 #[tokio::test]
 async fn a_creation_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
         secret(namespace).await?;
         objects(&admin, namespace.name()).create(&PostParams::default(), &object(everything())).await?;
@@ -101,12 +101,11 @@ async fn a_creation_survives_a_crash_at_every_call() {
     };
     let crashes = crashed(cluster, &admin, "create-crash", prepare, startable_if_there).await;
     assert!(crashes.calls >= 10, "nine children, an event and the status: {crashes:?}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn another_distribution_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
         secret(namespace).await?;
         running(cluster, &admin, namespace, vllm()).await?;
@@ -124,12 +123,11 @@ async fn another_distribution_survives_a_crash_at_every_call() {
     };
     let crashes = crashed(cluster, &admin, "other-crash", prepare, matched).await;
     assert!(crashes.calls >= 3, "the ConfigMap, the Deployment and the status: {crashes:?}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn a_secret_that_comes_late_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
         objects(&admin, namespace.name()).create(&PostParams::default(), &object(vllm())).await?;
         pass_once(cluster, admin.clone(), namespace.name()).await?;
@@ -139,12 +137,11 @@ async fn a_secret_that_comes_late_survives_a_crash_at_every_call() {
     };
     let crashes = crashed(cluster, &admin, "late-crash", prepare, startable_if_there).await;
     assert!(crashes.calls >= 5, "{crashes:?}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn a_secret_that_goes_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     // Beside it something else is asked for, which has to wait.
     let prepare = async |namespace: &Namespace| {
         secret(namespace).await?;
@@ -161,7 +158,6 @@ async fn a_secret_that_goes_survives_a_crash_at_every_call() {
     };
     let crashes = crashed(cluster, &admin, "gone-crash", prepare, untouched).await;
     assert!(crashes.calls >= 1, "the status: {crashes:?}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// The ConfigMap that is mounted is there, whoever it belongs to.
@@ -174,7 +170,7 @@ async fn mountable(namespace: &Namespace) -> Result<()> {
 
 #[tokio::test]
 async fn an_override_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let providers = || vllm()["spec"]["providers"].clone();
     let on = async |namespace: &Namespace| {
         secret(namespace).await?;
@@ -194,14 +190,13 @@ async fn an_override_survives_a_crash_at_every_call() {
     };
     let crashes = crashed(cluster, &admin, "generate-crash", off, mountable).await;
     assert!(crashes.calls >= 2, "{crashes:?}");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// What is there when the object goes depends on where the pass was cut. That all of it goes with the object does not,
 /// and nothing is made for one that is on its way out.
 #[tokio::test]
 async fn a_deletion_during_a_rollout_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "leaving-crash",
@@ -244,7 +239,6 @@ async fn a_deletion_during_a_rollout_survives_a_crash_at_every_call() {
     .unwrap();
     assert!(crashes.calls >= 4, "{crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// All children that a pass may make, as they are.

@@ -105,7 +105,7 @@ async fn base_in_use(namespace: &Namespace, status: &Value) -> String {
 
 #[tokio::test]
 async fn fr_027f_an_image_with_labels_comes_to_life_and_follows_them() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("labels").await.unwrap();
     let served = Served::start().await;
     let digest = served.push("a/b", "1", in_label("first"), &[]);
@@ -140,12 +140,11 @@ async fn fr_027f_an_image_with_labels_comes_to_life_and_follows_them() {
     controller.pass().await;
     let read = served.asked().iter().filter(|asked| asked.contains("/blobs/")).count();
     assert_eq!(read, 2, "one configuration for each digest");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn a_registry_that_is_down_when_the_operator_starts_moves_nothing() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("labels-down").await.unwrap();
     let served = Served::start().await;
     served.push("a/b", "1", in_label("first"), &[]);
@@ -169,7 +168,6 @@ async fn a_registry_that_is_down_when_the_operator_starts_moves_nothing() {
     controller.until(|status| condition(status, "SpecAccepted")["reason"] != "ImageLabelsUnusable").await;
     let after = deployment(&namespace).await.unwrap();
     assert_eq!(after.metadata.generation, before.metadata.generation);
-    uninstall(&admin, Family::Llsd).await;
 }
 
 async fn pull_secret(namespace: &Namespace) {
@@ -180,7 +178,7 @@ async fn pull_secret(namespace: &Namespace) {
 
 #[tokio::test]
 async fn fr_027h_what_is_added_to_the_servers_own_account_counts_at_once() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("labels-account").await.unwrap();
     let served = Served::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
@@ -198,12 +196,11 @@ async fn fr_027h_what_is_added_to_the_servers_own_account_counts_at_once() {
     assert!(base_in_use(&namespace, &status).await.contains("distro_name: private"));
     let account = namespace.all::<ServiceAccount>().get("starter-sa").await.unwrap();
     assert_eq!(account.image_pull_secrets.unwrap().len(), 1, "what users add to it stays");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn fr_027h_the_pull_secrets_of_the_pods_account_open_a_private_registry() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("labels-private").await.unwrap();
     let served = Served::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
@@ -223,5 +220,4 @@ async fn fr_027h_the_pull_secrets_of_the_pods_account_open_a_private_registry() 
     let status = controller.until(generated).await;
     assert!(base_in_use(&namespace, &status).await.contains("distro_name: private"));
     assert!(!status.to_string().contains("the-password"));
-    uninstall(&admin, Family::Llsd).await;
 }

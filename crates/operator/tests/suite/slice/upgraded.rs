@@ -41,7 +41,7 @@ async fn image(namespace: &Namespace) -> String {
 /// FR-020b, FR-020c, FR-100.
 #[tokio::test]
 async fn a_newer_operator_changes_image_and_status_in_one_step() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("upgrade").await.unwrap();
     let name = namespace.name();
     prepared(cluster, &admin, &namespace).await.unwrap();
@@ -57,13 +57,12 @@ async fn a_newer_operator_changes_image_and_status_in_one_step() {
     assert_eq!(after.metadata.generation, before.metadata.generation.map(|old| old + 1), "one write");
     startable(&namespace).await.unwrap();
     assert_eq!(resolved().await["image"], image(&namespace).await, "FR-020a");
-    uninstall(&admin, Family::Llsd).await;
 }
 
 /// FR-101: the newer operator cannot build what the older one could.
 #[tokio::test]
 async fn a_newer_operator_that_cannot_build_the_configuration_leaves_what_runs() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let namespace = cluster.namespace("upgrade-failed").await.unwrap();
     let name = namespace.name();
     prepared(cluster, &admin, &namespace).await.unwrap();
@@ -83,12 +82,11 @@ async fn a_newer_operator_that_cannot_build_the_configuration_leaves_what_runs()
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert_eq!((mounted(&namespace).await, generated(&namespace).await), (running, maps));
     assert!(namespace.all::<ConfigMap>().get_opt(&mounted(&namespace).await).await.unwrap().is_some());
-    uninstall(&admin, Family::Llsd).await;
 }
 
 #[tokio::test]
 async fn an_upgrade_survives_a_crash_at_every_call() {
-    let Some((cluster, admin, _turn)) = with_crd().await else { return };
+    let Some((cluster, admin)) = with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "upgrade-crash",
@@ -106,5 +104,4 @@ async fn an_upgrade_survives_a_crash_at_every_call() {
     .unwrap();
     assert!(crashes.calls >= 2, "the Deployment and the status: {crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
-    uninstall(&admin, Family::Llsd).await;
 }
