@@ -114,7 +114,7 @@ fn cluster_wide_these_writes_are_granted_and_no_others() {
     let mut writes: Vec<String> = Vec::new();
     for rule in role().rules.unwrap() {
         let changes = |verb: &&String| !["get", "list", "watch"].contains(&verb.as_str());
-        let verbs: BTreeSet<_> = rule.verbs.iter().filter(changes).map(String::as_str).collect();
+        let verbs: Vec<_> = rule.verbs.iter().filter(changes).map(String::as_str).collect();
         let group = rule.api_groups.unwrap().remove(0);
         let group = if group.is_empty() { "core" } else { &group };
         let named = if rule.resource_names.is_some() { " (named)" } else { "" };
@@ -139,9 +139,9 @@ fn nothing_is_granted_that_is_wide_open() {
 #[test]
 fn secrets_are_only_read_and_only_the_webhook_certificate_is_written_where_we_run() {
     let about_secrets = |rule: &PolicyRule| rule.resources == Some(vec!["secrets".to_owned()]);
-    let verbs: Vec<_> =
+    let verbs: BTreeSet<_> =
         role().rules.unwrap().into_iter().filter(about_secrets).map(|rule| rule.verbs.join(" ")).collect();
-    assert_eq!(verbs, ["get".to_owned(), "get list watch".to_owned()].into());
+    assert_eq!(verbs, BTreeSet::from(["get".to_owned(), "get list watch".to_owned()]));
     for rule in own_role().rules.unwrap().into_iter().filter(about_secrets) {
         let named = rule.resource_names == Some(vec![SECRET.to_owned()]);
         assert!(named || rule.verbs == ["create"], "{rule:?}");

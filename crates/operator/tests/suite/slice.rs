@@ -21,7 +21,7 @@ use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
 use steersman::observe::cache::{Cache, Scope};
 use steersman_api::Family;
 use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
-use steersman_testkit::{Cluster, Flavour, Namespace, Options, object, own, skip};
+use steersman_testkit::{Cluster, Flavour, Namespace, Options, object, own, shared, skip};
 use tokio::sync::OnceCell;
 
 use crate::schemas::{install, only, resource};
