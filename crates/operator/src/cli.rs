@@ -11,6 +11,8 @@ use steersman_api::{Family, crds};
 use crate::admission::WebhooksArgs;
 use crate::init::{MergeProvidersArgs, StorageEnvArgs};
 use crate::offline;
+use crate::overrides::OverridesArgs;
+use crate::relay::RelayArgs;
 use crate::settings::Settings;
 
 /// One Kubernetes operator for serving language models
@@ -22,6 +24,9 @@ pub struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 all is well, 1 not ready or failed, 2 wrong usage.";
+
+const RELAY_EXIT_STATUS: &str =
+    "Exit status: 0 the profiler's verdict is delivered, also that it failed; 1 there is none; 2 wrong usage.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -46,6 +51,12 @@ pub enum Command {
     /// In a pod, before its server: put providers that came as images into its configuration
     #[command(hide = true)]
     MergeProviders(MergeProvidersArgs),
+    /// In a profiling pod, beside its profiler: write what the profiler says and comes to into the request's ConfigMap
+    #[command(hide = true, after_help = RELAY_EXIT_STATUS)]
+    Relay(RelayArgs),
+    /// In a profiling pod, called by its profiler: merge overrides into a generated graph, from standard input to output
+    #[command(hide = true, after_help = EXIT_STATUS)]
+    DgdApplyOverrides(OverridesArgs),
     /// Print manifests in another version of their API; what that version cannot say is told on standard error
     #[command(after_help = offline::EXIT_STATUS)]
     Convert(offline::ConvertArgs),

@@ -11,16 +11,18 @@ use steersman::admission::{self, WebhooksArgs};
 use steersman::cli::{Cli, Command, CrdsArgs, Manifests, Output, PreflightArgs};
 use steersman::crds::Given;
 use steersman::offline::{self, Told};
+use steersman::relay::decide::Ending;
 use steersman::settings::Settings;
-use steersman::{client, crds, init, preflight, rbac};
+use steersman::{client, crds, init, overrides, preflight, rbac, relay};
 use steersman_api::crds::Options;
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's words and status 2.
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(overrides::called(std::env::args_os().collect()));
+    let name = if matches!(cli.command, Command::DgdApplyOverrides(_)) { overrides::NAME } else { "steersman" };
     run(cli).unwrap_or_else(|error| {
         // Nothing is left to be done if even standard error is closed.
-        let _ = writeln!(io::stderr(), "steersman: {error:#}");
+        let _ = writeln!(io::stderr(), "{name}: {error:#}");
         ExitCode::FAILURE
     })
 }
@@ -65,6 +67,20 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MergeProviders(args) => {
             let lines = init::merge_providers(&args)?;
             print(&lines.iter().map(|line| format!("warning: {line}\n")).collect::<String>())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Relay(args) => on_this_thread(async {
+            Ok(match relay::relay(args).await? {
+                Ending::Verdict => ExitCode::SUCCESS,
+                Ending::NoVerdict => ExitCode::FAILURE,
+            })
+        }),
+        Command::DgdApplyOverrides(args) => {
+            let said = overrides::run(&args, io::stdin().lock())?;
+            for remark in &said.remarks {
+                writeln!(io::stderr(), "{remark}").context("cannot write to standard error")?;
+            }
+            print(&said.out)?;
             Ok(ExitCode::SUCCESS)
         }
     }

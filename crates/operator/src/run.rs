@@ -124,7 +124,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
 }
 
 /// The token is cancelled by the first signal; the second ends the process on the spot.
-fn signals() -> io::Result<CancellationToken> {
+pub(crate) fn signals() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();

@@ -7,7 +7,7 @@ pub mod merge;
 mod read;
 mod translate;
 
-pub use read::{FINAL, Output, PARETO, key, read};
+pub use read::{EARLIER, FINAL, Output, PARETO, key, read};
 
 use serde_json::{Map, Value, json};
 use steersman_api::Family;

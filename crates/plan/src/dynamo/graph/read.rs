@@ -11,7 +11,7 @@ use super::is_served;
 
 pub const FINAL: &str = "final_config.yaml";
 /// What profilers before the newest protocol delivered, simulated and real.
-const EARLIER: [&str; 2] = ["mocker_config_with_planner.yaml", "config_with_planner.yaml"];
+pub const EARLIER: [&str; 2] = ["mocker_config_with_planner.yaml", "config_with_planner.yaml"];
 /// A list of other configurations, where a profiler delivers one.
 pub const PARETO: &str = "pareto.yaml";
 

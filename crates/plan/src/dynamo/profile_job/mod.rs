@@ -57,11 +57,16 @@ pub fn job(seen: &Seen, image: &str) -> Value {
 
 /// What makes a child ours, and lets it go when the request goes.
 pub fn owner(object: &ObjectSeen) -> Value {
+    reference(&object.name, &object.uid)
+}
+
+/// The same for who knows no more of the request: the sidecar, which writes the request's output.
+pub fn reference(request: &str, uid: &str) -> Value {
     json!({
         "apiVersion": format!("{}/v1beta1", Family::Dgdr.group()),
         "kind": Family::Dgdr.kind(),
-        "name": object.name,
-        "uid": object.uid,
+        "name": request,
+        "uid": uid,
         "controller": true,
         "blockOwnerDeletion": true,
     })

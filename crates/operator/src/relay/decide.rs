@@ -1,0 +1,210 @@
+//! What to write, and whether to go on.
+//! Comes in: one look at the profiler's folder and at its container; goes out: the data of the output ConfigMap, if there is
+//! any to write, and whether this was the last look.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
+
+use super::files::{Files, LIMIT, Text};
+use super::pod::{End, Profiler};
+use super::status::{self, Status, Verdict, redacted};
+
+pub type Data = BTreeMap<String, String>;
+
+/// How far the profiler's clock may be behind that of its node: some runtimes give it a machine of its own.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(5);
+
+/// One look at all there is.
+pub struct Look<'a> {
+    pub files: &'a Files,
+    /// Looked at before the files, which are then as the profiler has left them.
+    pub profiler: &'a Profiler,
+    /// For how long it has been over with the profiler.
+    pub over_for: Duration,
+    /// How long to wait for its files after that. A folder on the network may show them late.
+    pub patience: Duration,
+    /// We have been told to end.
+    pub stopping: bool,
+    /// Where, for messages.
+    pub folder: &'a str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub data: Option<Data>,
+    pub next: Next,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Look,
+    /// Once the data is written.
+    End(Ending),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The profiler's verdict is delivered, also that it has failed: another try would only come to the same.
+    Verdict,
+    /// It left none, and another try might.
+    NoVerdict,
+}
+
+/// What is wrong with the results, and whether another try might bring better ones.
+struct Flaw {
+    text: String,
+    ending: Ending,
+}
+
+/// Whether nothing more will be written to the folder: the profiler has ended, or has said so where its end cannot be seen.
+pub fn is_over(files: &Files, profiler: &Profiler) -> bool {
+    let told = || files.status().is_some_and(|status| !matches!(status.verdict, Verdict::None(_)));
+    profiler.ended().is_some() || (*profiler == Profiler::Hidden && told())
+}
+
+pub fn decide(look: &Look<'_>) -> Decision {
+    let over = is_over(look.files, look.profiler);
+    let last = over || look.stopping;
+    let next = |ending| if last { Next::End(ending) } else { Next::Look };
+    let status = look.files.status().filter(|status| is_fresh(status, look.profiler));
+    let flaw = match &status {
+        Some(status) if status.verdict == Verdict::Failed => {
+            return Decision { data: Some(failed(look, Some(status), None)), next: next(Ending::Verdict) };
+        }
+        Some(status) if status.verdict == Verdict::Success => match results(look, status) {
+            Ok(data) => return Decision { data: Some(data), next: next(Ending::Verdict) },
+            Err(flaw) => flaw,
+        },
+        _ => Flaw { text: no_verdict(look, status.as_ref()), ending: Ending::NoVerdict },
+    };
+    // Not the profiler's own word, so that it is given only when no better one can come.
+    if over && !look.stopping && look.over_for >= look.patience {
+        let data = failed(look, status.as_ref(), Some(&flaw.text));
+        return Decision { data: Some(data), next: Next::End(flaw.ending) };
+    }
+    let next = if look.stopping { Next::End(Ending::NoVerdict) } else { Next::Look };
+    Decision { data: status.as_ref().and_then(progress), next }
+}
+
+/// Written by this profiler, and not by an earlier one to the same folder.
+fn is_fresh(status: &Status, profiler: &Profiler) -> bool {
+    match profiler {
+        Profiler::Unknown => false,
+        Profiler::Hidden => true,
+        Profiler::Seen(life) if !life.lasting => true,
+        Profiler::Seen(life) => life.started.is_some_and(|started| {
+            // Without a time it could be anybody's; the file is then all there is to go by.
+            status.written.is_none_or(|written| written.saturating_add(CLOCKS).is_ok_and(|written| written >= started))
+        }),
+    }
+}
+
+/// None: it does not say what it is at.
+fn progress(status: &Status) -> Option<Data> {
+    let phase = status.phase.as_ref()?;
+    let mut data = Data::from([("phase".to_owned(), phase.clone())]);
+    data.insert("message".to_owned(), status.message.clone().unwrap_or_default());
+    Some(data)
+}
+
+fn failed(look: &Look<'_>, status: Option<&Status>, flaw: Option<&str>) -> Data {
+    let mut data = status.and_then(progress).unwrap_or_default();
+    data.insert("profiler_status".to_owned(), "failed".to_owned());
+    let own = || status.and_then(|status| status.error.clone().or_else(|| status.message.clone()));
+    if let Some(error) = flaw.map(str::to_owned).or_else(own) {
+        data.insert("profiler_error".to_owned(), error);
+    }
+    // The file of an earlier profiler is none of this one's words.
+    if status.is_some() {
+        add(&mut data, status::FILE, look.files.status.read().map(redacted));
+    }
+    data
+}
+
+fn results(look: &Look<'_>, status: &Status) -> Result<Data, Flaw> {
+    let Look { files, folder, .. } = look;
+    let manifests: Vec<(&str, &str)> = manifests(files, folder)?;
+    let mut data = progress(status).unwrap_or_default();
+    data.insert("profiler_status".to_owned(), "success".to_owned());
+    let size: usize = manifests.iter().map(|(_, text)| text.len()).sum();
+    if size + total(&data) > LIMIT {
+        let names: Vec<&str> = manifests.iter().map(|(name, _)| *name).collect();
+        let text = format!(
+            "{} in {folder}: {size} bytes, more than the {LIMIT} that a ConfigMap can hold; {SMALLER}",
+            names.join(" and ")
+        );
+        return Err(Flaw { text, ending: Ending::Verdict });
+    }
+    data.extend(manifests.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())));
+    add(&mut data, status::FILE, files.status.read().map(redacted));
+    add(&mut data, PARETO, files.results.get(PARETO).and_then(Text::read).map(str::to_owned));
+    Ok(data)
+}
+
+const SMALLER: &str = "leave out spec.features.planner, or shorten spec.overrides.dgd";
+
+/// Under the name of this protocol, or else all of the earlier one: which of those counts is for the request to say.
+fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'a str)>, Flaw> {
+    let text = |name| files.results.get(name).unwrap_or(&Text::Absent);
+    match text(FINAL) {
+        Text::Read(found) => return Ok(vec![(FINAL, found)]),
+        Text::Unusable(why) => return Err(unusable(FINAL, folder, why)),
+        Text::Absent => {}
+    }
+    let earlier: Vec<_> = EARLIER.into_iter().filter_map(|name| Some((name, text(name).read()?))).collect();
+    if !earlier.is_empty() {
+        return Ok(earlier);
+    }
+    for name in EARLIER {
+        if let Text::Unusable(why) = text(name) {
+            return Err(unusable(name, folder, why));
+        }
+    }
+    let text = format!("the profiler reports success, but there is no {FINAL} in {folder}; see its log");
+    Err(Flaw { text, ending: Ending::NoVerdict })
+}
+
+fn unusable(name: &str, folder: &str, why: &str) -> Flaw {
+    let advice = if why.contains("ConfigMap") { format!("; {SMALLER}") } else { "; see the profiler's log".to_owned() };
+    Flaw { text: format!("{name} in {folder} {why}{advice}"), ending: Ending::Verdict }
+}
+
+/// What is good to have, where there is room for it.
+fn add(data: &mut Data, name: &str, text: Option<String>) {
+    if let Some(text) = text.filter(|text| text.len() + total(data) <= LIMIT) {
+        data.insert(name.to_owned(), text);
+    }
+}
+
+fn total(data: &Data) -> usize {
+    data.values().map(String::len).sum()
+}
+
+fn no_verdict(look: &Look<'_>, status: Option<&Status>) -> String {
+    let how = match look.profiler.ended() {
+        Some(End { code, reason }) if reason.is_empty() => format!("the profiler ended with exit code {code}"),
+        Some(End { code, reason }) => format!("the profiler ended with exit code {code} ({reason})"),
+        None => "the profiler ended".to_owned(),
+    };
+    let (file, folder) = (status::FILE, look.folder);
+    let left = match (&look.files.status, status) {
+        (_, Some(Status { verdict: Verdict::None(word), phase, .. })) if !word.is_empty() => {
+            let phase = phase.as_ref().map(|phase| format!(" in {phase}")).unwrap_or_default();
+            format!("{file} still says {word:?}{phase}")
+        }
+        (_, Some(_)) => format!("{file} has no status"),
+        (Text::Absent, None) => format!("there is no {file} in {folder}"),
+        (Text::Unusable(why), None) => format!("{file} in {folder} {why}"),
+        (Text::Read(text), None) if status::read(text).is_some() => {
+            format!("{file} in {folder} is of an earlier profiler")
+        }
+        (Text::Read(_), None) => format!("{file} in {folder} cannot be read as YAML"),
+    };
+    format!("{how} without a verdict: {left}; see its log")
+}
+
+#[cfg(test)]
+mod tests;

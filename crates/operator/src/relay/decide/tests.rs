@@ -1,0 +1,262 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::relay::pod::Life;
+
+const BEGAN: &str = "2026-11-16T06:00:00Z";
+
+fn life(ended: Option<(i32, &str)>, lasting: bool) -> Profiler {
+    let ended = ended.map(|(code, reason)| End { code, reason: reason.into() });
+    Profiler::Seen(Life { started: Some(BEGAN.parse().unwrap()), ended, lasting })
+}
+
+fn files(status: &str, results: &[(&'static str, Text)]) -> Files {
+    Files { status: Text::Read(status.into()), results: results.iter().cloned().collect() }
+}
+
+fn look(files: &Files, profiler: &Profiler, over_for: u64, stopping: bool) -> Decision {
+    let (over_for, patience) = (Duration::from_secs(over_for), Duration::from_secs(5));
+    decide(&Look { files, profiler, over_for, patience, stopping, folder: "/data" })
+}
+
+fn data(pairs: &[(&str, &str)]) -> Option<Data> {
+    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+}
+
+const DONE: &str = "{status: success, phase: Done, message: all good}";
+const FAILED: &str = "{status: failed, phase: SweepingDecode, message: m, error: no GPU}";
+const AT_WORK: &str = "{status: running, phase: SweepingPrefill, message: Sweeping}";
+
+#[test]
+fn what_the_profiler_is_at_is_relayed_while_it_runs() {
+    let at_work = files(AT_WORK, &[]);
+    let progress = data(&[("phase", "SweepingPrefill"), ("message", "Sweeping")]);
+    let running = life(None, false);
+    assert_eq!(look(&at_work, &running, 0, false), Decision { data: progress.clone(), next: Next::Look });
+    // Told to end, it says what it knows and claims nothing more.
+    let end = Next::End(Ending::NoVerdict);
+    assert_eq!(look(&at_work, &running, 0, true), Decision { data: progress, next: end });
+    for nothing in ["", "status: running", "a: [", "[]"] {
+        assert_eq!(look(&files(nothing, &[]), &running, 0, false), Decision { data: None, next: Next::Look });
+    }
+    assert_eq!(look(&Files::default(), &running, 0, true), Decision { data: None, next: end });
+}
+
+#[test]
+fn a_verdict_is_delivered_at_once_and_the_end_waits_for_the_profilers() {
+    let failed = data(&[
+        ("phase", "SweepingDecode"),
+        ("message", "m"),
+        ("profiler_status", "failed"),
+        ("profiler_error", "no GPU"),
+        ("profiler_status.yaml", FAILED),
+    ]);
+    let done = data(&[
+        ("phase", "Done"),
+        ("message", "all good"),
+        ("profiler_status", "success"),
+        ("profiler_status.yaml", DONE),
+        ("final_config.yaml", "kind: X"),
+    ]);
+    let results = [(FINAL, Text::Read("kind: X".into()))];
+    for (files, wanted) in [(files(FAILED, &[]), failed), (files(DONE, &results), done)] {
+        for (profiler, stopping, next) in [
+            (life(None, false), false, Next::Look),
+            (life(None, false), true, Next::End(Ending::Verdict)),
+            (life(Some((0, "Completed")), false), false, Next::End(Ending::Verdict)),
+            (life(Some((1, "Error")), false), true, Next::End(Ending::Verdict)),
+            (Profiler::Hidden, false, Next::End(Ending::Verdict)),
+        ] {
+            assert_eq!(look(&files, &profiler, 0, stopping), Decision { data: wanted.clone(), next }, "{profiler:?}");
+        }
+    }
+    let silent = look(&files("{status: failed, message: Config validation failed}", &[]), &Profiler::Hidden, 0, false);
+    assert_eq!(silent.data.unwrap()["profiler_error"], "Config validation failed");
+}
+
+#[test]
+fn without_a_verdict_the_end_is_told_once_nothing_can_come_any_more() {
+    let unusable = Files { status: Text::Unusable("is a link".into()), ..Files::default() };
+    let killed = life(Some((137, "OOMKilled")), false);
+    let how = "the profiler ended with exit code 137 (OOMKilled) without a verdict: ";
+    for (files, left) in [
+        (files(AT_WORK, &[]), r#"profiler_status.yaml still says "running" in SweepingPrefill"#),
+        (files("status: succ", &[]), r#"profiler_status.yaml still says "succ""#),
+        (files("message: m", &[]), "profiler_status.yaml has no status"),
+        (files("status: 'succ", &[]), "profiler_status.yaml in /data cannot be read as YAML"),
+        (Files::default(), "there is no profiler_status.yaml in /data"),
+        (unusable, "profiler_status.yaml in /data is a link"),
+    ] {
+        let early = look(&files, &killed, 4, false);
+        assert_eq!(
+            (early.next, early.data.is_some_and(|data| data.contains_key("profiler_status"))),
+            (Next::Look, false)
+        );
+        let late = look(&files, &killed, 5, false);
+        assert_eq!(late.next, Next::End(Ending::NoVerdict));
+        let said = late.data.unwrap();
+        assert_eq!(
+            (said["profiler_status"].as_str(), said["profiler_error"].clone()),
+            ("failed", format!("{how}{left}; see its log"))
+        );
+        // Who is told to end knows nothing about the profiler's end: it was told so, too.
+        let stopped = look(&files, &killed, 5, true);
+        assert!(!stopped.data.is_some_and(|data| data.contains_key("profiler_status")));
+    }
+    let plain = look(&Files::default(), &life(Some((0, "")), false), 5, false).data.unwrap();
+    assert!(plain["profiler_error"].starts_with("the profiler ended with exit code 0 without a verdict: "));
+    // Where the end cannot be seen, silence is not taken for one.
+    assert_eq!(look(&Files::default(), &Profiler::Hidden, 99, false).next, Next::Look);
+}
+
+#[test]
+fn the_files_of_an_earlier_profiler_are_not_taken_for_this_ones() {
+    let old =
+        files("{status: success, phase: Done, timestamp: '2026-11-16T05:59:54Z'}", &[(FINAL, Text::Read("x".into()))]);
+    let new =
+        files("{status: success, phase: Done, timestamp: '2026-11-16T05:59:55Z'}", &[(FINAL, Text::Read("x".into()))]);
+    let none = Decision { data: None, next: Next::Look };
+    assert_eq!(look(&old, &life(None, true), 0, false), none);
+    assert!(look(&old, &life(None, false), 0, false).data.is_some(), "in a folder of the pod's own nothing is old");
+    assert!(look(&new, &life(None, true), 0, false).data.is_some());
+    assert_eq!(look(&new, &Profiler::Unknown, 0, false), none);
+    let waiting = Profiler::Seen(Life { started: None, ended: None, lasting: true });
+    assert_eq!(look(&new, &waiting, 0, false), none);
+    let said = look(&old, &life(Some((1, "Error")), true), 5, false).data.unwrap();
+    assert!(said["profiler_error"].contains("profiler_status.yaml in /data is of an earlier profiler"), "{said:?}");
+    assert_eq!(said.get("profiler_status.yaml"), None);
+}
+
+#[test]
+fn names_of_the_earlier_protocol_are_accepted_and_the_request_chooses() {
+    let read = |text: &str| Text::Read(text.into());
+    let both = files(DONE, &[(EARLIER[0], read("mocked")), (EARLIER[1], read("real"))]);
+    let said = look(&both, &life(Some((0, "")), false), 0, false).data.unwrap();
+    assert_eq!(
+        (said["mocker_config_with_planner.yaml"].as_str(), said["config_with_planner.yaml"].as_str()),
+        ("mocked", "real")
+    );
+    let new = files(DONE, &[(FINAL, read("new")), (EARLIER[1], read("left over")), (PARETO, read("[]"))]);
+    let said = look(&new, &life(Some((0, "")), false), 0, false).data.unwrap();
+    assert_eq!(
+        (said["final_config.yaml"].as_str(), said.get("config_with_planner.yaml"), said["pareto.yaml"].as_str()),
+        ("new", None, "[]")
+    );
+}
+
+#[test]
+fn results_that_cannot_be_delivered_are_a_failure_that_says_so() {
+    let ended = life(Some((0, "Completed")), false);
+    let large = || Text::Read("x".repeat(LIMIT / 2 + 1));
+    for (results, said, ending) in [
+        (
+            vec![],
+            "the profiler reports success, but there is no final_config.yaml in /data; see its log",
+            Ending::NoVerdict,
+        ),
+        (
+            vec![(FINAL, Text::Unusable("has 9 bytes, more than the 8 that a ConfigMap can hold".into()))],
+            "final_config.yaml in /data has 9 bytes, more than the 8 that a ConfigMap can hold; leave out \
+             spec.features.planner, or shorten spec.overrides.dgd",
+            Ending::Verdict,
+        ),
+        (
+            vec![(FINAL, Text::Read("x".repeat(LIMIT)))],
+            "final_config.yaml in /data: 1048576 bytes, more than the 1048576 that a ConfigMap can hold; leave out \
+             spec.features.planner, or shorten spec.overrides.dgd",
+            Ending::Verdict,
+        ),
+        (
+            vec![(EARLIER[0], large()), (EARLIER[1], large())],
+            "mocker_config_with_planner.yaml and config_with_planner.yaml in /data: 1048578 bytes, more than the 1048576 \
+             that a ConfigMap can hold; leave out spec.features.planner, or shorten spec.overrides.dgd",
+            Ending::Verdict,
+        ),
+        (
+            vec![(EARLIER[1], Text::Unusable("is a link".into()))],
+            "config_with_planner.yaml in /data is a link; see the profiler's log",
+            Ending::Verdict,
+        ),
+    ] {
+        let files = files(DONE, &results);
+        let early = look(&files, &ended, 0, false);
+        assert_eq!(early, Decision { data: data(&[("phase", "Done"), ("message", "all good")]), next: Next::Look });
+        let late = look(&files, &ended, 5, false);
+        assert_eq!((late.next, late.data.unwrap()["profiler_error"].as_str()), (Next::End(ending), said));
+    }
+}
+
+#[test]
+fn what_is_only_good_to_have_gives_way() {
+    let room = LIMIT - "Done".len() - "all good".len() - "success".len();
+    let results = [(FINAL, Text::Read("x".repeat(room))), (PARETO, Text::Read("[]".into()))];
+    let said = look(&files(DONE, &results), &life(Some((0, "")), false), 0, false).data.unwrap();
+    assert_eq!(said["final_config.yaml"].len(), room);
+    assert_eq!((said.get("pareto.yaml"), said.get("profiler_status.yaml"), total(&said)), (None, None, LIMIT));
+}
+
+#[test]
+fn credentials_stay_out_of_all_words() {
+    let failed =
+        files("{status: failed, phase: Initializing, message: hf_abcdefghij, error: 'Bearer abcdefghijkl'}", &[]);
+    let said = look(&failed, &Profiler::Hidden, 0, false).data.unwrap();
+    assert!(said.values().all(|text| !text.contains("abcdefghij")), "{said:?}");
+    assert!(said.contains_key("profiler_status.yaml"));
+}
+
+fn texts() -> impl Strategy<Value = Text> {
+    let words = ["running", "success", "failed", "done", "'", "[", "null", "\\x"];
+    let times = ["2026-11-16T06:00:00Z", "9999-12-31T23:59:59Z", "-009999-01-02T01:59:59Z", "soon"];
+    let built = (prop::sample::select(words.to_vec()), prop::sample::select(times.to_vec()), ".{0,40}", 0..60usize)
+        .prop_map(|(word, time, more, end)| {
+            let text = format!("status: {word}\ntimestamp: '{time}'\nphase: {more}\nerror: {more}\n");
+            // Half a file, at times.
+            text.chars().take(text.len().saturating_sub(end)).collect::<String>()
+        });
+    let large = (0..3usize).prop_map(|size| "y".repeat(size * LIMIT / 2));
+    prop_oneof![
+        Just(Text::Absent),
+        ".{0,200}".prop_map(Text::Unusable),
+        ".{0,200}".prop_map(Text::Read),
+        built.prop_map(Text::Read),
+        large.prop_map(Text::Read),
+    ]
+}
+
+fn profilers() -> impl Strategy<Value = Profiler> {
+    let life = (any::<bool>(), prop::option::of((any::<i32>(), ".{0,20}")), any::<bool>()).prop_map(
+        |(started, ended, lasting)| {
+            let started = started.then(|| BEGAN.parse().unwrap());
+            Profiler::Seen(Life { started, ended: ended.map(|(code, reason)| End { code, reason }), lasting })
+        },
+    );
+    prop_oneof![Just(Profiler::Unknown), Just(Profiler::Hidden), life]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Whatever lies in the folder: no panic, nothing that the API server would refuse, and an end that comes.
+    #[test]
+    fn any_folder_gets_an_answer_that_can_be_written(
+        status in texts(), results in prop::collection::vec(texts(), 4), profiler in profilers(),
+        stopping: bool, over_for in 0..10u64,
+    ) {
+        let names = [FINAL, EARLIER[0], EARLIER[1], PARETO];
+        let files = Files { status, results: names.into_iter().zip(results).collect() };
+        let decision = look(&files, &profiler, over_for, stopping);
+        if let Some(data) = &decision.data {
+            prop_assert!(total(data) <= LIMIT);
+            let known = ["phase", "message", "profiler_status", "profiler_error", status::FILE];
+            prop_assert!(data.keys().all(|key| known.contains(&key.as_str()) || names.contains(&key.as_str())));
+            let verdict = data.get("profiler_status").map(String::as_str);
+            prop_assert_eq!(verdict == Some("success"), names[..3].iter().any(|name| data.contains_key(*name)));
+        }
+        if stopping || (profiler.ended().is_some() && over_for >= 5) {
+            prop_assert!(matches!(decision.next, Next::End(_)));
+        }
+        if decision.next == Next::End(Ending::Verdict) {
+            prop_assert!(decision.data.is_some_and(|data| data.contains_key("profiler_status")));
+        }
+    }
+}

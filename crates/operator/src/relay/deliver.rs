@@ -1,0 +1,128 @@
+//! The output ConfigMap of a request.
+//! Comes in: the data that it shall hold; goes out: the ConfigMap with exactly that, which is written only where it differs.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PostParams};
+use kube::core::GroupVersionKind;
+use steersman_api::Family;
+use steersman_plan::dynamo::{names, profile_job};
+
+use super::decide::Data;
+use crate::client::{CallError, Server};
+
+/// Somebody else may write between our look and our write, but not without end.
+const MOST_LOOKS: usize = 5;
+
+/// The request whose output it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is there already.
+    Nothing,
+    Created,
+    Replaced,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("ConfigMap {0} is of another request of the same name; ours is gone, and with it whom to tell")]
+    Superseded(String),
+    #[error("ConfigMap {0} changes all the time; another program writes to it")]
+    Contended(String),
+    #[error("the request cannot be told apart by its reference: {0}")]
+    Reference(#[from] serde_json::Error),
+}
+
+impl DeliverError {
+    /// Whether another try would come to the same.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Superseded(_) | Self::Reference(_) => true,
+            // What is refused for what it is, or has no namespace to be in, stays so. Rights may still be given.
+            Self::Call(CallError::Answered { code, .. }) => matches!(code, 400 | 404 | 405 | 413 | 415 | 422),
+            Self::Call(_) | Self::Contended(_) => false,
+        }
+    }
+}
+
+impl Request {
+    pub fn output(&self) -> String {
+        names::output(&self.name)
+    }
+
+    pub async fn deliver(&self, server: &Server, data: &Data) -> Result<Written, DeliverError> {
+        let name = self.output();
+        let api: Api<ConfigMap> = Api::namespaced(server.client.clone(), &self.namespace);
+        for _ in 0..MOST_LOOKS {
+            let live = server.call(api.get_opt(&name)).await?;
+            if let Some(other) = live.as_ref().and_then(|live| self.stranger(live)) {
+                self.must_be_live(server, other).await?;
+            }
+            let wanted = self.wanted(live.as_ref(), data)?;
+            let written = match &live {
+                Some(live) if *live == wanted => return Ok(Written::Nothing),
+                // With the version that was seen, so that nobody's write is lost unseen.
+                Some(_) => {
+                    let replaced = server.call(api.replace(&name, &PostParams::default(), &wanted)).await;
+                    replaced.map(|_| Written::Replaced)
+                }
+                None => server.call(api.create(&PostParams::default(), &wanted)).await.map(|_| Written::Created),
+            };
+            match written {
+                Err(CallError::Answered { code: 409, .. }) => {}
+                // Deleted since it was seen.
+                Err(CallError::Answered { code: 404, .. }) if live.is_some() => {}
+                written => return Ok(written?),
+            }
+        }
+        Err(DeliverError::Contended(name))
+    }
+
+    /// The ConfigMap as it should be, with whatever else others have put on it.
+    fn wanted(&self, live: Option<&ConfigMap>, data: &Data) -> Result<ConfigMap, DeliverError> {
+        let mut wanted = live.cloned().unwrap_or_else(|| ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.output()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        });
+        let labels = wanted.metadata.labels.get_or_insert_default();
+        labels.extend(names::labels(&self.name, &self.namespace));
+        let owner: OwnerReference = serde_json::from_value(profile_job::reference(&self.name, &self.uid))?;
+        wanted.metadata.owner_references = Some(vec![owner]);
+        wanted.data = Some(data.clone());
+        wanted.binary_data = None;
+        Ok(wanted)
+    }
+
+    /// The UID of whoever else controls it.
+    fn stranger<'a>(&self, live: &'a ConfigMap) -> Option<&'a str> {
+        let mut owners = live.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true))?;
+        (controller.uid != self.uid).then_some(controller.uid.as_str())
+    }
+
+    /// Of two requests with one name, only one is there; the other's relay must not write over its output.
+    async fn must_be_live(&self, server: &Server, other: &str) -> Result<(), DeliverError> {
+        let kind = GroupVersionKind::gvk(Family::Dgdr.group(), "v1beta1", Family::Dgdr.kind());
+        let resource = ApiResource::from_gvk_with_plural(&kind, Family::Dgdr.plural());
+        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &self.namespace, &resource);
+        let live = server.call(api.get_metadata_opt(&self.name)).await?;
+        if live.and_then(|live| live.metadata.uid).is_some_and(|uid| uid == self.uid) {
+            tracing::info!(of = other, "taking over the output of an earlier request of the same name");
+            return Ok(());
+        }
+        Err(DeliverError::Superseded(self.output()))
+    }
+}

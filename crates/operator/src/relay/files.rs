@@ -1,0 +1,152 @@
+//! The folder that the profiler writes to.
+//! Comes in: its path; goes out: what its files held at one look. Nothing outside of the folder is ever read: who could make
+//! the profiler link a file to our token would find the token in a ConfigMap.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
+
+use super::status::{self, Status, Verdict};
+
+/// All values of a ConfigMap together, as the API server counts.
+pub const LIMIT: usize = 1024 * 1024;
+
+/// The files with results, of this protocol and the earlier one.
+const RESULTS: [&str; 4] = [FINAL, EARLIER[0], EARLIER[1], PARETO];
+
+/// One file at one look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Text {
+    #[default]
+    Absent,
+    /// Why it cannot be used, as it follows the file's name.
+    Unusable(String),
+    Read(String),
+}
+
+impl Text {
+    pub fn read(&self) -> Option<&str> {
+        if let Self::Read(text) = self { Some(text) } else { None }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    pub status: Text,
+    /// Looked at only once the profiler says that it has succeeded.
+    pub results: BTreeMap<&'static str, Text>,
+}
+
+impl Files {
+    pub fn status(&self) -> Option<Status> {
+        self.status.read().and_then(status::read)
+    }
+}
+
+pub fn look(folder: &Path) -> Files {
+    let mut files = Files { status: text(&folder.join(status::FILE)), ..Files::default() };
+    if files.status().is_some_and(|status| status.verdict == Verdict::Success) {
+        files.results = RESULTS.into_iter().map(|name| (name, text(&folder.join(name)))).collect();
+    }
+    files
+}
+
+fn text(path: &Path) -> Text {
+    let opened = OpenOptions::new().read(true).custom_flags(flags()).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Text::Absent,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Text::Unusable("is a link".to_owned());
+        }
+        Err(error) => return Text::Unusable(format!("cannot be read: {error}")),
+    };
+    let size = match file.metadata() {
+        Ok(about) if !about.is_file() => return Text::Unusable("is not a file".to_owned()),
+        Ok(about) => about.len(),
+        Err(error) => return Text::Unusable(format!("cannot be read: {error}")),
+    };
+    bounded(file, size)
+}
+
+/// A link is not followed, and a pipe without a writer is not waited for.
+fn flags() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
+}
+
+fn bounded(file: File, size: u64) -> Text {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(LIMIT).unwrap_or(u64::MAX);
+    match file.take(most + 1).read_to_end(&mut bytes) {
+        Err(error) => Text::Unusable(format!("cannot be read: {error}")),
+        Ok(_) if bytes.len() > LIMIT => {
+            Text::Unusable(format!("has {} bytes, more than the {LIMIT} that a ConfigMap can hold", size.max(most + 1)))
+        }
+        Ok(_) => match String::from_utf8(bytes) {
+            Ok(text) => Text::Read(text),
+            Err(_) => Text::Unusable("is not text in UTF-8".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            fs::write(folder.path().join(name), content).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn results_are_read_once_the_profiler_has_succeeded() {
+        let early = folder(&[("profiler_status.yaml", b"status: running"), (FINAL, b"a: 1")]);
+        assert_eq!(look(early.path()).results, BTreeMap::new());
+        let done = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a: 1"), ("other", b"x")]);
+        let files = look(done.path());
+        assert_eq!(files.results[FINAL], Text::Read("a: 1".into()));
+        assert_eq!((files.results.len(), &files.results[PARETO]), (4, &Text::Absent));
+        assert_eq!(look(Path::new("/nowhere")), Files::default());
+    }
+
+    #[test]
+    fn nothing_outside_of_the_folder_is_read_and_nothing_is_waited_for() {
+        let outside = folder(&[("token", b"status: success")]);
+        let inside = folder(&[]);
+        let path = inside.path().join("profiler_status.yaml");
+        symlink(outside.path().join("token"), &path).unwrap();
+        assert_eq!(look(inside.path()).status, Text::Unusable("is a link".into()));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(look(inside.path()).status, Text::Unusable("is not a file".into()));
+        fs::remove_dir(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(look(inside.path()).status, Text::Unusable("is not a file".into()));
+    }
+
+    #[test]
+    fn what_no_config_map_can_hold_is_named_and_not_kept_in_memory() {
+        let folder = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a\xffb")]);
+        let path = folder.path().join(EARLIER[0]);
+        File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        fs::write(folder.path().join(EARLIER[1]), vec![b'x'; LIMIT]).unwrap();
+        let results = look(folder.path()).results;
+        assert_eq!(results[FINAL], Text::Unusable("is not text in UTF-8".into()));
+        let wanted = "has 3221225472 bytes, more than the 1048576 that a ConfigMap can hold";
+        assert_eq!(results[EARLIER[0]], Text::Unusable(wanted.into()));
+        assert_eq!(results[EARLIER[1]].read().map(str::len), Some(LIMIT), "exactly as much as fits is read");
+    }
+}

@@ -1,0 +1,83 @@
+//! `steersman relay`: beside the profiler in its pod, tells the operator what the profiler does and comes to.
+//! Comes in: the profiler's files and the end of its container; goes out: the output ConfigMap of the request.
+
+pub mod decide;
+pub mod deliver;
+pub mod files;
+pub mod follow;
+pub mod pod;
+pub mod status;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use steersman_api::Family;
+
+use crate::cli::ClusterArgs;
+use crate::rbac::Rule;
+use crate::settings::LogLevel;
+use crate::telemetry::logs;
+use crate::{client, run};
+use decide::Ending;
+use deliver::Request;
+use follow::{Pace, Place, follow};
+
+#[derive(Clone, Debug, Args)]
+pub struct RelayArgs {
+    /// Name of the DynamoGraphDeploymentRequest that is profiled for
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub name: String,
+    /// Its namespace
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub namespace: String,
+    /// Its UID, by which it owns the ConfigMap
+    #[arg(long, value_name = "UID", value_parser = NonEmptyStringValueParser::new())]
+    pub uid: String,
+    /// The container of this pod that profiles
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub container: String,
+    /// The folder that it writes to
+    #[arg(long, value_name = "FOLDER")]
+    pub directory: PathBuf,
+    /// This pod
+    #[arg(long, env = "POD_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub pod: String,
+    /// The least important lines to log
+    #[arg(long, env = "LOG_LEVEL", hide_env_values = true, value_enum, ignore_case = true, value_name = "LEVEL",
+        default_value_t = LogLevel::Info)]
+    pub log_level: LogLevel,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// What the relay does, as the account of the profiling Job; part of the role that those Jobs are bound to.
+pub fn rules() -> Vec<Rule> {
+    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    vec![
+        rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
+        rule("", "pods", &["get"], "see when the profiler has ended"),
+        rule(
+            Family::Dgdr.group(),
+            Family::Dgdr.plural(),
+            &["get"],
+            "tell whether an output is of this request or of an earlier one of the same name",
+        ),
+    ]
+}
+
+/// Runs until the profiler has ended and what it said is written, or until SIGTERM or SIGINT.
+pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
+    let stop = run::signals()?;
+    logs::install(args.log_level)?;
+    let server = client::connect(&args.cluster).await?;
+    let RelayArgs { name, namespace, uid, container, directory: folder, pod, .. } = args;
+    tracing::info!(request = name, namespace, pod, container, folder = %folder.display(), "following the profiler");
+    let place = Place { request: Request { name, namespace, uid }, pod, container, folder };
+    let ending = follow(&server, &place, &Pace::default(), &stop).await?;
+    match ending {
+        Ending::Verdict => tracing::info!("the profiler's verdict is delivered"),
+        Ending::NoVerdict => tracing::warn!("ended without a verdict of the profiler"),
+    }
+    Ok(ending)
+}

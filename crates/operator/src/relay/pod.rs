@@ -1,0 +1,110 @@
+//! The pod that the relay is in, for what it tells about the profiler.
+//! Comes in: the pod as the API server has it; goes out: when the profiler began, how it ended, and whether its folder may
+//! hold what somebody else has left.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
+
+/// What is known of the profiler's container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Profiler {
+    /// Nothing yet: the API server has not answered.
+    #[default]
+    Unknown,
+    /// Nothing ever: the account may not read its pod, or the pod has no such container.
+    Hidden,
+    Seen(Life),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    pub started: Option<Timestamp>,
+    pub ended: Option<End>,
+    /// Its folder outlives the pod, so that an earlier profiler may have written to it.
+    pub lasting: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub code: i32,
+    pub reason: String,
+}
+
+impl Profiler {
+    pub fn ended(&self) -> Option<&End> {
+        if let Self::Seen(life) = self { life.ended.as_ref() } else { None }
+    }
+
+    pub fn lasting(&self) -> bool {
+        matches!(self, Self::Seen(Life { lasting: true, .. }))
+    }
+}
+
+pub fn profiler(pod: &Pod, container: &str, folder: &str) -> Profiler {
+    let spec = pod.spec.iter().flat_map(|spec| &spec.containers).find(|known| known.name == container);
+    let Some(spec) = spec else { return Profiler::Hidden };
+    let mount = spec.volume_mounts.iter().flatten().find(|mount| mount.mount_path.trim_end_matches('/') == folder);
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let volume = mount.and_then(|mount| volumes.into_iter().find(|volume| volume.name == mount.name));
+    let lasting = volume.is_none_or(|volume| volume.empty_dir.is_none());
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let state = statuses.into_iter().find(|status| status.name == container).and_then(|status| status.state.clone());
+    let (started, ended) = match state {
+        Some(ContainerState { terminated: Some(end), .. }) => {
+            let reason = end.reason.unwrap_or_default();
+            (end.started_at, Some(End { code: end.exit_code, reason }))
+        }
+        Some(ContainerState { running: Some(running), .. }) => (running.started_at, None),
+        _ => (None, None),
+    };
+    Profiler::Seen(Life { started: started.map(|time| time.0), ended, lasting })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(volume: Value, state: Value) -> Profiler {
+        let pod = json!({
+            "spec": {
+                "containers": [
+                    { "name": "output-copier" },
+                    { "name": "profiler", "volumeMounts": [{ "name": "out", "mountPath": "/data/" }] },
+                ],
+                "volumes": [{ "name": "other", "emptyDir": {} }, volume],
+            },
+            "status": { "containerStatuses": [{ "name": "profiler", "state": state, "image": "", "imageID": "",
+                "ready": false, "restartCount": 0 }] },
+        });
+        profiler(&serde_json::from_value(pod).unwrap(), "profiler", "/data")
+    }
+
+    #[test]
+    fn the_life_of_the_profiler_is_read_from_its_pod() {
+        let own = json!({ "name": "out", "emptyDir": {} });
+        let claim = json!({ "name": "out", "persistentVolumeClaim": { "claimName": "c" } });
+        let began = "2026-11-16T06:00:00Z";
+        let running = Life { started: Some(began.parse().unwrap()), ended: None, lasting: false };
+        let ended = Some(End { code: 137, reason: "OOMKilled".into() });
+        for (volume, state, wanted) in [
+            (&own, json!({ "waiting": { "reason": "PodInitializing" } }), Life::default()),
+            (&own, json!({ "running": { "startedAt": began } }), running.clone()),
+            (&claim, json!({ "running": { "startedAt": began } }), Life { lasting: true, ..running.clone() }),
+            (
+                &own,
+                json!({ "terminated": { "startedAt": began, "exitCode": 137, "reason": "OOMKilled" } }),
+                Life { ended, ..running },
+            ),
+        ] {
+            assert_eq!(seen(volume.clone(), state), Profiler::Seen(wanted));
+        }
+    }
+
+    #[test]
+    fn a_pod_without_the_container_tells_nothing_and_a_folder_of_unknown_make_may_be_old() {
+        assert_eq!(profiler(&Pod::default(), "profiler", "/data"), Profiler::Hidden);
+        assert!(seen(json!({ "name": "another" }), json!({})).lasting());
+    }
+}

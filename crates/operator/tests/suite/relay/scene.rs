@@ -1,0 +1,279 @@
+//! A request that is profiled for: the pod of the Job that the plan writes, its account with the relay's rights and no
+//! others, the profiler's folder, and the relay itself.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use steersman::client::Server;
+use steersman::relay::deliver::Request;
+use steersman::relay::follow::{Pace, Place};
+use steersman::relay::rules;
+use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::{
+    JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings, names, profile_job,
+};
+use steersman_plan::preflight::Answer;
+use steersman_testkit::{Cluster, Namespace, object, process, wait};
+use tempfile::TempDir;
+
+pub const UID: &str = "5ee2-8f3c";
+pub const BEGAN: &str = "2026-11-16T06:00:00Z";
+const POD: &str = "profile-qwen-x7k2p";
+
+/// The request in the phase Profiling, as the operator would see it.
+pub fn a_request(namespace: &str, features: Value) -> Seen {
+    let spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "features": features });
+    let status = json!({ "phase": "Profiling", "profilingPhase": "Initializing", "observedGeneration": 1 });
+    Seen {
+        now: Timestamp::now(),
+        settings: Settings { operator_image: "steersman:1".into(), ..Settings::default() },
+        object: ObjectSeen {
+            name: "qwen".into(),
+            namespace: namespace.into(),
+            uid: UID.into(),
+            generation: Some(1),
+            created: None,
+            deleting: false,
+            finalizers: vec![],
+            annotations: Default::default(),
+            spec: serde_json::from_value(spec).unwrap(),
+            status: Some(serde_json::from_value(status).unwrap()),
+        },
+        job: Some(JobSeen { owner: Some(UID.into()), mark: None, state: JobState::Running }),
+        job_pods: vec![],
+        output: None,
+        graph: None,
+        graph_pods: vec![],
+        named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        binding: None,
+        hardware: HardwareSeen {
+            exporters: Answer::Known(vec![]),
+            gpu_operator: false,
+            nodes: Answer::Known(vec![]),
+            rdma_pod: false,
+        },
+    }
+}
+
+pub struct Scene {
+    cluster: &'static Cluster,
+    pub namespace: Namespace,
+    pub folder: TempDir,
+    /// The relay's arguments, as the Job has them.
+    args: Vec<String>,
+}
+
+impl Scene {
+    pub async fn new(cluster: &'static Cluster, prefix: &str) -> Self {
+        Self::whole(cluster, prefix, &[]).await
+    }
+
+    /// Whose folder is a claim, which outlives its pods.
+    pub async fn on_a_claim(cluster: &'static Cluster, prefix: &str) -> Self {
+        Self::whole(cluster, prefix, &[("nvidia.com/dgdr-output-pvc", "results")]).await
+    }
+
+    async fn whole(cluster: &'static Cluster, prefix: &str, annotations: &[(&str, &str)]) -> Self {
+        let scene = Self::of(cluster, prefix, annotations, |_| true).await;
+        let account = scene.account().await;
+        let name = Some(scene.namespace.name());
+        for (verb, resource) in [("get", "pods"), ("update", "configmaps")] {
+            wait::until_allowed(&account, verb, "", resource, name).await.unwrap();
+        }
+        scene
+    }
+
+    /// Only with those of the relay's rights, by resource.
+    pub async fn with_rights(cluster: &'static Cluster, prefix: &str, granted: impl Fn(&str) -> bool) -> Self {
+        Self::of(cluster, prefix, &[], granted).await
+    }
+
+    async fn of(
+        cluster: &'static Cluster,
+        prefix: &str,
+        annotations: &[(&str, &str)],
+        granted: impl Fn(&str) -> bool,
+    ) -> Self {
+        let namespace = cluster.namespace(prefix).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut seen = a_request(namespace.name(), json!({}));
+        let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        seen.object.annotations.extend(annotations);
+        let account: ServiceAccount = object(profile_job::account(&seen.object));
+        namespace.all().create(&PostParams::default(), &account).await.unwrap();
+        let rules: Vec<Value> = rules()
+            .iter()
+            .filter(|rule| granted(rule.resource))
+            .map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs }))
+            .collect();
+        let role: ClusterRole = object(json!({ "metadata": { "name": namespace.name() }, "rules": rules }));
+        let admin = cluster.admin().await.unwrap();
+        Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
+        let binding: RoleBinding = object(profile_job::binding(&seen.object, namespace.name()));
+        namespace.all().create(&PostParams::default(), &binding).await.unwrap();
+        let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
+        wait::until_allowed(&account, "create", "", "configmaps", Some(namespace.name())).await.unwrap();
+
+        let job = profile_job::job(&seen, "planner:1.4.0").to_string();
+        let here = Value::from(folder.path().to_str().unwrap()).to_string();
+        let job: Value = serde_json::from_str(&job.replace(&format!("{:?}", profile_job::OUTPUT_PATH), &here)).unwrap();
+        let template = &job["spec"]["template"]["spec"];
+        let pod: Pod = object(json!({ "metadata": { "name": POD }, "spec": template }));
+        namespace.all().create(&PostParams::default(), &pod).await.unwrap();
+        let copier = template["containers"].as_array().unwrap().iter().find(|of| of["name"] == profile_job::COPIER);
+        let copier = copier.unwrap();
+        assert_eq!(copier["command"], json!(["steersman", "relay"]));
+        let args = copier["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().to_owned()).collect();
+        Self { cluster, namespace, folder, args }
+    }
+
+    pub async fn account(&self) -> kube::Client {
+        self.cluster.service_account(self.namespace.name(), names::SERVICE_ACCOUNT).await.unwrap()
+    }
+
+    /// Short, as each silent call takes that long.
+    pub fn server(&self, client: kube::Client) -> Server {
+        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(1))
+    }
+
+    pub fn place(&self) -> Place {
+        let request = Request { name: "qwen".into(), namespace: self.namespace.name().into(), uid: UID.into() };
+        Place { request, pod: POD.into(), container: profile_job::PROFILER.into(), folder: self.folder.path().into() }
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    /// As careful programs write.
+    pub fn write_by_rename(&self, name: &str, text: &str) {
+        self.write("new", text);
+        fs::rename(self.folder.path().join("new"), self.folder.path().join(name)).unwrap();
+    }
+
+    pub fn status(&self, text: &str) {
+        self.write("profiler_status.yaml", text);
+    }
+
+    pub async fn runs(&self) {
+        self.state(json!({ "running": { "startedAt": BEGAN } })).await;
+    }
+
+    pub async fn ends(&self, code: i32, reason: &str) {
+        let end = json!({ "exitCode": code, "reason": reason, "startedAt": BEGAN, "finishedAt": BEGAN });
+        self.state(json!({ "terminated": end })).await;
+    }
+
+    async fn state(&self, state: Value) {
+        let status = json!({ "name": profile_job::PROFILER, "state": state, "image": "planner:1.4.0", "imageID": "",
+            "ready": false, "restartCount": 0 });
+        let patch = Patch::Merge(json!({ "status": { "phase": "Running", "containerStatuses": [status] } }));
+        self.namespace.all::<Pod>().patch_status(POD, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub fn outputs(&self) -> Api<ConfigMap> {
+        self.namespace.all()
+    }
+
+    pub async fn output(&self) -> ConfigMap {
+        self.outputs().get(&names::output("qwen")).await.unwrap()
+    }
+
+    /// Waits until the ConfigMap says that.
+    pub async fn until(&self, key: &str, value: &str) {
+        let says = |map: &ConfigMap| map.data.iter().flatten().any(|(known, said)| known == key && said == value);
+        let what = format!("says {key}: {value}");
+        wait::until(self.outputs(), &names::output("qwen"), &what, wait::LIMIT, says).await.unwrap();
+    }
+
+    /// What the operator sees once the Job has ended.
+    pub async fn seen(&self, state: JobState, features: Value) -> Seen {
+        let output = self.output().await;
+        let owners = output.metadata.owner_references.unwrap();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
+        let mut seen = a_request(self.namespace.name(), features);
+        let accepted = steersman_plan::dynamo::asked::mark(&seen.object.spec);
+        seen.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
+        seen.job = Some(JobSeen { owner: Some(UID.into()), mark: None, state });
+        seen.output = Some(OutputSeen { uid: output.metadata.uid.unwrap(), owner, data: output.data.unwrap() });
+        seen
+    }
+
+    /// The sidecar, as the Job starts it.
+    pub async fn start(&self) -> Sidecar {
+        let name = self.namespace.name();
+        let kubeconfig = self.cluster.service_account_kubeconfig(name, names::SERVICE_ACCOUNT).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| fs::File::create(folder.path().join(name)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+        command.arg("relay").args(&self.args).env_clear().env("POD_NAME", POD).env("KUBECONFIG", &kubeconfig);
+        command.stdin(Stdio::null()).stdout(open("log")).stderr(open("complaint"));
+        Sidecar { child: process::spawn_bound(command).unwrap(), folder, kubeconfig }
+    }
+}
+
+pub fn quick() -> Pace {
+    Pace {
+        look: Duration::from_millis(20),
+        pod: Duration::from_millis(50),
+        patience: Duration::from_millis(100),
+        long_patience: Duration::from_millis(300),
+        longest_pause: Duration::from_millis(100),
+        flush: Duration::from_secs(3),
+    }
+}
+
+pub struct Sidecar {
+    child: Child,
+    folder: TempDir,
+    kubeconfig: PathBuf,
+}
+
+impl Sidecar {
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        wait::eventually("the relay ends", async || self.child.try_wait().unwrap()).await.unwrap().code()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    pub async fn until_said(&self, message: &str) {
+        let said = || self.log().contains(&format!("\"msg\":\"{message}\""));
+        wait::eventually(message, async || said().then_some(()))
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+    }
+
+    pub fn complaint(&self) -> String {
+        fs::read_to_string(self.folder.path().join("complaint")).unwrap()
+    }
+
+    /// Lines of JSON, none of which has the token in it.
+    pub fn assert_log_is_fit_for_all(&self) {
+        let kubeconfig: Value = serde_saphyr::from_str(&fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
+        let token = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+        let log = self.log();
+        assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok_and(|line| line["msg"].is_string())));
+        assert!(!log.contains(token) && !self.complaint().contains(token));
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
