@@ -19,7 +19,7 @@ holds what the operator then writes against this page; a field that would change
 API server or admission says so. Where a field has no effect, the condition `SpecAccepted` names it and says why: `telemetry`
 for servers since 0.3, storage fields of another type, parts of Kubernetes' types that are newer than this version, and the
 size of a claim that is there already. On clusters with OpenShift's Routes a Route takes the place of the Ingress
-([ADR 0010](adr/0010-routes.md)).
+([ADR 0009](adr/0009-routes.md)).
 
 ";
 
