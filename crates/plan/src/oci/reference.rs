@@ -65,10 +65,14 @@ pub fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|sum| sum.len() == 64 && sum.chars().all(hex))
 }
 
-/// The one name of a registry.
+/// The one name of a registry. A host without a dot is told from a repository by its capitals alone, and keeps them.
 pub(super) fn registry_name(written: &str) -> String {
     let name = written.to_ascii_lowercase();
-    if DEFAULT_REGISTRY_NAMES.contains(&name.as_str()) { DEFAULT_REGISTRY.to_owned() } else { name }
+    match name.as_str() {
+        known if DEFAULT_REGISTRY_NAMES.contains(&known) => DEFAULT_REGISTRY.to_owned(),
+        host if names_a_registry(host) => name,
+        _ => written.to_owned(),
+    }
 }
 
 fn parse(text: &str) -> Result<Reference, &'static str> {

@@ -26,6 +26,7 @@ fn references_mean_what_container_engines_take_them_for() {
         ("host:5000/a:1", "host:5000", "host:5000", "a", "1"),
         ("[::1]:5000/a", "[::1]:5000", "[::1]:5000", "a", "latest"),
         ("Quay.IO/a__b/c--d", "quay.io", "quay.io", "a__b/c--d", "latest"),
+        ("Harbor/a", "Harbor", "Harbor", "a", "latest"),
         (&format!("quay.io/a/b{pinned}"), "quay.io", "quay.io", "a/b", DIGEST),
         (&format!("quay.io/a/b:1{pinned}"), "quay.io", "quay.io", "a/b", DIGEST),
     ] {
