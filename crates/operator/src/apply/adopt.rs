@@ -48,10 +48,21 @@ async fn fold(
     live: &DynamicObject,
 ) -> Result<DynamicObject, CallError> {
     let Some(legacy) = &owner.legacy else { return Ok(live.clone()) };
-    let body = patch(manager, &kind.api_version(), legacy, live).to_string().into_bytes();
+    send(server, owner, kind, &live.name_any(), &patch(manager, &kind.api_version(), legacy, live)).await
+}
+
+/// Sends a JSON patch that begins with a test of the resourceVersion.
+pub(super) async fn send(
+    server: &Server,
+    owner: &Owner,
+    kind: &GroupVersionKind,
+    name: &str,
+    patch: &Value,
+) -> Result<DynamicObject, CallError> {
+    let body = patch.to_string().into_bytes();
     // kube has JSON patches behind a feature that nothing else needs.
     let resource = ApiResource::from_gvk(kind);
-    let url = format!("{}/{}", DynamicObject::url_path(&resource, Some(&owner.namespace)), live.name_any());
+    let url = format!("{}/{}", DynamicObject::url_path(&resource, Some(&owner.namespace)), name);
     let request = Request::patch(url).header(header::CONTENT_TYPE, "application/json-patch+json").body(body);
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
     let call = async { server.client.request::<DynamicObject>(request?).await };
@@ -94,7 +105,7 @@ fn is_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
 }
 
 /// The fields of both.
-fn join(fields: &mut Map<String, Value>, more: &Map<String, Value>) {
+pub(super) fn join(fields: &mut Map<String, Value>, more: &Map<String, Value>) {
     for (name, below) in more {
         let here = fields.entry(name.clone()).or_insert_with(|| json!({}));
         if let (Value::Object(here), Value::Object(below)) = (here, below) {

@@ -9,6 +9,7 @@ mod events;
 mod live;
 mod owner;
 mod status;
+mod strays;
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::GroupVersionKind;
@@ -122,7 +123,16 @@ impl Pass<'_> {
             }
         }
         let params = PatchParams::apply(self.manager).force();
-        let written = match self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await {
+        let mut answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;
+        if let (Err(CallError::Answered { code: 422, .. }), Some(object)) = (&answer, &current)
+            && let Some(patch) = strays::patch(self.manager, &wanted, object)
+        {
+            tracing::info!(object = %self.owner.describe(&wanted), "removing what others put in the way");
+            let taken = adopt::send(self.server, self.owner, kind, &name, &patch);
+            taken.await.map_err(|error| failed(self.owner, &wanted, error))?;
+            answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;
+        }
+        let written = match answer {
             Ok(written) => written,
             // How the server says that another object has taken the name.
             Err(CallError::Answered { code: 422, message }) if message.contains("metadata.uid: Invalid value") => {

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_testkit::{Play, wait};
 
@@ -72,6 +72,80 @@ async fn an_autoscaler_decides_on_the_pods_and_goes_when_nobody_asks_for_it() {
 
     scene.spec(json!({ "workload": { "autoscaling": null } })).await;
     scene.until_gone::<HorizontalPodAutoscaler>("stack-hpa").await;
+    scene.until("the spec counts again", |object| object["status"]["availableReplicas"] == 1).await;
+    let object = scene.ready().await;
+    assert_eq!(condition(&object, "SpecAccepted")["reason"], "SpecAccepted", "{object:#}");
+}
+
+/// The autoscaler would have to bring back what we take away, and requests are lost in between.
+#[tokio::test]
+async fn a_number_that_somebody_types_beside_an_autoscaler_stays() {
+    let Some(scene) = Scene::open("scaled-beside").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 1 } }))).await;
+    scene.ready().await;
+    let first = scene.server().await;
+    let scaler = json!({ "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": { "name": "theirs" },
+        "spec": { "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": STACK },
+            "minReplicas": 1, "maxReplicas": 6 } });
+    scene.apply(&scaler.to_string()).await;
+    let scaled = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
+    let typed = PatchParams { field_manager: Some("kubectl".into()), ..PatchParams::default() };
+    scene.all::<Deployment>().patch_scale(STACK, &typed, &scaled).await.unwrap();
+    let told = scene.until("it is told who decides", |object| {
+        condition(object, "SpecAccepted")["reason"] == "ReplicasDecidedElsewhere"
+            && object["status"]["availableReplicas"] == 5
+    });
+    let told = told.await;
+    let message = condition(&told, "SpecAccepted")["message"].as_str().unwrap_or_default();
+    assert!(message.contains("but HorizontalPodAutoscaler theirs decides"), "{message}");
+    let numbers: Vec<Value> =
+        scene.versions(&first).await.iter().map(|server| server.0["spec"]["replicas"].clone()).collect();
+    assert_eq!(numbers, [json!(5)], "no pod was taken away in between");
+    assert_eq!(scene.templates().await, 1, "and none restarted");
+
+    let scalers = scene.all::<HorizontalPodAutoscaler>();
+    scalers.delete("theirs", &DeleteParams::default()).await.unwrap();
+    scene.touch().await;
+    scene.until("the spec counts again", |object| object["status"]["availableReplicas"] == 1).await;
+}
+
+/// With another number in its place, ours would be a second port of the same name.
+#[tokio::test]
+async fn a_port_that_somebody_changed_is_put_right_and_other_marks_stay() {
+    let Some(scene) = Scene::open("edited").await else { return };
+    scene.stack(starter(json!({ "networking": { "port": 8321 } }))).await;
+    scene.ready().await;
+    let edited = json!({ "metadata": { "labels": { "example.com/mine": "yes" } },
+        "spec": { "ports": [{ "name": "http", "port": 9999, "targetPort": 9999, "protocol": "TCP" }] } });
+    let typed = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    scene.all::<Service>().patch("stack-service", &typed, &Patch::Merge(edited)).await.unwrap();
+    let service = wait::eventually("the port is back", async || {
+        let service = scene.get::<Service>("stack-service").await?;
+        let ports: Vec<_> = service["spec"]["ports"].as_array()?.iter().map(|port| port["port"].clone()).collect();
+        (ports == [json!(8321)]).then_some(service)
+    });
+    let service = service.await.unwrap();
+    assert_eq!(service["metadata"]["labels"]["example.com/mine"], "yes");
+    scene.ready().await;
+    scene.spec(json!({ "networking": { "port": 9000 } })).await;
+    scene.ready().await;
+    let service = scene.get::<Service>("stack-service").await.unwrap();
+    assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(1), "{service:#}");
+    assert_eq!(service["spec"]["ports"][0]["port"], 9000);
+}
+
+#[tokio::test]
+async fn more_or_fewer_pods_restart_none() {
+    let Some(scene) = Scene::open("number").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 1, "storage": {} } }))).await;
+    scene.ready().await;
+    for replicas in [3, 1] {
+        scene.spec(json!({ "workload": { "replicas": replicas } })).await;
+        scene.until("as many run", |object| object["status"]["availableReplicas"] == replicas).await;
+        scene.ready().await;
+        assert_eq!(scene.templates().await, 1, "{replicas}");
+    }
 }
 
 #[tokio::test]

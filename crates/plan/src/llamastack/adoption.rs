@@ -21,16 +21,19 @@ pub struct Kept<'a> {
 /// Kept from the take-over on, for as long as the same is asked for.
 pub fn kept<'a>(seen: &'a Seen, setup: &Setup) -> Option<Kept<'a>> {
     let live = seen.deployment.as_ref().filter(|live| live.template.is_object())?;
-    let mark = mark(seen, setup);
-    (live.legacy || live.adopted.as_ref() == Some(&mark)).then_some(Kept { live, mark })
+    let several = fields::replicas(&seen.object.spec) > 1;
+    let marks = [several, !several].map(|several| mark(seen, setup, several));
+    let known = marks.iter().find(|mark| live.adopted.as_ref() == Some(*mark));
+    let mark = known.or(marks.first().filter(|_| live.legacy))?.clone();
+    Some(Kept { live, mark })
 }
 
 /// Stands for everything that decides on the pods. Not for how this version would write them: a newer one may write them
 /// otherwise, which is no reason to restart them either. The spec counts in its v1alpha1 form, as pods of earlier operators
-/// were made from it; what is beyond that is added where it is there.
-fn mark(seen: &Seen, setup: &Setup) -> String {
+/// were made from it; what is beyond that is added where it is there. Whether there were `several` pods at the take-over is part
+/// of it, but more or fewer of them are no reason to restart those that run.
+fn mark(seen: &Seen, setup: &Setup, several: bool) -> String {
     let object = &seen.object;
-    let several = fields::replicas(&object.spec) > 1;
     let mut server = json!(object.former.server);
     // These decide on no pod.
     for path in ["autoscaling", "podDisruptionBudget"] {

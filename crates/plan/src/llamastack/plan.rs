@@ -17,7 +17,7 @@ use super::network::Route;
 use super::operator_config::DefaultPolicy;
 use super::resolve::{Answer, Setup, resolve};
 use super::rules::{blocked, findings};
-use super::seen::{RouteSeen, Seen};
+use super::seen::{ReplicasOwner, RouteSeen, Seen};
 use super::{configmap, report, workload};
 use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
 
@@ -60,9 +60,14 @@ fn next(seen: &Seen, answer: &Answer) -> Next {
     match &answer.setup {
         None if missing && !seen.followed => Next::Within(AWAITED),
         Some(_) if !report::told(seen) => Next::Within(SOON),
-        _ if !seen.followed => Next::Within(REREAD),
+        _ if !seen.followed || scaled_elsewhere(seen) => Next::Within(REREAD),
         _ => Next::OnChange,
     }
+}
+
+/// No watch tells when an autoscaler that is not the object's own is gone.
+fn scaled_elsewhere(seen: &Seen) -> bool {
+    seen.deployment.as_ref().is_some_and(|live| matches!(live.replicas_owner, ReplicasOwner::Autoscaler(_)))
 }
 
 /// ConfigMaps only once the pods are made from the ones that are wanted: the old ones may be mounted until then.

@@ -68,7 +68,14 @@ fn name(object: &ObjectSeen) -> Option<Finding> {
 
 fn adopted(seen: &Seen, setup: &Setup) -> Option<Finding> {
     let kept = adoption::kept(seen, setup)?;
-    adoption::finding(&kept, &seen.object.name, &json!(workload::template(&seen.object, setup)))
+    let mut template = workload::template(&seen.object, setup);
+    // Where pods had better run is ours to choose, and nothing to tell of pods that run already.
+    let given = fields::workload(&seen.object.spec).and_then(|workload| workload.topology_spread_constraints.as_ref());
+    if let Some(pod) = &mut template.spec {
+        pod.affinity = None;
+        pod.topology_spread_constraints = pod.topology_spread_constraints.take().filter(|_| given.is_some());
+    }
+    adoption::finding(&kept, &seen.object.name, &json!(template))
 }
 
 /// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
@@ -214,7 +221,18 @@ fn repeated_spread(object: &ObjectSeen) -> Option<Finding> {
 /// Where the spec asks for an autoscaler, that is how it should be.
 fn replicas_held(seen: &Seen) -> Option<Finding> {
     let live = seen.deployment.as_ref()?;
-    let ReplicasOwner::Other(manager) = &live.replicas_owner else { return None };
+    let (who, remedy) = match &live.replicas_owner {
+        ReplicasOwner::Ours => return None,
+        ReplicasOwner::Autoscaler(name) => (
+            format!("HorizontalPodAutoscaler {name}"),
+            "To decide here again, remove it: within minutes the spec counts. With spec.workload.autoscaling Steersman \
+             makes one itself.",
+        ),
+        ReplicasOwner::Other(manager) => (
+            format!("field manager {manager:?}"),
+            "To decide here again, stop what scales it, and then: kubectl scale deployment with the number you want.",
+        ),
+    };
     if fields::autoscaling(&seen.object.spec).is_some() {
         return None;
     }
@@ -222,16 +240,12 @@ fn replicas_held(seen: &Seen) -> Option<Finding> {
         severity: Severity::Info,
         reason: "ReplicasDecidedElsewhere",
         message: format!(
-            "spec.workload.replicas is {}, but field manager {manager:?} decides on the replicas of Deployment {}, and it \
-             has {}.",
+            "spec.workload.replicas is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
             fields::replicas(&seen.object.spec),
             names::deployment(&seen.object.name),
             live.replicas.unwrap_or(1)
         ),
-        remedy:
-            "To decide here again, remove what scales it, such as a HorizontalPodAutoscaler, and then: kubectl scale \
-                 deployment with the number you want."
-                .to_owned(),
+        remedy: remedy.to_owned(),
     })
 }
 

@@ -25,7 +25,7 @@ pub fn replicas(seen: &Seen) -> Option<i32> {
     let wanted = fields::replicas(spec);
     match &seen.deployment {
         Some(live) => match live.replicas_owner {
-            ReplicasOwner::Other(_) => None,
+            ReplicasOwner::Other(_) | ReplicasOwner::Autoscaler(_) => None,
             ReplicasOwner::Ours if fields::autoscaling(spec).is_some() => Some(live.replicas.unwrap_or(wanted)),
             ReplicasOwner::Ours => Some(wanted),
         },

@@ -120,8 +120,10 @@ pub enum ReplicasOwner {
     /// Steersman alone, or nobody.
     #[default]
     Ours,
-    /// Somebody else, such as an autoscaler: the name of that field manager.
+    /// Somebody else: the name of that field manager.
     Other(String),
+    /// A HorizontalPodAutoscaler that is not the object's own: its name.
+    Autoscaler(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -95,11 +95,11 @@ fn merge(at: At<'_>, wanted: &[Value], owned: Option<&Value>) -> Merge {
 }
 
 /// The fields of a step such as `k:{"name":"server"}`.
-pub(super) fn keys_of(step: &str) -> Option<Map<String, Value>> {
+pub(in crate::apply) fn keys_of(step: &str) -> Option<Map<String, Value>> {
     step.strip_prefix("k:").and_then(|keys| serde_json::from_str(keys).ok())
 }
 
-pub(super) fn matches(keys: &Map<String, Value>, item: &Value) -> bool {
+pub(in crate::apply) fn matches(keys: &Map<String, Value>, item: &Value) -> bool {
     keys.iter().all(|(key, value)| key_value(item, key) == Some(value))
 }
 

@@ -18,6 +18,7 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 
 use super::claim::is_ours;
+pub(super) use lists::{keys_of, matches};
 
 /// Where a live object is not as wanted. It names no values: they may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]

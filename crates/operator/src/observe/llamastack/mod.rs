@@ -5,6 +5,7 @@ mod beside;
 pub mod operator_config;
 mod pods;
 pub mod references;
+mod replicas;
 mod routes;
 pub mod server;
 
@@ -15,7 +16,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
@@ -123,13 +123,16 @@ pub async fn observe(
     let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
     let route = beside.routes.seen(&place, &owner.uid, exposed.is_some_and(ExposeForm::enabled), &mut live).await;
     let labels = labels_seen(beside.labels.as_ref(), &settings, &seen, &live);
+    let mut deployment = None;
+    if let Some(found) = live.get(&gvk::<Deployment>(), &names::deployment(&name)) {
+        let decides = replicas::owner(&tools.server, &seen, found).await?;
+        deployment = deployment_seen(found, &name, decides);
+    }
     let mut seen = Seen {
         now: Timestamp::now(),
         settings,
         object: seen,
-        deployment: live
-            .get(&gvk::<Deployment>(), &names::deployment(&name))
-            .and_then(|object| deployment_seen(object, &name)),
+        deployment,
         volume_claim: live.get(&gvk::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(claim_seen),
         service: live.get(&gvk::<Service>(), &names::service(&name)).is_some(),
         ingress: live.get(&gvk::<Ingress>(), &names::ingress(&name)).map(ingress_seen),
@@ -242,7 +245,7 @@ fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
     GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
 }
 
-fn deployment_seen(object: &DynamicObject, owner: &str) -> Option<DeploymentSeen> {
+fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<DeploymentSeen> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
     let legacy = Legacy::llama_stack(owner);
@@ -250,7 +253,7 @@ fn deployment_seen(object: &DynamicObject, owner: &str) -> Option<DeploymentSeen
         generation: typed.metadata.generation,
         observed_generation: status.observed_generation,
         replicas: typed.spec.and_then(|spec| spec.replicas),
-        replicas_owner: replicas_owner(object.managed_fields(), &legacy),
+        replicas_owner,
         ready: status.ready_replicas.unwrap_or_default(),
         updated: status.updated_replicas.unwrap_or_default(),
         pods: status.replicas.unwrap_or_default(),
@@ -273,19 +276,6 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
-/// An earlier operator's claim on the field is ours to take over, and so is a number that somebody typed: the object is
-/// where to type it. Anyone else's is not, such as an autoscaler's.
-fn replicas_owner(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> ReplicasOwner {
-    let other = fields.iter().find_map(|entry| {
-        let manager = entry.manager.as_deref()?;
-        let owns = entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:replicas").is_some();
-        let typed = manager.starts_with("kubectl");
-        (owns && !typed && manager != MANAGER && !legacy.managers.iter().any(|known| known == manager))
-            .then(|| manager.to_owned())
-    });
-    other.map_or(ReplicasOwner::Ours, ReplicasOwner::Other)
-}
-
 fn claim_seen(object: &DynamicObject) -> Option<ClaimSeen> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
@@ -293,30 +283,4 @@ fn claim_seen(object: &DynamicObject) -> Option<ClaimSeen> {
         phase: typed.status.and_then(|status| status.phase),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_a_stranger_owns_the_replicas() {
-        let entry = |manager: &str, fields: serde_json::Value| -> ManagedFieldsEntry {
-            serde_json::from_value(json!({ "manager": manager, "operation": "Apply", "fieldsV1": fields })).unwrap()
-        };
-        let replicas = || json!({ "f:spec": { "f:replicas": {} } });
-        let legacy = Legacy::llama_stack("starter");
-        let ours = [MANAGER, "manager", "starter"];
-        for manager in ours {
-            assert_eq!(replicas_owner(&[entry(manager, replicas())], &legacy), ReplicasOwner::Ours, "{manager}");
-        }
-        let scaled = entry("kubectl", replicas());
-        assert_eq!(replicas_owner(&[scaled], &legacy), ReplicasOwner::Ours, "kubectl scale");
-        let template = entry("somebody", json!({ "f:spec": { "f:template": {} } }));
-        assert_eq!(replicas_owner(&[template], &legacy), ReplicasOwner::Ours);
-        let scaled = [entry(MANAGER, replicas()), entry("kube-controller-manager", replicas())];
-        assert_eq!(replicas_owner(&scaled, &legacy), ReplicasOwner::Other("kube-controller-manager".into()));
-    }
 }

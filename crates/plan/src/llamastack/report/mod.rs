@@ -59,7 +59,9 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
-            vec![statement(DEPLOYMENT, Err(failed(why)))]
+            let mut said = vec![statement(DEPLOYMENT, Err(failed(why)))];
+            said.extend(remaining(seen, outcome));
+            said
         }
         (None, Some(why)) => {
             status.phase = Some(if seen.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
@@ -260,11 +262,12 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
 fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
     let spec = &seen.object.spec;
+    let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     [
         Some(statement(DEPLOYMENT, deployment)),
-        fields::storage(spec).is_some().then(|| statement(STORAGE, storage(seen, outcome))),
-        fields::wants_service(spec).then(|| statement(SERVICE, service(seen, outcome))),
+        fields::storage(spec).is_some().then(|| statement(STORAGE, storage(seen, outcome, written))),
+        fields::wants_service(spec).then(|| statement(SERVICE, service(seen, outcome, written))),
         server::health(seen, ready),
     ]
     .into_iter()
@@ -272,17 +275,25 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
     .collect()
 }
 
-/// Where all was written, a child that was not seen has been made since.
-fn storage(seen: &Seen, outcome: &Outcome) -> Result<String, String> {
+/// Of a spec that cannot be acted on, the children of the one before stay, unless somebody else removes them. That they are
+/// still as they were is no word about the new spec.
+fn remaining(seen: &Seen, outcome: &Outcome) -> Vec<Statement> {
+    let said = [statement(STORAGE, storage(seen, outcome, false)), statement(SERVICE, service(seen, outcome, false))];
+    let news = |new: &Statement| {
+        stored(seen, &new.type_).is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
+    };
+    said.into_iter().filter(news).collect()
+}
+
+/// Where all was `written`, a child that was not seen has been made since.
+fn storage(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, String> {
     let name = names::volume_claim(&seen.object.name);
     if let Some(failure) = failure_of("PersistentVolumeClaim", outcome) {
         return Err(failed(&failure));
     }
     match &seen.volume_claim {
         Some(claim) if claim.phase.as_deref() == Some("Bound") => Ok("Storage is ready".to_owned()),
-        None if outcome.failure.is_some() => {
-            Err(format!("Failed to get PVC: persistentvolumeclaims {name:?} not found"))
-        }
+        None if !written => Err(format!("Failed to get PVC: persistentvolumeclaims {name:?} not found")),
         claim => {
             let phase = claim.as_ref().and_then(|claim| claim.phase.as_deref()).unwrap_or("Pending");
             Err(format!("PVC is not bound: {phase}"))
@@ -296,11 +307,11 @@ fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
     failure.object.strip_prefix(kind)?.starts_with(' ').then(|| words(failure))
 }
 
-fn service(seen: &Seen, outcome: &Outcome) -> Result<String, String> {
+fn service(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, String> {
     if let Some(failure) = failure_of("Service", outcome) {
         return Err(failed(&failure));
     }
-    if seen.service || outcome.failure.is_none() {
+    if seen.service || written {
         return Ok("Service is ready".to_owned());
     }
     let name = names::service(&seen.object.name);

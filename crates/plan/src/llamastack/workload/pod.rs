@@ -26,6 +26,8 @@ const CONFIG_HASH: &str = "configmap.hash/user-config";
 const TRUST_HASH: &str = "configmap.hash/ca-bundle";
 const FS_GROUP: i64 = 1001;
 const HOST: &str = "kubernetes.io/hostname";
+/// Pods of the template before do not count: a single one may come back to the node that has its image.
+const REVISION: &str = "pod-template-hash";
 const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
 
 pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
@@ -45,7 +47,6 @@ pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
 fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
-    let several = fields::replicas(spec) > 1;
     let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
     let spread = spread.filter(|given| !given.is_empty());
     let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
@@ -55,8 +56,10 @@ fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
         init_containers: before.filter(|containers| !containers.is_empty()),
         containers: vec![container::server(object, setup)],
         volumes: Some(volumes(object, setup)),
-        topology_spread_constraints: spread.or_else(|| several.then(|| spread_constraints(&object.name))),
-        affinity: several.then(|| apart(&object.name)),
+        // Whatever their number is: a server that runs is not restarted because others join it, by this field or by an
+        // autoscaler.
+        topology_spread_constraints: spread.or_else(|| Some(spread_constraints(&object.name))),
+        affinity: Some(apart(&object.name)),
         termination_grace_period_seconds: overrides.and_then(|pod| pod.termination_grace_period_seconds),
         ..Default::default()
     }
@@ -122,6 +125,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
             topology_key: key.to_owned(),
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
             label_selector: Some(of_instance(object)),
+            match_label_keys: Some(vec![REVISION.to_owned()]),
             ..Default::default()
         })
         .to_vec()
@@ -131,6 +135,7 @@ fn apart(object: &str) -> Affinity {
     let term = PodAffinityTerm {
         label_selector: Some(of_instance(object)),
         topology_key: HOST.to_owned(),
+        match_label_keys: Some(vec![REVISION.to_owned()]),
         ..Default::default()
     };
     let preferred = vec![WeightedPodAffinityTerm { weight: 100, pod_affinity_term: term }];

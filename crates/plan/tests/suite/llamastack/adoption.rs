@@ -46,17 +46,18 @@ fn it_keeps_them_for_as_long_as_the_same_is_asked_for() {
     let first = deployment(&taken_over(SPEC, true, None));
     let mark_then = mark(&first).unwrap();
     assert_eq!(deployment(&taken_over(SPEC, false, Some(mark_then))), first);
-    let more_replicas = format!("{SPEC}\nreplicas: 0");
-    let scaled = deployment(&taken_over(&more_replicas, false, Some(mark_then)));
-    assert_eq!((&scaled["spec"]["template"], &scaled["spec"]["replicas"]), (&their_template(), &json!(0)));
+    for replicas in [0, 3] {
+        let scaled = deployment(&taken_over(&format!("{SPEC}\nreplicas: {replicas}"), false, Some(mark_then)));
+        assert_eq!((&scaled["spec"]["template"], &scaled["spec"]["replicas"]), (&their_template(), &json!(replicas)));
+        assert_eq!(mark(&scaled), Some(mark_then), "{replicas}");
+    }
 
     for ignored in ["podDisruptionBudget: {maxUnavailable: 1}", "autoscaling: {maxReplicas: 3}"] {
         let spec = SPEC.replace("server: {", &format!("server: {{{ignored}, "));
         let wanted = deployment(&taken_over(&spec, false, Some(mark_then)));
         assert_eq!(wanted["spec"]["template"], their_template(), "no pod depends on it: {spec}");
     }
-    let changes =
-        [SPEC.replace("A,", "B,"), SPEC.replace("name: starter", "image: other"), format!("{SPEC}\nreplicas: 2")];
+    let changes = [SPEC.replace("A,", "B,"), SPEC.replace("name: starter", "image: other")];
     for changed in changes {
         let wanted = deployment(&taken_over(&changed, false, Some(mark_then)));
         assert_ne!(wanted["spec"]["template"], their_template(), "{changed}");

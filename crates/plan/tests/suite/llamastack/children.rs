@@ -8,7 +8,7 @@ use super::{a_deployment, a_new_object, a_settled_object, order, written, yaml};
 
 fn expect(seen: &Seen, kind: &str, expected: &str) {
     let found = written(&plan(seen), kind).unwrap_or_else(|| panic!("no {kind}"));
-    let expected = yaml(expected);
+    let expected = yaml(&expected.replace("#METADATA", METADATA).replace("#APART", APART));
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap();
     assert!(found == expected, "found {}\nexpected {}", pretty(&found), pretty(&expected));
 }
@@ -73,6 +73,34 @@ const METADATA: &str = r"
     blockOwnerDeletion: true
 ";
 
+/// Where pods had better run.
+const APART: &str = r"
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 100
+            podAffinityTerm:
+              topologyKey: kubernetes.io/hostname
+              labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
+              matchLabelKeys: [pod-template-hash]
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/region
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
+        matchLabelKeys: [pod-template-hash]
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
+        matchLabelKeys: [pod-template-hash]
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
+        matchLabelKeys: [pod-template-hash]
+";
+
 #[test]
 fn the_smallest_spec_gives_a_deployment_with_every_default() {
     let seen = a_new_object(SMALL);
@@ -95,6 +123,7 @@ spec:
     spec:
       serviceAccountName: starter-sa
       securityContext: {fsGroup: 1001}
+#APART
       containers:
       - name: llama-stack
         image: docker.io/llamastack/distribution-starter:0.7.1
@@ -115,7 +144,7 @@ spec:
         volumeMounts: [{name: lls-storage, mountPath: /.llama}]
       volumes: [{name: lls-storage, emptyDir: {}}]
 ";
-    expect(&seen, "Deployment", &expected.replace("#METADATA", METADATA));
+    expect(&seen, "Deployment", expected);
 }
 
 #[test]
@@ -171,6 +200,7 @@ spec:
     spec:
       serviceAccountName: starter-sa
       securityContext: {fsGroup: 1001}
+#APART
       containers:
       - name: llama-stack
         image: docker.io/llamastack/distribution-starter:0.7.1
@@ -202,7 +232,7 @@ spec:
         ("Service", service),
         ("Deployment", deployment),
     ] {
-        expect(&seen, kind, &expected.replace("#METADATA", METADATA));
+        expect(&seen, kind, expected);
     }
 }
 
@@ -227,26 +257,7 @@ spec:
       serviceAccountName: mine
       terminationGracePeriodSeconds: 0
       securityContext: {fsGroup: 1001}
-      affinity:
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 100
-            podAffinityTerm:
-              topologyKey: kubernetes.io/hostname
-              labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
-      topologySpreadConstraints:
-      - maxSkew: 1
-        topologyKey: topology.kubernetes.io/region
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
-      - maxSkew: 1
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
-      - maxSkew: 1
-        topologyKey: kubernetes.io/hostname
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {app.kubernetes.io/instance: starter}}
+#APART
       containers:
       - name: stack
         image: registry.example/stack:9
@@ -276,7 +287,7 @@ spec:
       - {name: models, emptyDir: {}}
 ";
     let seen = a_new_object(LARGE);
-    expect(&seen, "Deployment", &expected.replace("#METADATA", METADATA));
+    expect(&seen, "Deployment", expected);
     assert_eq!(
         order(&plan(&seen)),
         [
@@ -338,6 +349,17 @@ fn constraints_of_the_user_replace_the_usual_ones() {
     assert!(pod["affinity"].is_object());
 }
 
+/// A server that answers is not restarted because others join it, or leave.
+#[test]
+fn pods_are_the_same_however_many_there_are() {
+    let template = |spec: &str| spec_of(&a_new_object(spec), "Deployment")["template"].clone();
+    let one = template(USUAL);
+    for replicas in [0, 2, 9] {
+        let spec = USUAL.replace("replicas: 1", &format!("replicas: {replicas}"));
+        assert_eq!(template(&spec), one, "{replicas}");
+    }
+}
+
 #[test]
 fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
     let plain = "{replicas: 2, server: {distribution: {name: starter}}}";
@@ -349,6 +371,7 @@ fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
         ("nothing there", plain, None, json!(2)),
         ("scaled by hand", plain, live(ReplicasOwner::Ours), json!(2)),
         ("scaled by another", plain, live(other()), Value::Null),
+        ("an autoscaler of somebody else's", plain, live(ReplicasOwner::Autoscaler("theirs".into())), Value::Null),
         ("autoscaled, nothing there", scaled, None, json!(2)),
         ("autoscaled, still ours", scaled, live(ReplicasOwner::Ours), json!(5)),
         ("autoscaled by another", scaled, live(other()), Value::Null),

@@ -275,6 +275,34 @@ fn a_refused_write_fails_the_object_and_one_that_may_yet_succeed_makes_it_wait()
     says(&fresh, "StorageReady", ["False", "StorageFailed", missing]);
 }
 
+/// While nothing can be written, a child that somebody removes stays away.
+#[test]
+fn a_refused_spec_says_which_of_the_children_before_it_are_left() {
+    let mut seen = a_settled_object(FULL);
+    seen.object.generation = Some(2);
+    seen.object.spec.distribution.name = Some("nope".into());
+    let status = told(&seen, &Outcome::default());
+    assert_eq!(status.phase, Some(Phase::Failed));
+    says(&status, "ServiceReady", ["True", "ServiceReady", "Service is ready"]);
+    let known = status.conditions.iter().flatten().find(|known| known.type_ == "ServiceReady").unwrap();
+    assert_ne!(known.observed_generation, Some(2), "it is the Service of the spec before");
+
+    (seen.service, seen.volume_claim) = (false, None);
+    let status = told(&seen, &Outcome::default());
+    let missing = "Failed to get Service: services \"starter-service\" not found";
+    says(&status, "ServiceReady", ["False", "ServiceFailed", missing]);
+    let missing = "Failed to get PVC: persistentvolumeclaims \"starter-pvc\" not found";
+    says(&status, "StorageReady", ["False", "StorageFailed", missing]);
+
+    seen.object.status = Some(stored(&status));
+    seen.service = true;
+    says(&told(&seen, &Outcome::default()), "ServiceReady", ["True", "ServiceReady", "Service is ready"]);
+
+    let failed = told(&a_settled_object(FULL), &failed(false));
+    let message = "Resource reconciliation failed: Service team-a/starter-service: no";
+    says(&failed, "ServiceReady", ["False", "ServiceFailed", message]);
+}
+
 #[test]
 fn what_is_repaired_after_a_failure_is_not_ready_at_once() {
     let mut seen = a_settled_object(FULL);

@@ -265,7 +265,7 @@ pub const ROWS: &[Row] = &[
         "workload.replicas",
         "{workload: {}}",
         ["2", "3"],
-        "how many pods there are; with several, also where they run",
+        "how many pods there are; those that run stay",
         "Deployment, PodDisruptionBudget",
     ),
     row(
