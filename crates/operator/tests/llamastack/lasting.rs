@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_testkit::{Play, wait};
 
-use crate::scene::{STACK, Scene, condition, named, starter, vllm};
+use crate::scene::{STACK, Scene, condition, is_told, named, starter, vllm};
 use crate::world::OPERATOR_IMAGE;
 
 async fn maps(scene: &Scene) -> Value {
@@ -133,6 +133,42 @@ async fn a_port_that_somebody_changed_is_put_right_and_other_marks_stay() {
     let service = scene.get::<Service>("stack-service").await.unwrap();
     assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(1), "{service:#}");
     assert_eq!(service["spec"]["ports"][0]["port"], 9000);
+}
+
+#[tokio::test]
+async fn a_rollout_that_somebody_paused_says_so_and_goes_on_when_they_resume_it() {
+    let Some(scene) = Scene::open("paused").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 1 } }))).await;
+    scene.ready().await;
+    let pause = async |paused: bool| {
+        let patch = Patch::Merge(json!({ "spec": { "paused": paused } }));
+        scene.all::<Deployment>().patch(STACK, &PatchParams::default(), &patch).await.unwrap();
+    };
+    pause(true).await;
+    scene.spec(json!({ "workload": { "overrides": { "env": [{ "name": "A", "value": "b" }] } } })).await;
+    let told = scene.until("it is told why nothing happens", |object| {
+        let message = condition(object, "DeploymentReady")["message"].as_str().unwrap_or_default();
+        is_told(object, "DeploymentReady") && message.contains("kubectl rollout resume deployment stack -n")
+    });
+    assert_eq!(told.await["status"]["phase"], "Initializing");
+    pause(false).await;
+    scene.ready().await;
+    assert_eq!(scene.server().await.env("A")["value"], "b");
+}
+
+/// Its data is there for as long as the pod runs: the time to save it.
+#[tokio::test]
+async fn a_claim_that_somebody_deleted_is_told_of_while_its_pod_still_runs() {
+    let Some(scene) = Scene::open("claim-deleted").await else { return };
+    scene.stack(starter(json!({ "workload": { "replicas": 1, "storage": {} } }))).await;
+    scene.until_condition("StorageReady", "True", "StorageReady").await;
+    scene.ready().await;
+    let pods = scene.pods().await;
+    let claims = scene.all::<PersistentVolumeClaim>();
+    claims.delete("stack-pvc", &DeleteParams::default()).await.unwrap();
+    let object = scene.until_condition("StorageReady", "False", "StorageFailed").await;
+    assert_eq!(condition(&object, "StorageReady")["message"], "PVC is not bound: Terminating");
+    assert_eq!(scene.pods().await, pods, "the server runs on");
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ pub enum ReplicasOwner {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimSeen {
-    /// `Pending`, `Bound` or `Lost`; None before the first.
+    /// `Pending`, `Bound` or `Lost`, or `Terminating` once somebody deleted it; None before the first.
     pub phase: Option<String>,
     /// What it requests.
     pub size: Option<Quantity>,

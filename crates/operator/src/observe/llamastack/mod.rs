@@ -248,6 +248,12 @@ fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
 fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<DeploymentSeen> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
+    let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {
+        let place = format!("{owner} -n {}", object.namespace().unwrap_or_default());
+        format!(
+            "the Deployment is paused, and no change reaches its pods until kubectl rollout resume deployment {place}"
+        )
+    });
     let legacy = Legacy::llama_stack(owner);
     Some(DeploymentSeen {
         generation: typed.metadata.generation,
@@ -257,7 +263,7 @@ fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: Replicas
         ready: status.ready_replicas.unwrap_or_default(),
         updated: status.updated_replicas.unwrap_or_default(),
         pods: status.replicas.unwrap_or_default(),
-        trouble: trouble(&status),
+        trouble: paused.or_else(|| trouble(&status)),
         legacy: legacy.is_of(object) && !is_managed_by(object, MANAGER),
         adopted: object.labels().get(ADOPTED).cloned(),
         template: object.data.pointer("/spec/template").cloned().unwrap_or_default(),
@@ -279,8 +285,10 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
 fn claim_seen(object: &DynamicObject) -> Option<ClaimSeen> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
+    // As kubectl shows it. It stays bound for as long as pods use it, and goes with its data when they stop.
+    let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
     Some(ClaimSeen {
-        phase: typed.status.and_then(|status| status.phase),
+        phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
     })
 }
