@@ -38,6 +38,10 @@ pub(super) enum Refusal {
     )]
     Foreign { owner: String },
     #[error(
+        "it exists already without the labels that say what it is for ({labels}), so it is left alone; remove it, or label it so to have it taken over"
+    )]
+    Unlabelled { labels: String },
+    #[error(
         "another operator is writing this object (field manager {manager:?}), and Steersman writes it no more; stop that operator, then clear its mark: kubectl patch {command} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/metadata/managedFields\",\"value\":[{{}}]}}]'"
     )]
     Contested { manager: String, command: String },
@@ -86,6 +90,29 @@ pub(super) fn judge(
         }
         Some(_) => Ok(Claim::Legacy),
     }
+}
+
+/// The same for an object that no owner controls: it is ours by what we wrote of it before, or by its labels.
+pub(super) fn judge_free(
+    owner: &Owner,
+    manager: &str,
+    wanted: &DynamicObject,
+    live: &DynamicObject,
+) -> Result<Claim, Refusal> {
+    if live.metadata.deletion_timestamp.is_some() {
+        return Err(Refusal::Leaving);
+    }
+    let wanted_by = controller(wanted).map(|reference| &reference.uid);
+    if let Some(other) = controller(live).filter(|reference| Some(&reference.uid) != wanted_by) {
+        let controller = format!("{} {}/{}", other.kind, owner.namespace, other.name);
+        return Err(Refusal::Controlled { controller, owner: owner.describe_self() });
+    }
+    let labelled = wanted.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
+    if labelled || is_managed_by(live, manager) {
+        return Ok(Claim::Ours);
+    }
+    let labels: Vec<String> = wanted.labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Err(Refusal::Unlabelled { labels: labels.join(", ") })
 }
 
 /// An entry of an earlier operator for the object itself: what it said in the status does not matter.

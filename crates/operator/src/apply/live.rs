@@ -11,6 +11,8 @@ use kube::core::GroupVersionKind;
 /// What was observed of an owner's children, by kind and name.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
+    /// The version in which the owner itself was seen.
+    owner_version: Option<String>,
     objects: BTreeMap<(String, String), BTreeMap<String, Arc<DynamicObject>>>,
 }
 
@@ -23,6 +25,15 @@ impl Live {
             Arc::make_mut(&mut object).types = Some(types);
         }
         self.objects.entry(key(kind)).or_default().insert(object.name_any(), object);
+    }
+
+    /// Of an owner that was seen in this version.
+    pub fn of_owner(self, version: Option<String>) -> Self {
+        Self { owner_version: version, ..self }
+    }
+
+    pub fn owner_version(&self) -> Option<&str> {
+        self.owner_version.as_deref()
     }
 
     pub fn get(&self, kind: &GroupVersionKind, name: &str) -> Option<&DynamicObject> {

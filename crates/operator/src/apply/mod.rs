@@ -3,6 +3,7 @@
 //! failure, and sends nothing for a child that is as it should be.
 
 mod adopt;
+mod asked;
 mod claim;
 mod differs;
 mod events;
@@ -14,11 +15,13 @@ mod strays;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
-use steersman_plan::{Failure, Outcome, Plan, Severity, Write};
+use serde_json::Value;
+use steersman_plan::{Failure, Outcome, Severity, Write};
 
 use crate::client::{CallError, Server};
 use claim::Claim;
 
+pub use asked::{Asked, Planned};
 pub use claim::is_managed_by;
 pub use differs::{Difference, differs};
 pub use events::Recorder;
@@ -36,7 +39,7 @@ pub struct Applied {
 }
 
 /// Does what `plan` says for `owner`: the writes in their order, then the sweep. `manager` is our field manager.
-pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &Plan, live: &Live) -> Applied {
+pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &impl Planned, live: &Live) -> Applied {
     let pass = Pass { server, manager, owner, live };
     let mut applied = Applied::default();
     applied.outcome.failure = pass.all(plan, &mut applied).await.err();
@@ -51,33 +54,61 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn all(&self, plan: &Plan, applied: &mut Applied) -> Result<(), Failure> {
-        for write in &plan.writes {
-            if let Some(child) = self.write(write).await? {
+    async fn all(&self, plan: &impl Planned, applied: &mut Applied) -> Result<(), Failure> {
+        let writes = plan.writes();
+        // What the caches still have of these is gone.
+        let mut removed = Vec::new();
+        for asked in &writes {
+            let written = match *asked {
+                Asked::Child(write) => self.write(write, Tie::Child, &removed).await?,
+                Asked::Free(write) => self.write(write, Tie::Free, &removed).await?,
+                Asked::Own(patch) => {
+                    self.patch_owner(patch).await?;
+                    applied.outcome.written += 1;
+                    None
+                }
+                Asked::Remove { kind, name, uid } => {
+                    applied.outcome.written += usize::from(self.remove(kind, name, Some(uid)).await?);
+                    removed.push((kind, name));
+                    None
+                }
+            };
+            if let Some(child) = written {
                 applied.outcome.written += 1;
                 applied.children.push(child);
             }
         }
         // The plan leaves the sweep empty while something blocks; removing is worth a second look.
-        if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
+        if plan.findings().iter().any(|finding| finding.severity == Severity::Blocker) {
             return Ok(());
         }
-        for child in self.orphans(plan) {
-            applied.outcome.written += usize::from(self.remove(child).await?);
+        for child in self.orphans(plan.sweep(), &writes) {
+            let Some(kind) = kind_of(child) else { continue };
+            let uid = child.metadata.uid.as_deref();
+            applied.outcome.written += usize::from(self.remove(&kind, &child.name_any(), uid).await?);
         }
         Ok(())
     }
 
-    /// The child, if something changed.
-    async fn write(&self, write: &Write) -> Result<Option<DynamicObject>, Failure> {
-        let wanted = self.owner.complete(write.object());
+    /// The object, if something changed.
+    async fn write(
+        &self,
+        write: &Write,
+        tie: Tie,
+        removed: &[(&GroupVersionKind, &str)],
+    ) -> Result<Option<DynamicObject>, Failure> {
+        let wanted = match tie {
+            Tie::Child => self.owner.complete(write.object()),
+            Tie::Free => self.owner.placed(write.object()),
+        };
         let Some(kind) = kind_of(&wanted) else {
             return Err(refused(self.owner, &wanted, "the plan names no apiVersion and kind; this is a bug".into()));
         };
         let api = children(&self.server.client, self.owner, &kind);
-        let cached = self.live.get(&kind, &wanted.name_any());
+        let name = wanted.name_any();
+        let cached = self.live.get(&kind, &name).filter(|_| !removed.contains(&(&kind, name.as_str())));
         match write {
-            Write::Apply(_) => self.apply(&api, &kind, wanted, cached).await,
+            Write::Apply(_) => self.apply(&api, &kind, tie, wanted, cached).await,
             Write::CreateOnce(_) if cached.is_some() => Ok(None),
             Write::CreateOnce(_) => self.create_once(&api, &wanted).await,
         }
@@ -87,6 +118,7 @@ impl Pass<'_> {
         &self,
         api: &Api<DynamicObject>,
         kind: &GroupVersionKind,
+        tie: Tie,
         mut wanted: DynamicObject,
         cached: Option<&DynamicObject>,
     ) -> Result<Option<DynamicObject>, Failure> {
@@ -100,7 +132,11 @@ impl Pass<'_> {
         let mut current = cached.cloned().or(read);
         let mut adopted = false;
         if let Some(object) = &current {
-            match claim::judge(self.owner, self.manager, &wanted, object) {
+            let judged = match tie {
+                Tie::Child => claim::judge(self.owner, self.manager, &wanted, object),
+                Tie::Free => claim::judge_free(self.owner, self.manager, &wanted, object),
+            };
+            match judged {
                 Ok(Claim::Ours) => {}
                 Ok(Claim::Legacy) => {
                     let folded = adopt::take_over(self.server, self.manager, self.owner, kind, &wanted, object);
@@ -158,16 +194,39 @@ impl Pass<'_> {
         }
     }
 
+    /// Nothing but the version that was seen is changed: what was decided was decided on it.
+    async fn patch_owner(&self, patch: &Value) -> Result<(), Failure> {
+        let mut patch = patch.clone();
+        if let Some(version) = self.live.owner_version() {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
+        let api = children(&self.server.client, self.owner, &self.owner.kind);
+        let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
+        let answer = self.server.call(api.patch(&self.owner.name, &params, &Patch::Merge(patch))).await;
+        answer.map(|_| ()).map_err(|error| {
+            // Gone is changed, too.
+            let gone = matches!(error, CallError::Answered { code: 404, .. });
+            let failure = failure(self.owner.describe_self(), error);
+            Failure { conflict: failure.conflict || gone, ..failure }
+        })
+    }
+
     /// What the owner controls of the swept kinds and no longer wants.
-    fn orphans<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a DynamicObject> {
+    fn orphans<'a>(
+        &'a self,
+        sweep: &'a [GroupVersionKind],
+        writes: &'a [Asked<'a>],
+    ) -> impl Iterator<Item = &'a DynamicObject> {
         let kept = |kind: &GroupVersionKind, child: &DynamicObject| {
-            plan.writes.iter().map(Write::object).any(|object| {
+            writes.iter().any(|asked| {
+                let (Asked::Child(write) | Asked::Free(write)) = asked else { return false };
+                let object = write.object();
                 let same_kind = kind_of(object).is_some_and(|own| own.group == kind.group && own.kind == kind.kind);
                 same_kind && object.name_any() == child.name_any()
             })
         };
         // Volume claims hold users' data, whatever the plan says.
-        let swept = plan.sweep.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
+        let swept = sweep.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
         swept.flat_map(move |kind| {
             // What an earlier operator made and we never wrote is its users' to remove.
             let ours = self.live.of(kind);
@@ -176,18 +235,28 @@ impl Pass<'_> {
         })
     }
 
-    async fn remove(&self, child: &DynamicObject) -> Result<bool, Failure> {
-        let Some(kind) = kind_of(child) else { return Ok(false) };
+    /// Whether it was there.
+    async fn remove(&self, kind: &GroupVersionKind, name: &str, uid: Option<&str>) -> Result<bool, Failure> {
         let mut params = DeleteParams::background();
-        params.preconditions = Some(Preconditions { uid: child.metadata.uid.clone(), resource_version: None });
-        let api = children(&self.server.client, self.owner, &kind);
-        tracing::info!(object = %self.owner.describe(child), "removing");
-        match self.server.call(api.delete(&child.name_any(), &params)).await {
+        params.preconditions = Some(Preconditions { uid: uid.map(str::to_owned), resource_version: None });
+        let api = children(&self.server.client, self.owner, kind);
+        let object = self.owner.describe_named(kind, name);
+        tracing::info!(object, "removing");
+        match self.server.call(api.delete(name, &params)).await {
             Ok(_) => Ok(true),
             Err(CallError::Answered { code: 404, .. }) => Ok(false),
-            Err(error) => Err(failed(self.owner, child, error)),
+            Err(error) => Err(failure(object, error)),
         }
     }
+}
+
+/// How an object hangs together with the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    /// Controlled by it.
+    Child,
+    /// Known by its labels alone.
+    Free,
 }
 
 fn kind_of(object: &DynamicObject) -> Option<GroupVersionKind> {
@@ -200,9 +269,22 @@ fn children(client: &Client, owner: &Owner, kind: &GroupVersionKind) -> Api<Dyna
 }
 
 fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
+    let mut failure = failure(owner.describe(object), error);
+    // How a server answers that knows no such path: "page" says nothing to whoever lacks a CRD.
+    if failure.message.ends_with("404 page not found")
+        && let Some(types) = &object.types
+    {
+        let (kind, version) = (&types.kind, &types.api_version);
+        failure.message =
+            format!("the cluster does not serve {kind} ({version}); install its CRD, and it is tried again");
+    }
+    failure
+}
+
+fn failure(object: String, error: CallError) -> Failure {
     let transient = is_transient(&error);
     let conflict = matches!(error, CallError::Answered { code: 409, .. });
-    Failure { object: owner.describe(object), message: error.to_string(), transient, conflict }
+    Failure { object, message: error.to_string(), transient, conflict }
 }
 
 fn refused(owner: &Owner, object: &DynamicObject, message: String) -> Failure {

@@ -59,12 +59,18 @@ impl Owner {
 
     /// The child as it goes to the server: in our namespace and controlled by us.
     pub(super) fn complete(&self, child: &DynamicObject) -> DynamicObject {
-        let mut child = child.clone();
-        child.metadata.namespace.get_or_insert_with(|| self.namespace.clone());
+        let mut child = self.placed(child);
         if controller(&child).is_none() {
             child.metadata.owner_references.get_or_insert_default().push(self.reference());
         }
         child
+    }
+
+    /// The object as it goes to the server where it shall not be ours: in our namespace, and no more.
+    pub(super) fn placed(&self, object: &DynamicObject) -> DynamicObject {
+        let mut object = object.clone();
+        object.metadata.namespace.get_or_insert_with(|| self.namespace.clone());
+        object
     }
 
     /// As `LlamaStackDistribution team-a/starter`.
@@ -76,6 +82,11 @@ impl Owner {
     pub(super) fn describe(&self, child: &DynamicObject) -> String {
         let kind = child.types.as_ref().map_or("object", |types| types.kind.as_str());
         format!("{kind} {}/{}", self.namespace, child.name_any())
+    }
+
+    /// The same of one that is not at hand.
+    pub(super) fn describe_named(&self, kind: &GroupVersionKind, name: &str) -> String {
+        format!("{} {}/{name}", kind.kind, self.namespace)
     }
 }
 

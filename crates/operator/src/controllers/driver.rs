@@ -10,11 +10,11 @@ use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::{Failure, Next, Note, NoteKind, Outcome, Plan};
+use steersman_plan::{Failure, Next, Note, NoteKind, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use super::wakes::{Place, Wakes};
-use crate::apply::{self, Live, Owner, Recorder, Stored, Told};
+use crate::apply::{self, Live, Owner, Planned, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
 use crate::observe::cache::{Cache, Scope, Watched};
 use crate::rbac::Rule;
@@ -23,6 +23,9 @@ use crate::rbac::Rule;
 pub trait Family {
     /// Everything that its plan may look at.
     type Seen;
+
+    /// What its plan says.
+    type Plan: Planned + Send + Sync;
 
     /// Which API it is.
     fn api(&self) -> Api;
@@ -41,10 +44,21 @@ pub trait Family {
     ) -> impl Future<Output = Result<Observed<Self::Seen>, PassError>> + Send;
 
     /// Pure.
-    fn plan(&self, seen: &Self::Seen) -> Plan;
+    fn plan(&self, seen: &Self::Seen) -> Self::Plan;
+
+    /// When to look again once the plan is done.
+    fn next(&self, plan: &Self::Plan) -> Next;
+
+    /// What to tell once the writes were tried. Pure.
+    fn notes(&self, seen: &Self::Seen, plan: &Self::Plan, outcome: &Outcome) -> Vec<Note>;
+
+    /// Whether [`Family::notes`] has a word on a failed write. If not, each new one is told as `WriteFailed`.
+    fn notes_failures(&self) -> bool {
+        false
+    }
 
     /// Pure.
-    fn report(&self, seen: &Self::Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError>;
+    fn report(&self, seen: &Self::Seen, plan: &Self::Plan, outcome: &Outcome) -> Result<Value, PassError>;
 
     /// What runs beside the passes until `stop`, such as looking after what objects refer to. It asks for passes by
     /// `tools.wakes`, and passes never wait for it.
@@ -129,6 +143,7 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     let Tools { server, cache, recorder, .. } = tools;
     let Observed { owner, seen, live } = family.observe(tools, object).await?;
     let plan = family.plan(&seen);
+    let live = live.of_owner(object.resource_version());
     let applied = apply::apply(server, family.manager(), &owner, &plan, &live).await;
     applied.children.iter().for_each(|child| cache.wrote(child));
     let outcome = applied.outcome;
@@ -139,15 +154,15 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     // Also after a failed write: the status is where its user reads of it.
     let status = family.report(&seen, &plan, &outcome)?;
     // Before the status, which says that they were told: a crash in between tells them twice, never not at all.
-    for note in &plan.notes {
-        recorder.tell(&owner, note).await;
+    for note in family.notes(&seen, &plan, &outcome) {
+        recorder.tell(&owner, &note).await;
     }
     let version = object.resource_version().unwrap_or_default();
     let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
     if let Some(failure) = outcome.failure {
         // The status changes with the first failure of its kind; that is worth an event, its repetition is not.
-        if told == Ok(Told::Now) {
+        if told == Ok(Told::Now) && !family.notes_failures() {
             recorder.tell(&owner, &failed(&failure)).await;
         }
         return Err(PassError::Write(failure));
@@ -157,7 +172,9 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     }
     match told.map_err(PassError::Write)? {
         Told::Overtaken => Ok(Passed::Overtaken),
-        told => Ok(Passed::Done { written: outcome.written + usize::from(told == Told::Now), next: plan.next }),
+        told => {
+            Ok(Passed::Done { written: outcome.written + usize::from(told == Told::Now), next: family.next(&plan) })
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::llamastack::{self as family, Seen, Settings};
-use steersman_plan::{Outcome, Plan};
+use steersman_plan::{Next, Note, Outcome, Plan};
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Family, Observed, PassError, Tools, rules_for};
@@ -102,6 +102,7 @@ impl LlamaStack {
 
 impl Family for LlamaStack {
     type Seen = Seen;
+    type Plan = Plan;
 
     fn api(&self) -> Api {
         Api::Llsd
@@ -121,6 +122,14 @@ impl Family for LlamaStack {
 
     fn plan(&self, seen: &Seen) -> Plan {
         family::plan(seen)
+    }
+
+    fn next(&self, plan: &Plan) -> Next {
+        plan.next
+    }
+
+    fn notes(&self, _: &Seen, plan: &Plan, _: &Outcome) -> Vec<Note> {
+        plan.notes.clone()
     }
 
     fn report(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {

@@ -3,6 +3,7 @@
 mod adopt;
 mod crash;
 mod events;
+mod free;
 mod status;
 
 use std::time::Duration;
