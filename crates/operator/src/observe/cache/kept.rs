@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 
+use super::Watched;
 use crate::apply::controller;
 
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Kept {
     pub uid: Option<String>,
     /// The object that controls it.
     pub owner: Option<Owner>,
+    /// The name in the label by which such children name their object.
+    pub named: Option<String>,
     /// Versions of the API server's objects are numbers that grow. None: it is none, and the object counts as new.
     version: Option<u64>,
     text: Arc<[u8]>,
@@ -28,7 +31,7 @@ pub struct Owner {
 
 impl Kept {
     /// None: it cannot be written as JSON, in which form it came.
-    pub fn of(object: &DynamicObject) -> Option<Self> {
+    pub fn of(object: &DynamicObject, watched: &Watched) -> Option<Self> {
         let owner = controller(object).map(|reference| Owner {
             uid: reference.uid.clone(),
             kind: reference.kind.clone(),
@@ -37,6 +40,7 @@ impl Kept {
         Some(Self {
             uid: object.uid(),
             owner,
+            named: watched.naming.and_then(|naming| object.labels().get(naming.label).cloned()),
             version: object.resource_version().and_then(|version| version.parse().ok()),
             text: serde_json::to_vec(object).ok()?.into(),
         })

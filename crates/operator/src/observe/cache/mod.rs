@@ -3,6 +3,8 @@
 //! are, and for each change the object that it concerns.
 
 mod kept;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,9 +29,18 @@ use crate::client::{CallError, Server};
 pub struct Watched {
     pub kind: GroupVersionKind,
     pub labels: &'static str,
+    /// Where they may have no controller, or another one than the object that they concern.
+    pub naming: Option<Naming>,
 }
 
-/// The object that a change concerns: the controller of the child that changed.
+/// By which label children name the object that they concern, and its kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming {
+    pub label: &'static str,
+    pub kind: &'static str,
+}
+
+/// The object that a change concerns: the controller of the child that changed, or the one that it names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Touched {
     pub namespace: String,
@@ -120,7 +131,7 @@ impl Cache {
         for (index, watched) in self.kinds.iter().enumerate() {
             let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
             let listed = server.call(api.list(&ListParams::default().labels(watched.labels))).await?;
-            self.replace(index, listed.items.iter().filter_map(with_place).collect());
+            self.replace(index, listed.items.iter().filter_map(|object| with_place(object, watched)).collect());
         }
         Ok(())
     }
@@ -166,7 +177,9 @@ impl Cache {
     pub fn wrote(&self, object: &DynamicObject) {
         let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };
         let index = self.kinds.iter().position(|watched| is_same(&watched.kind, &kind));
-        if let Some((index, (place, kept))) = index.zip(with_place(object)) {
+        if let Some((index, (place, kept))) =
+            index.and_then(|index| Some((index, with_place(object, &self.kinds[index])?)))
+        {
             self.lock()[index].insert(place, kept);
         }
     }
@@ -178,7 +191,7 @@ impl Cache {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let kept = with_place(&object);
+                let kept = with_place(&object, &self.kinds[index]);
                 if let Some(incoming) = &mut self.lock()[index].incoming {
                     incoming.extend(kept);
                 }
@@ -189,18 +202,17 @@ impl Cache {
                 self.replace(index, incoming)
             }
             Event::Apply(object) => {
-                let Some((place, kept)) = with_place(&object) else { return Vec::new() };
-                let now = touched(&place, &kept);
+                let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
+                let mut concerned = self.touched(index, &place, &kept);
                 // Whoever controlled it before wants to know that it does no more.
                 let before = self.lock()[index].insert(place.clone(), kept);
-                let before = before.and_then(|before| touched(&place, &before));
-                let before = before.filter(|before| Some(before) != now.as_ref());
-                now.into_iter().chain(before).collect()
+                concerned.extend(before.map(|before| self.touched(index, &place, &before)).unwrap_or_default());
+                concerned.into_iter().collect()
             }
             Event::Delete(object) => {
-                let Some((place, kept)) = with_place(&object) else { return Vec::new() };
+                let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
                 self.lock()[index].remove(&place, &kept);
-                touched(&place, &kept).into_iter().collect()
+                self.touched(index, &place, &kept).into_iter().collect()
             }
         }
     }
@@ -212,9 +224,9 @@ impl Cache {
         let gone = std::mem::take(&mut all[index].gone);
         let before = std::mem::replace(&mut all[index], Children { listed: true, gone, ..Children::default() });
         let mut concerned: BTreeSet<Touched> =
-            before.by_name.iter().filter_map(|(place, kept)| touched(place, kept)).collect();
+            before.by_name.iter().flat_map(|(place, kept)| self.touched(index, place, kept)).collect();
         for (place, kept) in objects {
-            concerned.extend(touched(&place, &kept));
+            concerned.extend(self.touched(index, &place, &kept));
             all[index].insert(place, kept);
         }
         for (place, lost) in &before.by_name {
@@ -227,6 +239,14 @@ impl Cache {
             self.missing.send_modify(|missing| *missing = missing.saturating_sub(1));
         }
         concerned.into_iter().collect()
+    }
+
+    /// Whom a child concerns.
+    fn touched(&self, index: usize, (namespace, _): &Place, child: &Kept) -> BTreeSet<Touched> {
+        let touched = |owner_kind: String, owner: String| Touched { namespace: namespace.clone(), owner_kind, owner };
+        let named = self.kinds[index].naming.zip(child.named.clone());
+        let owner = child.owner.clone().map(|owner| touched(owner.kind, owner.name));
+        owner.into_iter().chain(named.map(|(naming, name)| touched(naming.kind.to_owned(), name))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Children>> {
@@ -276,124 +296,10 @@ impl Children {
     }
 }
 
-fn with_place(object: &DynamicObject) -> Option<(Place, Kept)> {
-    Some(((object.namespace().unwrap_or_default(), object.name_any()), Kept::of(object)?))
-}
-
-fn touched((namespace, _): &Place, object: &Kept) -> Option<Touched> {
-    let owner = object.owner.clone()?;
-    Some(Touched { namespace: namespace.clone(), owner_kind: owner.kind, owner: owner.name })
+fn with_place(object: &DynamicObject, watched: &Watched) -> Option<(Place, Kept)> {
+    Some(((object.namespace().unwrap_or_default(), object.name_any()), Kept::of(object, watched)?))
 }
 
 fn is_same(one: &GroupVersionKind, other: &GroupVersionKind) -> bool {
     one.group == other.group && one.kind == other.kind
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn services() -> GroupVersionKind {
-        GroupVersionKind::gvk("", "v1", "Service")
-    }
-
-    fn service(name: &str, uid: &str, owner: Option<&str>, version: u64) -> DynamicObject {
-        let references = owner.map(|uid| {
-            json!([{ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution", "name": "starter",
-                "uid": uid, "controller": true }])
-        });
-        serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name,
-            "namespace": "team-a", "uid": uid, "resourceVersion": version.to_string(), "ownerReferences": references } }))
-        .unwrap()
-    }
-
-    fn cache() -> Cache {
-        Cache::new(vec![Watched { kind: services(), labels: "" }])
-    }
-
-    fn names(cache: &Cache, uid: &str, named: &[&str]) -> Vec<String> {
-        let named: Vec<_> = named.iter().map(|name| (services(), (*name).to_owned())).collect();
-        cache.children("team-a", uid, &named).of(&services()).map(ResourceExt::name_any).collect()
-    }
-
-    #[test]
-    fn children_are_found_by_owner_and_by_name() {
-        let cache = cache();
-        cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
-        cache.take_in(0, Event::Apply(service("b", "2", None, 2)));
-        cache.take_in(0, Event::Apply(service("c", "3", Some("other"), 3)));
-        assert_eq!(names(&cache, "owner", &[]), ["a"]);
-        assert_eq!(names(&cache, "owner", &["b", "missing"]), ["a", "b"]);
-        assert_eq!(names(&cache, "other", &["a"]), ["a", "c"]);
-    }
-
-    #[test]
-    fn a_change_concerns_the_controller() {
-        let cache = cache();
-        let touched = cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
-        let expected = Touched {
-            namespace: "team-a".into(),
-            owner_kind: "LlamaStackDistribution".into(),
-            owner: "starter".into(),
-        };
-        assert_eq!(touched, std::slice::from_ref(&expected));
-        assert_eq!(cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 2))), [expected]);
-        assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
-        assert_eq!(cache.take_in(0, Event::Apply(service("b", "2", None, 3))), []);
-    }
-
-    #[test]
-    fn what_is_older_never_replaces_what_is_newer() {
-        let cache = cache();
-        cache.wrote(&service("a", "1", Some("owner"), 7));
-        cache.take_in(0, Event::Apply(service("a", "1", None, 6)));
-        assert_eq!(names(&cache, "owner", &[]), ["a"], "the watch is behind our own write");
-        cache.take_in(0, Event::Apply(service("a", "1", None, 8)));
-        assert_eq!(names(&cache, "owner", &[]), [""; 0]);
-    }
-
-    #[test]
-    fn a_late_deletion_does_not_remove_a_successor() {
-        let cache = cache();
-        cache.wrote(&service("a", "2", Some("owner"), 9));
-        cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
-        assert_eq!(names(&cache, "owner", &[]), ["a"]);
-    }
-
-    #[test]
-    fn what_is_gone_is_not_brought_back_by_the_answer_to_a_write() {
-        let cache = cache();
-        cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
-        cache.wrote(&service("a", "1", Some("owner"), 7));
-        assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
-        cache.wrote(&service("a", "2", Some("owner"), 9));
-        assert_eq!(names(&cache, "owner", &[]), ["a"], "its successor is another object");
-        // A list that no longer has it says the same as a deletion.
-        cache.replace(0, vec![]);
-        cache.wrote(&service("a", "2", Some("owner"), 9));
-        assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
-    }
-
-    #[test]
-    fn a_child_that_loses_its_controller_concerns_who_controlled_it() {
-        let cache = cache();
-        cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
-        let touched = cache.take_in(0, Event::Apply(service("a", "1", None, 2)));
-        assert_eq!(touched.iter().map(|touched| touched.owner.as_str()).collect::<Vec<_>>(), ["starter"]);
-    }
-
-    #[tokio::test]
-    async fn a_list_counts_only_when_it_is_complete() {
-        let cache = cache();
-        cache.take_in(0, Event::Apply(service("gone", "1", Some("owner"), 1)));
-        cache.take_in(0, Event::Init);
-        cache.take_in(0, Event::InitApply(service("a", "2", Some("owner"), 5)));
-        assert_eq!(names(&cache, "owner", &[]), ["gone"]);
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(1), cache.synced()).await.is_err());
-        assert_eq!(cache.take_in(0, Event::InitDone).len(), 1, "one object is concerned, by both");
-        assert_eq!(names(&cache, "owner", &[]), ["a"]);
-        cache.synced().await;
-    }
 }

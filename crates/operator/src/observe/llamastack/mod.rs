@@ -65,7 +65,7 @@ pub fn children() -> Vec<Watched> {
         gvk::<PodDisruptionBudget>(),
         gvk::<RoleBinding>(),
     ];
-    kinds.map(|kind| Watched { kind, labels: CHILDREN }).to_vec()
+    kinds.map(|kind| Watched { kind, labels: CHILDREN, naming: None }).to_vec()
 }
 
 /// Every child whose name is known beforehand.
@@ -210,7 +210,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
 }
 
 /// The JSON library quotes values, and one of them may be a secret.
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+pub(super) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
     let without_values = |error: serde_json::Error| {
         let text = error.to_string();
         text.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")

@@ -118,7 +118,7 @@ impl Routes {
                 None => {}
                 Some(false) => self.know(State::Absent, tools),
                 Some(true) => {
-                    let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN }]));
+                    let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN, naming: None }]));
                     let changes = cache.follow(&tools.server, scope).for_each(|touched| {
                         tools.wakes.wake((touched.namespace, touched.owner));
                         std::future::ready(())

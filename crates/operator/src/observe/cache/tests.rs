@@ -1,0 +1,114 @@
+use serde_json::json;
+
+use super::*;
+
+fn services() -> GroupVersionKind {
+    GroupVersionKind::gvk("", "v1", "Service")
+}
+
+fn service(name: &str, uid: &str, owner: Option<&str>, version: u64) -> DynamicObject {
+    let references = owner.map(|uid| {
+        json!([{ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution", "name": "starter",
+            "uid": uid, "controller": true }])
+    });
+    serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name,
+        "namespace": "team-a", "uid": uid, "resourceVersion": version.to_string(), "ownerReferences": references } }))
+    .unwrap()
+}
+
+fn cache() -> Cache {
+    Cache::new(vec![Watched { kind: services(), labels: "", naming: None }])
+}
+
+fn names(cache: &Cache, uid: &str, named: &[&str]) -> Vec<String> {
+    let named: Vec<_> = named.iter().map(|name| (services(), (*name).to_owned())).collect();
+    cache.children("team-a", uid, &named).of(&services()).map(ResourceExt::name_any).collect()
+}
+
+#[test]
+fn children_are_found_by_owner_and_by_name() {
+    let cache = cache();
+    cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
+    cache.take_in(0, Event::Apply(service("b", "2", None, 2)));
+    cache.take_in(0, Event::Apply(service("c", "3", Some("other"), 3)));
+    assert_eq!(names(&cache, "owner", &[]), ["a"]);
+    assert_eq!(names(&cache, "owner", &["b", "missing"]), ["a", "b"]);
+    assert_eq!(names(&cache, "other", &["a"]), ["a", "c"]);
+}
+
+#[test]
+fn a_change_concerns_the_controller() {
+    let cache = cache();
+    let touched = cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
+    let expected =
+        Touched { namespace: "team-a".into(), owner_kind: "LlamaStackDistribution".into(), owner: "starter".into() };
+    assert_eq!(touched, std::slice::from_ref(&expected));
+    assert_eq!(cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 2))), [expected]);
+    assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
+    assert_eq!(cache.take_in(0, Event::Apply(service("b", "2", None, 3))), []);
+}
+
+#[test]
+fn what_is_older_never_replaces_what_is_newer() {
+    let cache = cache();
+    cache.wrote(&service("a", "1", Some("owner"), 7));
+    cache.take_in(0, Event::Apply(service("a", "1", None, 6)));
+    assert_eq!(names(&cache, "owner", &[]), ["a"], "the watch is behind our own write");
+    cache.take_in(0, Event::Apply(service("a", "1", None, 8)));
+    assert_eq!(names(&cache, "owner", &[]), [""; 0]);
+}
+
+#[test]
+fn a_late_deletion_does_not_remove_a_successor() {
+    let cache = cache();
+    cache.wrote(&service("a", "2", Some("owner"), 9));
+    cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
+    assert_eq!(names(&cache, "owner", &[]), ["a"]);
+}
+
+#[test]
+fn what_is_gone_is_not_brought_back_by_the_answer_to_a_write() {
+    let cache = cache();
+    cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
+    cache.wrote(&service("a", "1", Some("owner"), 7));
+    assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
+    cache.wrote(&service("a", "2", Some("owner"), 9));
+    assert_eq!(names(&cache, "owner", &[]), ["a"], "its successor is another object");
+    // A list that no longer has it says the same as a deletion.
+    cache.replace(0, vec![]);
+    cache.wrote(&service("a", "2", Some("owner"), 9));
+    assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
+}
+
+#[test]
+fn a_child_that_loses_its_controller_concerns_who_controlled_it() {
+    let cache = cache();
+    cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
+    let touched = cache.take_in(0, Event::Apply(service("a", "1", None, 2)));
+    assert_eq!(touched.iter().map(|touched| touched.owner.as_str()).collect::<Vec<_>>(), ["starter"]);
+}
+
+#[tokio::test]
+async fn a_list_counts_only_when_it_is_complete() {
+    let cache = cache();
+    cache.take_in(0, Event::Apply(service("gone", "1", Some("owner"), 1)));
+    cache.take_in(0, Event::Init);
+    cache.take_in(0, Event::InitApply(service("a", "2", Some("owner"), 5)));
+    assert_eq!(names(&cache, "owner", &[]), ["gone"]);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(1), cache.synced()).await.is_err());
+    assert_eq!(cache.take_in(0, Event::InitDone).len(), 1, "one object is concerned, by both");
+    assert_eq!(names(&cache, "owner", &[]), ["a"]);
+    cache.synced().await;
+}
+
+#[test]
+fn a_child_without_a_controller_concerns_whom_it_names() {
+    let naming = Naming { label: "of", kind: "DynamoGraphDeploymentRequest" };
+    let cache = Cache::new(vec![Watched { kind: services(), labels: "", naming: Some(naming) }]);
+    let mut child = service("a", "1", None, 1);
+    child.labels_mut().insert("of".to_owned(), "qwen".to_owned());
+    let concerned = |touched: Vec<Touched>| touched.into_iter().map(|of| (of.owner_kind, of.owner)).collect::<Vec<_>>();
+    let named = ("DynamoGraphDeploymentRequest".to_owned(), "qwen".to_owned());
+    assert_eq!(concerned(cache.take_in(0, Event::Apply(child.clone()))), [named.clone()]);
+    assert_eq!(concerned(cache.take_in(0, Event::Delete(child))), [named]);
+}
