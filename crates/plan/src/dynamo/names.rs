@@ -32,7 +32,7 @@ pub const PULL_SECRET: &str = "nvcr-imagepullsecret";
 
 /// A Job's name becomes a label of its pods.
 const LABEL_LIMIT: usize = 63;
-const JOB_PREFIX: &str = "profile-";
+pub const JOB_PREFIX: &str = "profile-";
 
 pub fn profiling_job(request: &str) -> String {
     format!("{JOB_PREFIX}{request}")

@@ -18,7 +18,7 @@ const SPEC: &str = "SpecAccepted";
 pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let stored = seen.object.status.clone().unwrap_or_default();
     let own_change = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
-    if own_change || seen.object.deleting {
+    if (own_change && outcome.failure.is_none()) || seen.object.deleting {
         return stored;
     }
     let step = &plan.step;
@@ -59,6 +59,7 @@ pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
     if told.is_none_or(|told| !told.message.contains(&words)) {
         let (reason, message) = match &plan.step.act {
             Act::Job => ("ProfilingJobFailed", words),
+            Act::Request(_) => ("UpdateFailed", words),
             Act::Graph(_) if is_graph(failure) => ("DeploymentCreationFailed", words),
             _ => ("ConfigMapCreationFailed", words),
         };
@@ -102,6 +103,11 @@ fn failed(plan: &Plan, failure: &Failure) -> Failed {
         Act::Graph(_) if is_graph(failure) => {
             Failed { phase: step.phase, statement: false_(DEPLOYMENT, "DeploymentCreationFailed"), words: text }
         }
+        Act::Request(_) => Failed {
+            phase: step.phase,
+            statement: None,
+            words: format!("What was found out cannot be written to the request itself, and is tried again: {text}"),
+        },
         _ => Failed {
             phase: step.phase,
             statement: None,

@@ -203,3 +203,22 @@ fn a_config_map_that_cannot_be_written_is_told_once_and_holds_up_nothing() {
     assert_eq!(world.notes[0].message, text);
     assert_eq!(world.says("Succeeded").2, format!("Deployment is healthy: {text}"));
 }
+
+#[test]
+fn a_request_that_cannot_be_written_to_is_told_once_and_goes_on_when_it_can() {
+    let mut world = World::new(a_request(&spec("")));
+    world.pass(None);
+    world.notes.clear();
+    let object = "DynamoGraphDeploymentRequest team-a/qwen".to_owned();
+    for _ in 0..3 {
+        let message = "a policy forbids it".to_owned();
+        world.pass(Some(Failure { object: object.clone(), message, transient: true, conflict: false }));
+    }
+    assert_eq!((world.phase(), world.told()), (Phase::Pending, vec!["UpdateFailed"]));
+    let text = "What was found out cannot be written to the request itself, and is tried again: \
+                DynamoGraphDeploymentRequest team-a/qwen: a policy forbids it";
+    assert_eq!(world.says("Succeeded").2, format!("DGDR is pending: {text}"));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+    assert!(!world.says("Succeeded").2.contains("policy"));
+}
