@@ -92,7 +92,8 @@ pub fn own_rules() -> Vec<Rule> {
 #[error("cannot write the manifests as YAML: {0}")]
 pub struct RenderError(#[from] serde_saphyr::ser_error::Error);
 
-/// Namespace, ServiceAccount, and the two roles with their bindings, as one file for `kubectl apply`.
+/// Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator binds to the accounts of
+/// profiling Jobs, as one file for `kubectl apply`.
 pub fn manifests() -> Result<String, RenderError> {
     let namespace = Namespace { metadata: metadata(NAMESPACE, None), ..Namespace::default() };
     let account = ServiceAccount { metadata: metadata(NAME, Some(NAMESPACE)), ..ServiceAccount::default() };
@@ -108,6 +109,7 @@ pub fn manifests() -> Result<String, RenderError> {
         role_ref: reference::<Role>(),
         subjects: Some(vec![subject()]),
     };
+    let profiling = ClusterRole { metadata: metadata(controllers::PROFILING_ROLE, None), ..ClusterRole::default() };
     let documents = [
         serde_saphyr::to_string(&namespace)?,
         serde_saphyr::to_string(&account)?,
@@ -115,6 +117,7 @@ pub fn manifests() -> Result<String, RenderError> {
         serde_saphyr::to_string(&binding)?,
         serde_saphyr::to_string(&own_role)? + &explained(&own_rules())?,
         serde_saphyr::to_string(&own_binding)?,
+        serde_saphyr::to_string(&profiling)? + &explained(&controllers::profiling_rules())?,
     ];
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }

@@ -46,6 +46,10 @@ pub struct Settings {
     /// Steersman's own, and then the one in which the operator that defined the API has it
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     config_namespace: Option<String>,
+    /// The profiler's image for DynamoGraphDeploymentRequests that name none. Without it the version of Dynamo that this
+    /// release is made for
+    #[arg(long, value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    dgdr_default_image: Option<String>,
     /// Act on objects of this namespace alone; without it on those of all
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     watch_namespace: Option<String>,
@@ -171,6 +175,7 @@ impl Settings {
             // Set to nothing is how a manifest says that it does not know.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
+            dgdr_default_image: self.dgdr_default_image.clone(),
         }
     }
 
@@ -229,11 +234,14 @@ mod tests {
     #[test]
     fn controllers_are_told_what_the_flags_say() {
         let told = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings.told();
-        let given = told(&["--namespace", "own", "--operator-image", "steersman:1", "--config-namespace", "there"]);
+        let flags =
+            "--namespace own --operator-image steersman:1 --config-namespace there --dgdr-default-image planner:1";
+        let given = told(&flags.split(' ').collect::<Vec<_>>());
         let expected = Told {
             namespace: "own".to_owned(),
             operator_image: Some("steersman:1".to_owned()),
             config_namespace: Some("there".to_owned()),
+            dgdr_default_image: Some("planner:1".to_owned()),
         };
         assert_eq!(given, expected);
         assert_eq!(told(&["--operator-image", ""]).operator_image, None, "nothing is no image");

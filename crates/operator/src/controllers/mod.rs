@@ -3,6 +3,7 @@
 
 mod control;
 mod driver;
+mod dynamo;
 mod llamastack;
 mod wakes;
 
@@ -22,11 +23,12 @@ use crate::reach::Http;
 use crate::telemetry::metrics::Metrics;
 
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
+pub use dynamo::{Dynamo, PROFILING_ROLE, profiling_rules};
 pub use llamastack::LlamaStack;
 pub use wakes::{Place, Wakes};
 
 /// The families whose controller this version has.
-pub const AVAILABLE: &[Api] = &[Api::Llsd];
+pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd];
 
 /// What all controllers together do in every namespace.
 pub fn rules() -> Vec<Rule> {
@@ -38,7 +40,7 @@ pub fn rules() -> Vec<Rule> {
         namespaced: true,
         why: "tell as events on users' objects what happened to them",
     };
-    [served::rules(), llamastack::rules(), vec![events]].concat()
+    [served::rules(), dynamo::rules(), llamastack::rules(), vec![events]].concat()
 }
 
 /// What they do in the operator's own namespace.
@@ -55,11 +57,18 @@ pub struct Told {
     pub operator_image: Option<String>,
     /// Where the ConfigMaps with settings of all objects are, if not where they usually are.
     pub config_namespace: Option<String>,
+    /// The profiler's image for requests that name none. None: that of this version.
+    pub dgdr_default_image: Option<String>,
 }
 
 impl Default for Told {
     fn default() -> Self {
-        Self { namespace: rbac::NAMESPACE.to_owned(), operator_image: None, config_namespace: None }
+        Self {
+            namespace: rbac::NAMESPACE.to_owned(),
+            operator_image: None,
+            config_namespace: None,
+            dgdr_default_image: None,
+        }
     }
 }
 
@@ -98,8 +107,9 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
             let labels = given.image_labels.then(|| Bases::of_registries(given.server.clone())).flatten();
             control::run(LlamaStack::following(&given.told, Some(servers), labels), given, stop).await;
         }
+        Api::Dgdr => control::run(Dynamo::new(&given.told), given, stop).await,
         // Not among the available.
-        Api::Dgdr | Api::Dgd | Api::Va => {}
+        Api::Dgd | Api::Va => {}
     }
 }
 

@@ -2,6 +2,7 @@
 //! Comes in: a client; goes out: a `Seen` of plain data for the plan.
 
 pub mod cache;
+pub mod dynamo;
 pub mod llamastack;
 pub mod named;
 pub mod oci;

@@ -9,6 +9,7 @@ mod cli;
 mod client;
 mod core_schema;
 mod crds;
+mod dynamo;
 mod init;
 mod leader;
 mod moving;

@@ -1,0 +1,157 @@
+//! DynamoGraphDeploymentRequest in the steps of a pass. Which steps there are is the driver's business; what they decide is
+//! decided in the plan.
+
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use serde_json::Value;
+use steersman_api::Family as Api;
+use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
+use steersman_plan::{Next, Note, Outcome};
+use tokio_util::sync::CancellationToken;
+
+use super::driver::{Family, Observed, PassError, Tools, rules_for};
+use super::{Place, Told};
+use crate::observe::cache::{Scope, Watched};
+use crate::observe::dynamo::{self as observed, Beside, hardware};
+use crate::rbac::Rule;
+use crate::relay;
+
+/// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
+pub const PROFILING_ROLE: &str = "steersman-profiling-job";
+
+/// Stands where `spec.image` is empty and no other was given: the version whose protocol is spoken.
+pub const DEFAULT_IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
+
+/// What the controller does in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
+    let account = "give profiling Jobs their account";
+    let graph = "create the graphs that profiling generates, and watch over them";
+    let kept = &["get", "list", "watch", "create", "patch"];
+    let replaced = &["get", "list", "watch", "create", "patch", "delete"];
+    let (requests, graphs) = (Api::Dgdr, Api::Dgd);
+    let own = rules_for(requests, "dynamographdeploymentrequests/status", "dynamographdeploymentrequests/finalizers");
+    let others = [
+        rule(
+            requests.group(),
+            requests.plural(),
+            &["patch"],
+            "note in its objects the GPUs it found and what was generated",
+        ),
+        rule("batch", "jobs", &["get", "list", "watch", "create"], run),
+        rule("", "configmaps", replaced, run),
+        rule("", "pods", &["list", "watch"], "say in its objects' status why pods do not get on"),
+        rule("", "persistentvolumeclaims", &["get"], "see whether the claims are there that requests name"),
+        rule(
+            "",
+            "secrets",
+            &["get", "list", "watch"],
+            "see whether there is a token for downloads; metadata is watched, of values none is kept",
+        ),
+        rule("", "serviceaccounts", kept, account),
+        rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
+        rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
+        // Where the cluster checks who may hold up a deletion, as OpenShift does.
+        rule(
+            graphs.group(),
+            "dynamographdeployments/finalizers",
+            &["update"],
+            "make graphs the owners of the ConfigMaps that were generated with them",
+        ),
+    ];
+    let role = Rule {
+        group: "rbac.authorization.k8s.io",
+        resource: "clusterroles",
+        names: vec![PROFILING_ROLE],
+        verbs: &["get", "bind"],
+        namespaced: false,
+        why: account,
+    };
+    [own, others.to_vec(), vec![role], hardware::rules()].concat()
+}
+
+/// What profiling Jobs do: our relay, and beside it the profiler, which tries out graphs of its own.
+pub fn profiling_rules() -> Vec<Rule> {
+    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    let why = "try out candidates when profiling thoroughly";
+    let profiler = [
+        rule("", "configmaps", &["patch", "delete"], why),
+        rule(Api::Dgd.group(), Api::Dgd.plural(), &["get", "create", "delete", "list", "watch"], why),
+        rule("", "pods", &["list", "create", "delete"], why),
+        rule("", "pods/log", &["get"], why),
+    ];
+    [relay::rules(), profiler.to_vec()].concat()
+}
+
+/// The family with what the operator was told about it.
+#[derive(Clone)]
+pub struct Dynamo {
+    pub settings: Settings,
+    beside: Arc<Beside>,
+}
+
+impl Dynamo {
+    pub fn new(told: &Told) -> Self {
+        let settings = Settings {
+            default_image: Some(told.dgdr_default_image.clone().unwrap_or_else(|| DEFAULT_IMAGE.to_owned())),
+            operator_image: told.operator_image.clone().unwrap_or_default(),
+            profiling_cluster_role: Some(PROFILING_ROLE.to_owned()),
+            ..Settings::default()
+        };
+        Self { settings, beside: Arc::new(Beside::default()) }
+    }
+}
+
+impl Family for Dynamo {
+    type Seen = Seen;
+    type Plan = Plan;
+
+    fn api(&self) -> Api {
+        Api::Dgdr
+    }
+
+    fn manager(&self) -> &str {
+        observed::MANAGER
+    }
+
+    fn children(&self) -> Vec<Watched> {
+        observed::children()
+    }
+
+    async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
+        observed::observe(tools, &self.settings, &self.beside, object).await
+    }
+
+    fn plan(&self, seen: &Seen) -> Plan {
+        family::plan(seen)
+    }
+
+    fn next(&self, plan: &Plan) -> Next {
+        plan.next
+    }
+
+    fn notes(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
+        family::notes(seen, plan, outcome)
+    }
+
+    fn notes_failures(&self) -> bool {
+        true
+    }
+
+    fn report(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {
+        serde_json::to_value(family::report(seen, plan, outcome)).map_err(|cause| PassError::Status {
+            object: format!("{}/{}", seen.object.namespace, seen.object.name),
+            cause: cause.to_string(),
+        })
+    }
+
+    async fn beside(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
+        self.beside.run(tools, scope, stop).await;
+    }
+
+    fn forget(&self, place: &Place) {
+        self.beside.forget(place);
+    }
+}

@@ -1,0 +1,223 @@
+//! The graphs that requests have led to. Their API may be absent, and may come and go.
+//! Comes in: whether the API is served, and what its watch brings; goes out: the graph of a name as a small record, and which
+//! requests should look again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use serde_json::Value;
+use steersman_api::Family;
+use steersman_plan::dynamo::{GraphSeen, names};
+use tokio::sync::watch as news;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{CallError, Server};
+use crate::controllers::Place;
+use crate::observe::cache::Scope;
+use crate::observe::named::is_name;
+use crate::observe::served::{self, Optional};
+use crate::observe::watching::Watching;
+
+/// The graphs of all requests carry it, and of nobody else.
+const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
+
+/// What is known of graphs that were made for requests.
+#[derive(Default)]
+pub struct Graphs {
+    known: Mutex<BTreeMap<Place, GraphSeen>>,
+}
+
+impl Graphs {
+    /// The graph of a name. What the watch does not know is asked for: it may lag, may not be there, and sees no graph but
+    /// those of requests; and that a graph is absent ends a request for good.
+    pub async fn seen(&self, server: &Server, place: &Place) -> Result<Option<GraphSeen>, CallError> {
+        if let Some(known) = self.known().get(place) {
+            return Ok(Some(known.clone()));
+        }
+        // Users choose it, and what is no name would be a path.
+        if !is_name(&place.1) {
+            return Ok(None);
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource());
+        // An API that is not served is a 404 as well.
+        Ok(server.call(api.get_opt(&place.1)).await?.as_ref().map(graph_seen))
+    }
+
+    /// The request that a graph was made for.
+    pub fn request(&self, graph: &Place) -> Option<Place> {
+        self.known().get(graph).and_then(|known| request(&graph.0, known))
+    }
+
+    /// Follows the API and its objects until `stop`.
+    pub async fn follow(&self, server: &Server, scope: &Scope, wake: impl Fn(Place), stop: CancellationToken) {
+        let api = Optional {
+            group: Family::Dgd.group(),
+            version: Family::Dgd.storage_version(),
+            crd: Family::Dgd.crd_name(),
+        };
+        let (tell, heard) = news::channel(false);
+        let told = |served| {
+            tracing::info!(served, "whether the cluster has DynamoGraphDeployments");
+            tell.send_replace(served);
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = served::follow(server, &api, told) => {}
+            () = self.keep(server, scope, &wake, heard) => {}
+        }
+    }
+
+    async fn keep(&self, server: &Server, scope: &Scope, wake: &impl Fn(Place), mut heard: news::Receiver<bool>) {
+        loop {
+            let served = *heard.borrow_and_update();
+            if served {
+                tokio::select! {
+                    () = self.watch(server, scope, wake) => {}
+                    _ = heard.changed() => {}
+                }
+            } else {
+                // With the API its objects are gone.
+                self.replace(BTreeMap::new()).into_iter().for_each(wake);
+                if heard.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn watch(&self, server: &Server, scope: &Scope, wake: &impl Fn(Place)) {
+        let resource = resource();
+        let mut watching = Watching::new(&resource.kind);
+        let config = watcher::Config::default().labels(OF_REQUESTS);
+        let mut events = pin!(watch(scope.api(server, &resource), config).default_backoff());
+        let mut incoming = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            // That a list begins is no sign yet that the watch works.
+            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
+            let concerned = match event {
+                None => BTreeSet::new(),
+                Some(Event::Init) => {
+                    incoming.clear();
+                    BTreeSet::new()
+                }
+                Some(Event::InitApply(object)) => {
+                    incoming.insert(place(&object), graph_seen(&object));
+                    BTreeSet::new()
+                }
+                Some(Event::InitDone) => self.replace(std::mem::take(&mut incoming)),
+                Some(Event::Apply(object)) => self.change(place(&object), Some(graph_seen(&object))),
+                Some(Event::Delete(object)) => self.change(place(&object), None),
+            };
+            concerned.into_iter().for_each(wake);
+        }
+    }
+
+    fn change(&self, place: Place, now: Option<GraphSeen>) -> BTreeSet<Place> {
+        let mut known = self.known();
+        let before = match now.clone() {
+            Some(now) => known.insert(place.clone(), now),
+            None => known.remove(&place),
+        };
+        if before == now {
+            return BTreeSet::new();
+        }
+        before.iter().chain(&now).filter_map(|graph| request(&place.0, graph)).collect()
+    }
+
+    /// A complete list: what is not in it is gone.
+    fn replace(&self, now: BTreeMap<Place, GraphSeen>) -> BTreeSet<Place> {
+        let before = std::mem::replace(&mut *self.known(), now.clone());
+        let places = before.keys().chain(now.keys()).filter(|place| before.get(*place) != now.get(*place));
+        let of = |place: &Place| [before.get(place), now.get(place)].into_iter().flatten().cloned().collect::<Vec<_>>();
+        places.flat_map(|place| of(place).into_iter().filter_map(|graph| request(&place.0, &graph))).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Place, GraphSeen>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk(Family::Dgd.group(), Family::Dgd.storage_version(), Family::Dgd.kind());
+    ApiResource::from_gvk_with_plural(&kind, Family::Dgd.plural())
+}
+
+fn place(object: &DynamicObject) -> Place {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// A graph is made where its request is.
+fn request(namespace: &str, graph: &GraphSeen) -> Option<Place> {
+    let here = graph.labels.get(names::LABEL_NAMESPACE).is_none_or(|named| named == namespace);
+    graph.labels.get(names::LABEL_NAME).filter(|_| here).map(|name| (namespace.to_owned(), name.clone()))
+}
+
+fn graph_seen(object: &DynamicObject) -> GraphSeen {
+    let status = &object.data["status"];
+    let conditions = status["conditions"].as_array();
+    let unready = conditions.into_iter().flatten().find(|known| known["type"] == "Ready" && known["status"] == "False");
+    GraphSeen {
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        api_version: resource().api_version,
+        created: object.creation_timestamp().map(|time| time.0),
+        labels: object.labels().clone(),
+        annotations: object.annotations().clone(),
+        state: status["state"].as_str().map(str::to_owned),
+        unready: unready.and_then(|known| known["message"].as_str()).map(str::to_owned),
+        replicas: sum(status, "replicas"),
+        available: sum(status, "availableReplicas"),
+    }
+}
+
+/// Over its components, which v1alpha1 calls services.
+fn sum(status: &Value, field: &str) -> i32 {
+    let components = ["components", "services"].into_iter().find_map(|name| status[name].as_object());
+    let numbers = components.into_iter().flatten().filter_map(|(_, component)| component[field].as_i64());
+    i32::try_from(numbers.sum::<i64>()).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn graph(name: &str, request: &str, state: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
+            "metadata": { "name": name, "namespace": "team-a", "uid": "u", "labels": names::labels(request, "team-a") },
+            "status": { "state": state, "components": {
+                "Frontend": { "replicas": 1, "availableReplicas": 1 }, "decode": { "replicas": 2 } },
+                "conditions": [{ "type": "Ready", "status": "False", "message": "decode waits" }] },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_record_has_the_sums_over_components_and_what_it_waits_for() {
+        let seen = graph_seen(&graph("qwen-dgd", "qwen", "pending"));
+        assert_eq!((seen.replicas, seen.available), (3, 1));
+        assert_eq!((seen.state.as_deref(), seen.unready.as_deref()), (Some("pending"), Some("decode waits")));
+        assert_eq!(seen.api_version, "nvidia.com/v1beta1");
+    }
+
+    #[test]
+    fn a_request_is_woken_when_something_changes_that_it_looks_at() {
+        let graphs = Graphs::default();
+        let change = |object: &DynamicObject| graphs.change(place(object), Some(graph_seen(object)));
+        let woken = BTreeSet::from([("team-a".to_owned(), "qwen".to_owned())]);
+        assert_eq!(change(&graph("qwen-dgd", "qwen", "pending")), woken);
+        assert_eq!(change(&graph("qwen-dgd", "qwen", "pending")), BTreeSet::new());
+        assert_eq!(change(&graph("qwen-dgd", "qwen", "successful")), woken);
+        assert_eq!(graphs.request(&("team-a".to_owned(), "qwen-dgd".to_owned())), woken.first().cloned());
+        assert_eq!(graphs.replace(BTreeMap::new()), woken, "a list without it says that it is gone");
+    }
+}

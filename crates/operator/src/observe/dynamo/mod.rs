@@ -1,0 +1,280 @@
+//! What a pass over a DynamoGraphDeploymentRequest reads.
+//! Comes in: the request; goes out: its Job, output and graph as plain facts for the plan, and as they are for the applier.
+
+mod beside;
+mod graphs;
+pub mod hardware;
+mod pods;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use steersman_api::Family;
+use steersman_api::dynamo::v1beta1::Phase;
+use steersman_plan::dynamo::asked::{self, Kept};
+use steersman_plan::dynamo::{
+    BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph, names,
+};
+
+use super::cache::{Naming, Watched};
+use super::llamastack::typed;
+use super::named::is_name;
+use crate::apply::{Live, Owner, controller};
+use crate::client::{CallError, Server};
+use crate::controllers::{Observed, PassError, Place, Tools, stored_kind};
+
+pub use beside::Beside;
+
+/// The family's field manager.
+pub const MANAGER: &str = "steersman/dynamo";
+
+/// As NVIDIA's operator labels Jobs, outputs and what belongs to graphs.
+const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
+const ACCOUNT: &str = "app.kubernetes.io/name=dgdr-profiling-job";
+
+/// The kinds that passes write, but for graphs, whose API may be absent.
+pub fn children() -> Vec<Watched> {
+    // Outputs of earlier profilers have no owner, and ConfigMaps of graphs have another one.
+    let naming = Some(Naming { label: names::LABEL_NAME, kind: Family::Dgdr.kind() });
+    vec![
+        Watched { kind: gvk::<Job>(), labels: OF_REQUESTS, naming: None },
+        Watched { kind: gvk::<ConfigMap>(), labels: OF_REQUESTS, naming },
+        Watched { kind: gvk::<ServiceAccount>(), labels: ACCOUNT, naming: None },
+        Watched { kind: gvk::<RoleBinding>(), labels: ACCOUNT, naming: None },
+    ]
+}
+
+/// Everything whose name is known beforehand.
+fn named(object: &ObjectSeen) -> Vec<(GroupVersionKind, String)> {
+    let known = [
+        (gvk::<Job>(), names::profiling_job(&object.name)),
+        (gvk::<ConfigMap>(), names::output(&object.name)),
+        (gvk::<ServiceAccount>(), names::SERVICE_ACCOUNT.to_owned()),
+        (gvk::<RoleBinding>(), names::ROLE_BINDING.to_owned()),
+    ];
+    let additional = graph::additional(object, None);
+    let additional = additional.iter().filter_map(|map| map["metadata"]["name"].as_str());
+    known.into_iter().chain(additional.map(|name| (gvk::<ConfigMap>(), name.to_owned()))).collect()
+}
+
+/// Reads only.
+pub async fn observe(
+    tools: &Tools,
+    settings: &Settings,
+    beside: &Beside,
+    object: &DynamicObject,
+) -> Result<Observed<Seen>, PassError> {
+    let server = &tools.server;
+    let seen = object_seen(object)?;
+    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
+    let place: Place = (namespace.clone(), name.clone());
+    let owner = Owner {
+        kind: stored_kind(Family::Dgdr),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: seen.uid.clone(),
+        legacy: None,
+    };
+    let mut live = tools.cache.children(&namespace, &owner.uid, &named(&seen));
+    let phase = asked::phase(&seen).unwrap_or(Phase::Pending);
+    find_job(server, &seen, phase, &mut live).await?;
+    let job = live.get(&gvk::<Job>(), &names::profiling_job(&name)).map(job_seen);
+    // Before anything else is read: what changes meanwhile brings the next pass.
+    let named = named_seen(server, beside, &seen, &place, phase).await?;
+    let begins = begins(&seen, job.as_ref(), phase);
+    let deployed = matches!(phase, Phase::Ready | Phase::Deploying | Phase::Deployed);
+    let graph_place = (namespace.clone(), graph::name(&seen));
+    let graph = if deployed { beside.graphs.seen(server, &graph_place).await? } else { None };
+    let graph_pods = match &graph {
+        Some(_) if phase != Phase::Ready => beside.graph_pods.seen(server, &graph_place).await?,
+        _ => Vec::new(),
+    };
+    let job_pods = match &job {
+        Some(job) if phase == Phase::Profiling => job_pods(server, beside, &place, job).await?,
+        _ => Vec::new(),
+    };
+    let mut settings = settings.clone();
+    if begins && let Some(role) = &settings.profiling_cluster_role {
+        settings.profiling_cluster_role_found = has_cluster_role(server, role).await?;
+    }
+    let hardware =
+        if begins && wants_hardware(&seen) { beside.hardware.look(server).await? } else { hardware::unasked() };
+    let seen = Seen {
+        now: Timestamp::now(),
+        settings,
+        output: live.get(&gvk::<ConfigMap>(), &names::output(&name)).map(output_seen),
+        binding: live.get(&gvk::<RoleBinding>(), names::ROLE_BINDING).and_then(binding_seen),
+        job,
+        job_pods,
+        graph,
+        graph_pods,
+        named,
+        hardware,
+        object: seen,
+    };
+    Ok(Observed { owner, seen, live })
+}
+
+/// A Job of somebody else's has no label of ours, and no watch of ours sees it. What seems absent where one should be, or is
+/// about to be made, is asked for.
+async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut Live) -> Result<(), CallError> {
+    let (kind, name) = (gvk::<Job>(), names::profiling_job(&object.name));
+    let seen_before = object.status.as_ref().is_some_and(|status| status.observed_generation.is_some());
+    let counts = seen_before && matches!(phase, Phase::Pending | Phase::Profiling) && !object.deleting;
+    if !counts || live.get(&kind, &name).is_some() {
+        return Ok(());
+    }
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
+    if let Some(job) = server.call(api.get_opt(&name)).await? {
+        live.insert(&kind, job);
+    }
+    Ok(())
+}
+
+/// Whether this pass may come to begin profiling: then all that it takes is looked at.
+fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
+    let began = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    let ours = job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()));
+    matches!(phase, Phase::Pending | Phase::Failed) && !began && !ours && !object.deleting
+}
+
+fn wants_hardware(object: &ObjectSeen) -> bool {
+    object.spec.hardware.as_ref().is_none_or(|hardware| {
+        hardware.gpu_sku.is_none()
+            || hardware.vram_mb.is_none()
+            || hardware.num_gpus_per_node.is_none()
+            || hardware.total_gpus.is_none()
+            || hardware.interconnect.is_none()
+            || hardware.rdma.is_none()
+    })
+}
+
+/// The request as plain data.
+pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
+    let unreadable = |part: &str, cause: String| PassError::Unreadable {
+        object: format!("{} {}/{}", Family::Dgdr.kind(), object.namespace().unwrap_or_default(), object.name_any()),
+        cause: format!("{part}: {cause}"),
+    };
+    let status = object.data.get("status").filter(|status| !status.is_null()).cloned();
+    Ok(ObjectSeen {
+        name: object.name_any(),
+        namespace: object.namespace().unwrap_or_default(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        created: object.creation_timestamp().map(|time| time.0),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        finalizers: object.finalizers().to_vec(),
+        annotations: object.annotations().clone(),
+        spec: typed(object.data["spec"].clone()).map_err(|cause| unreadable("spec", cause))?,
+        status: status.map(typed).transpose().map_err(|cause| unreadable("status", cause))?,
+    })
+}
+
+fn job_seen(object: &DynamicObject) -> JobSeen {
+    let conditions: Vec<JobCondition> =
+        serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default();
+    let stands =
+        |type_: &str| conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True");
+    let state = match (stands("Complete"), stands("Failed")) {
+        (Some(_), _) => JobState::Complete,
+        (None, Some(failed)) => {
+            let message = failed.message.clone().or_else(|| failed.reason.clone());
+            JobState::Failed(message.unwrap_or_default())
+        }
+        (None, None) if object.data["spec"]["suspend"] == Value::Bool(true) => JobState::Suspended,
+        (None, None) => JobState::Running,
+    };
+    JobSeen {
+        owner: controller(object).map(|reference| reference.uid.clone()),
+        mark: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
+        state,
+    }
+}
+
+/// How the profiler ended is told once and for all, so that a watch that is behind is not believed.
+async fn job_pods(server: &Server, beside: &Beside, place: &Place, job: &JobSeen) -> Result<Vec<PodSeen>, CallError> {
+    let of = (place.0.clone(), names::profiling_job(&place.1));
+    let known = beside.job_pods.seen(server, &of).await?;
+    let failed = matches!(job.state, JobState::Failed(_));
+    if failed && !known.iter().any(|pod| pod.phase == "Failed") {
+        return beside.job_pods.ask(server, &of).await;
+    }
+    Ok(known)
+}
+
+fn output_seen(object: &DynamicObject) -> OutputSeen {
+    OutputSeen {
+        uid: object.uid().unwrap_or_default(),
+        owner: controller(object).map(|reference| reference.uid.clone()),
+        data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
+    }
+}
+
+fn binding_seen(object: &DynamicObject) -> Option<BindingSeen> {
+    let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
+    Some(BindingSeen { uid: object.uid()?, cluster_role })
+}
+
+/// Whoever may not ask is told by the binding's creation.
+async fn has_cluster_role(server: &Server, name: &str) -> Result<bool, CallError> {
+    let roles: Api<ClusterRole> = Api::all(server.client.clone());
+    match server.call(roles.get_metadata_opt(name)).await {
+        Ok(found) => Ok(found.is_some()),
+        Err(CallError::Answered { code: 403, .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+async fn named_seen(
+    server: &Server,
+    beside: &Beside,
+    object: &ObjectSeen,
+    place: &Place,
+    phase: Phase,
+) -> Result<NamedSeen, CallError> {
+    let here = |name: &str| (object.namespace.clone(), name.to_owned());
+    let Kept { config_map, output_claim, .. } = asked::kept(object);
+    let token = here(names::TOKEN_SECRET);
+    let config_map = config_map.filter(|(name, _)| is_name(name));
+    beside.secrets.refer(place, [token.clone()].into());
+    beside.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
+    let mut seen = NamedSeen {
+        token_secret: beside.secrets.look(server, &token).await?.content.is_some(),
+        ..NamedSeen::default()
+    };
+    if let Some((name, key)) = config_map {
+        let found = beside.config_maps.look(server, &here(&name)).await?.content;
+        seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));
+    }
+    // Once profiling has begun, the pod says what it lacks.
+    if !matches!(phase, Phase::Pending | Phase::Failed) {
+        return Ok(seen);
+    }
+    let cache = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_name.as_deref()));
+    if let Some(claim) = cache {
+        seen.model_cache = Some(has_claim(server, &object.namespace, claim).await?);
+    }
+    if let Some(claim) = &output_claim {
+        seen.output_claim = Some(has_claim(server, &object.namespace, claim).await?);
+    }
+    Ok(seen)
+}
+
+async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {
+    // What is no name would be a path.
+    if !is_name(name) {
+        return Ok(false);
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(server.client.clone(), namespace);
+    Ok(server.call(claims.get_metadata_opt(name)).await?.is_some())
+}
+
+fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
+    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
+}

@@ -1,0 +1,284 @@
+//! DynamoGraphDeploymentRequests on a real API server. The tests play what stands around the operator: the Job's end, what
+//! the relay delivers, and how the graph fares.
+
+mod crashes;
+mod lives;
+mod process;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use steersman::client::Server;
+use steersman::controllers::{Dynamo, Family as _, Passed, Told, Tools, pass};
+use steersman::observe::cache::{Cache, Scope};
+use steersman::rbac;
+use steersman_api::Family;
+use steersman_plan::dynamo::{names, profile_job};
+use steersman_testkit::cut::Cutter;
+use steersman_testkit::{Cluster, Flavour, Namespace, Options, apply, object, own, skip};
+use tokio::sync::OnceCell;
+
+use crate::schemas::{install, only, resource};
+
+const VERSION: &str = "v1beta1";
+const NAME: &str = "qwen";
+const GRAPH: &str = "qwen-dgd";
+
+/// What a profiler comes to: the graph last, and before it what the graph needs.
+const RESULT: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: planner-config-1a2b}
+data: {planner_config.json: '{}'}
+---
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: vllm-agg}
+spec: {components: [{name: Frontend, type: frontend}, {name: VllmDecodeWorker, type: worker}]}
+";
+
+/// A cluster of these tests alone, with both CRDs and the shipped roles: each test acts in a namespace of its own.
+async fn with_crds() -> Option<(&'static Cluster, Client)> {
+    static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let start = async || {
+        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
+        let admin = own.cluster.admin().await?;
+        install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;
+        install(&admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
+        apply::manifests(&admin, None, &rbac::manifests()?).await?;
+        anyhow::Ok(Some(own.cluster))
+    };
+    let cluster = CLUSTER.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
+    let Some(cluster) = cluster else {
+        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
+        return None;
+    };
+    Some((cluster, cluster.admin().await.unwrap()))
+}
+
+/// As far as requests look at graphs, whoever runs them.
+fn graph_crd() -> CustomResourceDefinition {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    object(json!({
+        "metadata": { "name": Family::Dgd.crd_name() },
+        "spec": {
+            "group": Family::Dgd.group(), "scope": "Namespaced",
+            "names": { "kind": Family::Dgd.kind(), "plural": Family::Dgd.plural(), "singular": "dynamographdeployment" },
+            "versions": [{ "name": VERSION, "served": true, "storage": true, "schema": schema,
+                "subresources": { "status": {} } }],
+        },
+    }))
+}
+
+fn family() -> Dynamo {
+    Dynamo::new(&Told { operator_image: Some("steersman:1".to_owned()), ..Told::default() })
+}
+
+fn server(cluster: &Cluster, client: Client) -> Server {
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(2))
+}
+
+/// With all hardware given.
+fn spec(more: Value) -> Value {
+    let mut spec = json!({
+        "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0",
+        "hardware": { "gpuSku": "h100_sxm", "vramMb": 81_920, "numGpusPerNode": 8, "totalGpus": 8,
+            "interconnect": "nvlink", "rdma": false },
+    });
+    for (name, value) in more.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    spec
+}
+
+/// A namespace with one request, and everything that happens around it.
+struct Scene {
+    cluster: &'static Cluster,
+    admin: Client,
+    namespace: Namespace,
+}
+
+impl Scene {
+    async fn new(prefix: &str, spec: Value) -> Option<Self> {
+        let (cluster, admin) = with_crds().await?;
+        let namespace = cluster.namespace(prefix).await.unwrap();
+        create(&admin, namespace.name(), spec).await.unwrap();
+        Some(Self { cluster, admin, namespace })
+    }
+
+    fn requests(&self) -> Api<DynamicObject> {
+        requests(&self.admin, self.namespace.name())
+    }
+
+    fn graphs(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Dgd, VERSION))
+    }
+
+    async fn request(&self) -> DynamicObject {
+        self.requests().get(NAME).await.unwrap()
+    }
+
+    async fn status(&self) -> Value {
+        self.request().await.data["status"].clone()
+    }
+
+    /// Phase, and what Succeeded says.
+    async fn says(&self) -> (String, String) {
+        let status = self.status().await;
+        let phase = status["phase"].as_str().unwrap_or_default().to_owned();
+        (phase, condition(&status, "Succeeded").1)
+    }
+
+    /// Passes until nothing is written any more.
+    async fn settle(&self) {
+        for _ in 0..20 {
+            let passed = pass_once(self.cluster, self.admin.clone(), self.namespace.name()).await;
+            match passed.unwrap() {
+                Passed::Done { written: 0, .. } => return,
+                passed => assert_ne!(passed, Passed::Leaving),
+            }
+        }
+        panic!("it still writes: {:?}", self.status().await);
+    }
+
+    async fn assert_silent(&self) {
+        let counter = Cutter::counting();
+        pass_once(self.cluster, counter.around(&self.admin), self.namespace.name()).await.unwrap();
+        assert_eq!(counter.calls(), 0, "settled means silent");
+    }
+
+    async fn change(&self, patch: Value) {
+        self.requests().patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn job(&self) -> Job {
+        self.namespace.all::<Job>().get("profile-qwen").await.unwrap()
+    }
+
+    async fn job_ends(&self) {
+        job_status(
+            &self.namespace,
+            json!({ "succeeded": 1, "completionTime": "2026-11-16T06:01:00Z", "conditions": [
+            { "type": "SuccessCriteriaMet", "status": "True" }, { "type": "Complete", "status": "True" }] }),
+        )
+        .await;
+    }
+
+    async fn job_fails(&self, message: &str) {
+        job_status(
+            &self.namespace,
+            json!({ "failed": 1, "conditions": [
+            { "type": "FailureTarget", "status": "True", "message": message },
+            { "type": "Failed", "status": "True", "message": message }] }),
+        )
+        .await;
+    }
+
+    /// As the relay does, in the name of the request.
+    async fn deliver(&self, data: Value) {
+        let request = self.request().await;
+        deliver(&self.admin, self.namespace.name(), &request.uid().unwrap(), data).await;
+    }
+
+    /// Profiled, with a result.
+    async fn profiled(&self) {
+        self.settle().await;
+        self.deliver(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await;
+        self.job_ends().await;
+        self.settle().await;
+    }
+
+    async fn graph_is(&self, state: &str) {
+        graph_status(&self.graphs(), state).await;
+    }
+}
+
+fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource(Family::Dgdr, VERSION))
+}
+
+async fn create(client: &Client, namespace: &str, spec: Value) -> Result<DynamicObject> {
+    let wish: DynamicObject = object(json!({
+        "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": NAME },
+        "spec": spec,
+    }));
+    Ok(requests(client, namespace).create(&PostParams::default(), &wish).await?)
+}
+
+async fn job_status(namespace: &Namespace, mut status: Value) {
+    status["startTime"] = "2026-11-16T06:00:00Z".into();
+    for condition in status["conditions"].as_array_mut().unwrap() {
+        condition["lastTransitionTime"] = "2026-11-16T06:01:00Z".into();
+        condition["lastProbeTime"] = "2026-11-16T06:01:00Z".into();
+    }
+    let patch = Patch::Merge(json!({ "status": status }));
+    namespace.all::<Job>().patch_status("profile-qwen", &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn deliver(client: &Client, namespace: &str, uid: &str, data: Value) {
+    let output = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": names::output(NAME), "labels": names::labels(NAME, namespace),
+            "ownerReferences": [profile_job::reference(NAME, uid)] },
+        "data": data,
+    });
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    match maps.get_opt(&names::output(NAME)).await.unwrap() {
+        None => maps.create(&PostParams::default(), &object(output)).await.unwrap(),
+        Some(found) => {
+            let mut output: ConfigMap = object(output);
+            output.metadata.resource_version = found.metadata.resource_version;
+            maps.replace(&names::output(NAME), &PostParams::default(), &output).await.unwrap()
+        }
+    };
+}
+
+async fn graph_status(graphs: &Api<DynamicObject>, state: &str) {
+    let components =
+        json!({ "Frontend": { "replicas": 1, "availableReplicas": 1 }, "VllmDecodeWorker": { "replicas": 2 } });
+    let patch = Patch::Merge(json!({ "status": { "state": state, "components": components } }));
+    graphs.patch_status(GRAPH, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Reason and message.
+fn condition(status: &Value, type_: &str) -> (String, String) {
+    let found = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == type_);
+    let text = |name: &str| found.and_then(|known| known[name].as_str()).unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+/// As after a start: with new eyes.
+async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
+    let object = requests(&client, namespace).get(NAME).await?;
+    let cache = Arc::new(Cache::new(family().children()));
+    let server = server(cluster, client);
+    cache.fill(&server, &Scope::Namespace(namespace.to_owned())).await?;
+    let tools = Tools { cache, ..Tools::new(&family(), server, "test") };
+    pass(&family(), &tools, &object).await.context("a pass")
+}
+
+/// The pod of the profiling Job in this phase, its profiler in this state.
+async fn a_pod(namespace: &Namespace, phase: &str, state: Value) {
+    let pods: Api<Pod> = namespace.all();
+    if pods.get_opt("profile-qwen-x").await.unwrap().is_none() {
+        let pod: Pod = object(json!({
+            "metadata": { "name": "profile-qwen-x", "labels": { "batch.kubernetes.io/job-name": "profile-qwen" } },
+            "spec": { "serviceAccountName": names::SERVICE_ACCOUNT,
+                "containers": [{ "name": "profiler", "image": "planner:1.4.0" }] },
+        }));
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    let status = json!({ "name": "profiler", "image": "planner:1.4.0", "imageID": "", "ready": false, "restartCount": 0,
+        "state": state });
+    let patch = Patch::Merge(json!({ "status": { "phase": phase, "containerStatuses": [status] } }));
+    pods.patch_status("profile-qwen-x", &PatchParams::default(), &patch).await.unwrap();
+}
