@@ -84,7 +84,7 @@ fn family() -> Dynamo {
 }
 
 fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(2))
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(1))
 }
 
 /// With all hardware given.

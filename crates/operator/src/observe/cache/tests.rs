@@ -108,7 +108,7 @@ fn a_child_without_a_controller_concerns_whom_it_names() {
     let mut child = service("a", "1", None, 1);
     child.labels_mut().insert("of".to_owned(), "qwen".to_owned());
     let concerned = |touched: Vec<Touched>| touched.into_iter().map(|of| (of.owner_kind, of.owner)).collect::<Vec<_>>();
-    let named = ("DynamoGraphDeploymentRequest".to_owned(), "qwen".to_owned());
-    assert_eq!(concerned(cache.take_in(0, Event::Apply(child.clone()))), [named.clone()]);
-    assert_eq!(concerned(cache.take_in(0, Event::Delete(child))), [named]);
+    let named = [("DynamoGraphDeploymentRequest".to_owned(), "qwen".to_owned())];
+    assert_eq!(concerned(cache.take_in(0, Event::Apply(child.clone()))), named);
+    assert_eq!(concerned(cache.take_in(0, Event::Delete(child))), named);
 }

@@ -3,23 +3,19 @@
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use steersman::apply::{Asked, Planned};
 use steersman_plan::Finding;
+use steersman_plan::dynamo::Write as Ask;
 
 use super::*;
 
-/// A plan in the words that all families share.
+/// A plan of these writes alone.
 struct Asks(Vec<Ask>);
-
-enum Ask {
-    Free(Write),
-    Own(Value),
-    Remove { kind: GroupVersionKind, name: String, uid: String },
-}
 
 impl Planned for Asks {
     fn writes(&self) -> Vec<Asked<'_>> {
         let asked = self.0.iter().map(|ask| match ask {
+            Ask::Child(write) => Asked::Child(write),
             Ask::Free(write) => Asked::Free(write),
-            Ask::Own(patch) => Asked::Own(patch),
+            Ask::Request(patch) => Asked::Own(patch),
             Ask::Remove { kind, name, uid } => Asked::Remove { kind, name, uid },
         });
         asked.collect()
@@ -120,7 +116,7 @@ async fn the_owner_is_changed_in_the_version_that_was_seen_and_in_no_other() {
     let owner = owner(&namespace).await;
     let maps = namespace.all::<ConfigMap>();
     let seen = maps.get("starter").await.unwrap().resource_version();
-    let asks = |text: &str| Asks(vec![Ask::Own(json!({ "metadata": { "annotations": { "found": text } } }))]);
+    let asks = |text: &str| Asks(vec![Ask::Request(json!({ "metadata": { "annotations": { "found": text } } }))]);
     let server = server(cluster, cluster.admin().await.unwrap());
     let live = Live::default().of_owner(seen);
     let outcome = apply(&server, MANAGER, &owner, &asks("first"), &live).await.outcome;
