@@ -52,7 +52,7 @@ fn wrong_usage_is_status_2_and_names_what_is_accepted() {
         (&["preflight", "-o", "yaml"], "[possible values: text, json]"),
         (&["crds", "dgd"], "[possible values: dgdr, llsd, va]"),
         (&["crds", "-o", "text"], "[possible values: yaml, json]"),
-        (&["run", "--controllers", "llsd,dgdr"], "has no controller for dgdr; it has llsd"),
+        (&["run", "--controllers", "llsd,dgd"], "has no controller for dgd; it has dgdr, llsd"),
         (&["run", "--controllers", "pods"], "there is no controller \"pods\"; the names are dgdr, dgd, llsd, va"),
         (&["run", "--metrics-address", "8080"], "give an IP address and a port"),
         (&["preflight", "--request-timeout", "0"], "give a whole number of seconds from 1 to 300"),
