@@ -32,4 +32,4 @@ pub use cluster::{Cluster, Flavour, Options};
 pub use namespace::Namespace;
 pub use nodes::{Gpu, NodePool};
 pub use play::Play;
-pub use shared::{Own, SHARED_CLUSTERS, own, shared};
+pub use shared::{Own, SHARED_CLUSTERS, alone, own, shared};

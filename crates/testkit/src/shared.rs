@@ -51,6 +51,26 @@ pub struct Own {
     pub folder: PathBuf,
 }
 
+/// The cluster of some tests alone, which `cell` stands for, prepared once; `None` (after saying so) where the cluster's
+/// programs are not built.
+#[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
+pub async fn alone(
+    cell: &'static OnceCell<Option<Cluster>>,
+    prepare: impl AsyncFnOnce(&Cluster) -> Result<()>,
+) -> Option<&'static Cluster> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let start = async || {
+        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
+        prepare(&own.cluster).await?;
+        anyhow::Ok(Some(own.cluster))
+    };
+    let cluster = cell.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
+    if cluster.is_none() {
+        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
+    }
+    cluster.as_ref()
+}
+
 /// Starts a cluster for as long as the test process lives. None: the cluster's programs are not built.
 pub async fn own(options: &Options) -> Result<Option<Own>> {
     let Some(binaries) = Binaries::find()? else { return Ok(None) };

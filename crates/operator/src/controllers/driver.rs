@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
+use serde::Serialize;
 use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::{Failure, Next, Note, NoteKind, Outcome};
@@ -136,6 +137,12 @@ impl PassError {
             Self::Unreadable { .. } | Self::Status { .. } => false,
         }
     }
+}
+
+/// A status as it is written.
+pub fn as_status(status: &impl Serialize, namespace: &str, name: &str) -> Result<Value, PassError> {
+    serde_json::to_value(status)
+        .map_err(|cause| PassError::Status { object: format!("{namespace}/{name}"), cause: cause.to_string() })
 }
 
 /// Brings one object to where its spec wants it, as far as that is possible now.

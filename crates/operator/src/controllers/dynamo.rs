@@ -10,7 +10,7 @@ use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
 use steersman_plan::{Next, Note, Outcome};
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Family, Observed, PassError, Tools, rules_for};
+use super::driver::{Family, Observed, PassError, Tools, as_status, rules_for};
 use super::{Place, Told};
 use crate::observe::cache::{Scope, Watched};
 use crate::observe::dynamo::{self as observed, Beside, hardware};
@@ -141,10 +141,7 @@ impl Family for Dynamo {
     }
 
     fn report(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {
-        serde_json::to_value(family::report(seen, plan, outcome)).map_err(|cause| PassError::Status {
-            object: format!("{}/{}", seen.object.namespace, seen.object.name),
-            cause: cause.to_string(),
-        })
+        as_status(&family::report(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
     }
 
     async fn beside(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {

@@ -8,4 +8,5 @@ pub mod named;
 pub mod oci;
 pub mod preflight;
 pub mod served;
+mod unscheduled;
 pub mod watching;

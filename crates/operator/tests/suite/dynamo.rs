@@ -23,7 +23,7 @@ use steersman::rbac;
 use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Flavour, Namespace, Options, apply, object, own, skip};
+use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object};
 use tokio::sync::OnceCell;
 
 use crate::schemas::{install, only, resource};
@@ -48,20 +48,14 @@ spec: {components: [{name: Frontend, type: frontend}, {name: VllmDecodeWorker, t
 /// A cluster of these tests alone, with both CRDs and the shipped roles: each test acts in a namespace of its own.
 async fn with_crds() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let start = async || {
-        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
-        let admin = own.cluster.admin().await?;
+    let cluster = alone(&CLUSTER, async |cluster| {
+        let admin = cluster.admin().await?;
         install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;
         install(&admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
         apply::manifests(&admin, None, &rbac::manifests()?).await?;
-        anyhow::Ok(Some(own.cluster))
-    };
-    let cluster = CLUSTER.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
-    let Some(cluster) = cluster else {
-        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
-        return None;
-    };
+        Ok(())
+    });
+    let cluster = cluster.await?;
     Some((cluster, cluster.admin().await.unwrap()))
 }
 

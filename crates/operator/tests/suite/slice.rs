@@ -21,7 +21,7 @@ use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
 use steersman::observe::cache::{Cache, Scope};
 use steersman_api::Family;
 use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
-use steersman_testkit::{Cluster, Flavour, Namespace, Options, object, own, shared, skip};
+use steersman_testkit::{Cluster, Flavour, Namespace, alone, object, shared};
 use tokio::sync::OnceCell;
 
 use crate::schemas::{install, only, resource};
@@ -79,18 +79,11 @@ async fn without_env(client: &Client, namespace: &Namespace) -> Result<()> {
 /// for its turn.
 async fn with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let start = async || {
-        let Some(own) = own(&Options::new(Flavour::Bare)).await? else { return Ok(None) };
-        let admin = own.cluster.admin().await?;
-        install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
-        anyhow::Ok(Some(own.cluster))
-    };
-    let cluster = CLUSTER.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
-    let Some(cluster) = cluster else {
-        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
-        return None;
-    };
+    let cluster = alone(&CLUSTER, async |cluster| {
+        install(&cluster.admin().await?, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
+        Ok(())
+    });
+    let cluster = cluster.await?;
     Some((cluster, cluster.admin().await.unwrap()))
 }
 

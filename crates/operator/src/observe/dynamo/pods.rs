@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{CallError, Server};
 use crate::controllers::Place;
 use crate::observe::cache::Scope;
+use crate::observe::unscheduled::unscheduled;
 use crate::observe::watching::Watching;
 
 /// On every pod of a Job.
@@ -129,11 +130,7 @@ impl Pods {
 fn record(pod: &Pod) -> PodSeen {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    let unscheduled = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled"
-            && condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
-    });
+    let unscheduled = unscheduled(status);
     let before = status.init_container_statuses.iter().flatten();
     PodSeen {
         name: pod.name_any(),

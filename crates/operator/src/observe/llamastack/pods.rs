@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Server;
 use crate::controllers::Place;
 use crate::observe::cache::Scope;
+use crate::observe::unscheduled::unscheduled;
 use crate::observe::watching::Watching;
 
 const SERVERS: &str = "app=llama-stack";
@@ -181,11 +182,7 @@ fn put(records: &mut Records, pod: Trimmed) {
 fn record(pod: &Pod) -> PodSeen {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    let unscheduled = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled"
-            && condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
-    });
+    let unscheduled = unscheduled(status);
     let before = status.init_container_statuses.iter().flatten().map(|status| container(pod, status, true));
     let beside = status.container_statuses.iter().flatten().map(|status| container(pod, status, false));
     PodSeen {

@@ -7,12 +7,9 @@ use serde_json::{Value, json};
 use steersman_api::llamastack::status::Phase;
 use steersman_plan::llamastack::validate::Kind;
 use steersman_plan::llamastack::{ConfigMapSeen, ReferenceSeen, Seen, plan, referred, report};
-use steersman_plan::{Failure, Next, NoteKind, Outcome, Severity};
+use steersman_plan::{Failure, Next, NoteKind, Outcome};
 
 use super::{a_new_object, an_object, now, order, settled, stored, written};
-
-pub const CA_KEY: &str = "ca-bundle.crt";
-pub const CERTIFICATE: &str = include_str!("../../fixtures/llamastack/certificate.pem");
 
 const VLLM: &str = r"
 distribution: {name: starter}
@@ -22,7 +19,7 @@ resources: {models: [llama]}
 ";
 
 /// With everything there that the spec refers to.
-fn found(mut seen: Seen) -> Seen {
+pub fn found(mut seen: Seen) -> Seen {
     seen.references = referred(&seen.object)
         .into_iter()
         .map(|reference| {
@@ -40,16 +37,16 @@ fn found(mut seen: Seen) -> Seen {
     seen
 }
 
-fn template(seen: &Seen) -> Value {
+pub fn template(seen: &Seen) -> Value {
     written(&plan(seen), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(seen).findings))["spec"]["template"]
         .clone()
 }
 
-fn container(seen: &Seen) -> Value {
+pub fn container(seen: &Seen) -> Value {
     template(seen)["spec"]["containers"][0].clone()
 }
 
-fn env(seen: &Seen, name: &str) -> Value {
+pub fn env(seen: &Seen, name: &str) -> Value {
     let found = container(seen)["env"].as_array().unwrap().iter().find(|env| env["name"] == name).cloned();
     found.unwrap_or_default()
 }
@@ -350,53 +347,4 @@ fn another_content_under_the_same_name_gets_a_longer_one() {
     assert!(long.starts_with(&short) && long.len() == short.len() + 8, "{long}");
     seen.config_maps = vec![ConfigMapSeen { name: long.clone(), text, created: None }];
     assert_eq!(name_of(&seen), long, "the name stays when the other is gone");
-}
-
-#[test]
-fn trusted_certificates_are_joined_into_a_config_map_of_our_own() {
-    let spec = "{distribution: {name: starter}, networking: {tls: {caBundle: {configMapName: ca}}}}";
-    let data = |text: &str| Some([(CA_KEY.to_owned(), text.to_owned())].into());
-    let mut seen = found(an_object(spec));
-    seen.trust.named = data(&format!("noise\n{CERTIFICATE}"));
-    let map = written(&plan(&seen), "ConfigMap").unwrap();
-    assert_eq!((&map["metadata"]["name"], &map["data"][CA_KEY]), (&json!("starter-ca-bundle"), &json!(CERTIFICATE)));
-    assert_eq!(env(&seen, "SSL_CERT_FILE")["value"], "/etc/ssl/certs/ca-bundle/ca-bundle.crt");
-    let mount = json!({ "name": "ca-bundle", "mountPath": "/etc/ssl/certs/ca-bundle", "readOnly": true });
-    assert_eq!(container(&seen)["volumeMounts"][1], mount);
-    assert!(template(&seen)["metadata"]["annotations"]["configmap.hash/ca-bundle"].is_string());
-    assert_eq!(container(&seen).get("command"), None, "the image's own configuration runs");
-
-    seen.trust.cluster = data(CERTIFICATE);
-    let both = written(&plan(&seen), "ConfigMap").unwrap();
-    assert_eq!(both["data"][CA_KEY], format!("{CERTIFICATE}\n{CERTIFICATE}"));
-
-    let mut alone = an_object("{distribution: {name: starter}}");
-    alone.trust.cluster = Some([("a".to_owned(), "   ".to_owned()), ("b".to_owned(), "broken".to_owned())].into());
-    assert_eq!(written(&plan(&alone), "ConfigMap"), None, "what the cluster offers is no reason to refuse");
-}
-
-#[test]
-fn certificates_that_cannot_be_used_are_refused_with_the_key() {
-    let spec = |keys: &str| {
-        format!("{{distribution: {{name: starter}}, networking: {{tls: {{caBundle: {{configMapName: ca{keys}}}}}}}}}")
-    };
-    let broken = CERTIFICATE.replace("MIIB", "AAAA");
-    for (keys, text, expected) in [
-        ("", "nothing", "failed to find valid certificates in CA bundle key 'ca-bundle.crt'"),
-        ("", " ", "failed to find valid certificates in CA bundle ConfigMaps"),
-        ("", &broken, "failed to parse X.509 certificate from key 'ca-bundle.crt': certificate 1"),
-        (
-            ", configMapKeys: ['a/b']",
-            "",
-            "failed to validate CA bundle ConfigMap keys: failed to validate ConfigMap key 'a/b': contains invalid path \
-             characters",
-        ),
-        (", configMapKeys: ['']", "", "failed to validate CA bundle ConfigMap keys: ConfigMap key cannot be empty"),
-    ] {
-        let mut seen = found(an_object(&spec(keys)));
-        seen.trust.named = Some([(CA_KEY.to_owned(), text.to_owned())].into());
-        let told = plan(&seen).findings;
-        assert_eq!((told.len(), told[0].severity), (1, Severity::Blocker), "{told:?}");
-        assert!(told[0].message.ends_with(expected), "{}", told[0].message);
-    }
 }

@@ -15,9 +15,9 @@ use steersman_plan::llamastack::{
 };
 use steersman_plan::{Failure, Outcome, Severity, Write};
 
-use super::configured::{CA_KEY, CERTIFICATE};
 use super::labels::any_labels;
 use super::route::any_route;
+use super::trust::{CA_KEY, CERTIFICATE};
 use super::{now, of_v1alpha1, of_v1alpha2, stored, written};
 
 /// Stands in every value of the environment, and may come up nowhere but in the Deployment.

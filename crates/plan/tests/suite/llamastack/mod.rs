@@ -14,6 +14,7 @@ mod report;
 mod route;
 mod server;
 mod trouble;
+mod trust;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
