@@ -24,6 +24,7 @@ pub mod process;
 mod shared;
 pub mod skip;
 pub mod tree;
+mod turn;
 mod users;
 pub mod wait;
 
@@ -33,3 +34,4 @@ pub use namespace::Namespace;
 pub use nodes::{Gpu, NodePool};
 pub use play::Play;
 pub use shared::{Own, SHARED_CLUSTERS, alone, own, shared};
+pub use turn::{Turn, turn};

@@ -31,10 +31,18 @@ pub const STEPS: [Step; 10] = [
     },
     Step { name: "unit", about: "unit and law tests", run: unit },
     Step { name: "llamastack-real", about: "configurations of Llama Stack, by the real server", run: llamastack_real },
-    Step { name: "cluster", about: "the local cluster itself", run: |session| session.suite("cluster") },
-    Step { name: "operator", about: "the operator on the local cluster", run: |session| session.suite("operator") },
+    Step { name: "cluster", about: "the local cluster itself", run: |session| session.suite("cluster", &[]) },
+    Step {
+        name: "operator",
+        about: "the operator on the local cluster",
+        run: |session| session.suite("operator", MANY_AT_ONCE),
+    },
     Step { name: "llamastack", about: "servers of Llama Stack, as their users see them", run: llamastack },
-    Step { name: "commands", about: "the two commands, and how they end", run: |session| session.suite("commands") },
+    Step {
+        name: "commands",
+        about: "the two commands, and how they end",
+        run: |session| session.suite("commands", &[]),
+    },
 ];
 
 pub fn names() -> PossibleValuesParser {
@@ -58,15 +66,15 @@ impl Session {
         self.folder.join("skipped")
     }
 
-    /// Runs one suite on the run's clusters.
-    fn suite(&mut self, name: &str) -> Result<()> {
+    /// Runs one suite on the run's clusters, as many of its tests at once as the test runner likes or `more` says.
+    fn suite(&mut self, name: &str, more: &[&str]) -> Result<()> {
         // Compiled before the clusters start: their start would compete with the compiler.
         let mut build = test_command();
         build.args(["--no-run", "--test", name]);
         run(&build)?;
         self.start_clusters()?;
         let mut command = test_command();
-        command.args(["--test", name]).env(SHARED_CLUSTERS, &self.folder);
+        command.args(["--test", name]).args(more).env(SHARED_CLUSTERS, &self.folder);
         self.cargo_test(command)
     }
 
@@ -176,13 +184,13 @@ fn llamastack_real(session: &mut Session) -> Result<()> {
 }
 
 /// More at once than there are processors: most of the time they wait for the cluster.
-const SCENARIOS_AT_ONCE: &str = "10";
+const MANY_AT_ONCE: &[&str] = &["--", "--test-threads", "10"];
 
 /// It has a cluster of its own, in which the CRDs stay.
 fn llamastack(session: &mut Session) -> Result<()> {
     local_cluster::programs()?;
     let mut command = test_command();
-    command.args(["--test", "llamastack", "--", "--test-threads", SCENARIOS_AT_ONCE]);
+    command.args(["--test", "llamastack"]).args(MANY_AT_ONCE);
     session.cargo_test(command)
 }
 

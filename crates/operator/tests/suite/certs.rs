@@ -22,11 +22,10 @@ use steersman::certs::SECRET;
 use steersman::rbac::NAMESPACE;
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
-use steersman_testkit::{Cluster, Flavour, shared, wait};
-use tokio::sync::MutexGuard;
+use steersman_testkit::{Cluster, Flavour, Turn, turn, wait};
 
 use crate::process::operator::{Operator, Place};
-use crate::schemas::{CRDS, install, resource, uninstall};
+use crate::schemas::{install, resource, uninstall};
 use forward::Forwarder;
 
 /// The operator's namespace without a certificate, and an address under which API servers reach whatever runs there.
@@ -35,13 +34,13 @@ pub struct Site {
     pub admin: Client,
     pub place: Place,
     pub forwarder: Forwarder,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Site {
     pub async fn prepared() -> Option<Self> {
-        let cluster = shared(Flavour::Bare).await?;
-        let turn = CRDS.lock().await;
+        let turn = turn(Flavour::Bare).await?;
+        let cluster = turn.cluster;
         let place = Place::of(cluster).await;
         let admin = cluster.admin().await.unwrap();
         let site = Self { cluster, admin, place, forwarder: Forwarder::start().await, _turn: turn };

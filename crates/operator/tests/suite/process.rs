@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use rustix::process::Signal;
 use serde_json::json;
-use steersman_testkit::{Flavour, object, ports::HeldPort, shared};
+use steersman_testkit::{Flavour, object, ports::HeldPort, turn};
 
 use operator::{Operator, Place};
 
@@ -27,7 +27,8 @@ async fn standby(place: &Place, identity: &str) -> Operator {
 
 #[tokio::test]
 async fn leadership_passes_from_process_to_process() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
 
     let mut first = place.start("first", &[]).await;
@@ -73,7 +74,8 @@ async fn leadership_passes_from_process_to_process() {
 
 #[tokio::test]
 async fn the_addresses_answer_what_they_have_and_404_otherwise() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let operator = place.start("alone", &["--log-level", "debug"]).await;
     operator.until_answer("/readyz", 200).await;
@@ -92,7 +94,8 @@ async fn the_addresses_answer_what_they_have_and_404_otherwise() {
 
 #[tokio::test]
 async fn off_loopback_metrics_are_for_those_whom_the_cluster_allows() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let namespace = cluster.namespace("scrape").await.unwrap();
     for name in ["scraper", "stranger"] {

@@ -26,13 +26,12 @@ use steersman::rbac::{NAME, NAMESPACE};
 use steersman::reach::Inside;
 use steersman::telemetry::metrics::Metrics;
 use steersman_api::Family;
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared, wait};
-use tokio::sync::MutexGuard;
+use steersman_testkit::{Cluster, Flavour, Namespace, Turn, object, turn, wait};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::operator::Place;
-use crate::schemas::{CRDS, install, only, resource, uninstall};
+use crate::schemas::{install, only, resource, uninstall};
 
 const VERSION: &str = "v1alpha2";
 
@@ -42,12 +41,12 @@ struct World {
     namespace: Namespace,
     /// The shipped roles, and the promise that no other operator acts meanwhile.
     _place: Place,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 async fn world(prefix: &str) -> Option<World> {
-    let cluster = shared(Flavour::Bare).await?;
-    let turn = CRDS.lock().await;
+    let turn = turn(Flavour::Bare).await?;
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let admin = cluster.admin().await.unwrap();
     install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;

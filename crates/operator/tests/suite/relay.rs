@@ -16,7 +16,7 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::phase::{Act, PROFILING};
 use steersman_plan::dynamo::{JobState, Seen, graph, names, plan};
-use steersman_testkit::{Flavour, shared};
+use steersman_testkit::{Flavour, shared, turn};
 use tokio_util::sync::CancellationToken;
 
 use crate::schemas;
@@ -297,8 +297,8 @@ async fn an_old_success_on_a_claim_is_not_the_success_of_a_profiler_that_died() 
 
 #[tokio::test]
 async fn of_two_requests_with_one_name_the_one_that_is_there_has_the_output() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = schemas::CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let admin = cluster.admin().await.unwrap();
     let served = schemas::resource(Family::Dgdr, "v1beta1");
     schemas::install(&admin, &schemas::only(Family::Dgdr, "v1beta1"), &served).await;

@@ -12,11 +12,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
 use steersman_testkit::binaries::Binaries;
-use steersman_testkit::{Cluster, Flavour, apply, shared, wait};
-use tokio::sync::Mutex;
-
-/// CRDs belong to the whole cluster: tests that install them take turns.
-pub static CRDS: Mutex<()> = Mutex::const_new(());
+use steersman_testkit::{Cluster, Flavour, apply, turn, wait};
 
 struct Fixture {
     name: String,
@@ -116,8 +112,8 @@ fn check(fixture: &Fixture, answer: kube::Result<DynamicObject>) {
 
 /// Every fixture of the family, version by version.
 async fn fixtures_are_judged_as_documented(family: Family) {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let client = cluster.admin().await.unwrap();
     let namespace = cluster.namespace(family.short_name()).await.unwrap();
     for version in family.served_versions() {
@@ -183,8 +179,8 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> 
 /// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.
 #[tokio::test]
 async fn kubectl_shows_the_documented_columns() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let _turn = CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let client = cluster.admin().await.unwrap();
     let namespace = cluster.namespace("columns").await.unwrap();
     let cases = [

@@ -13,18 +13,17 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use serde_json::{Value, json};
 use steersman::client::Server;
 use steersman_api::Family;
-use steersman_testkit::{Cluster, Flavour, object, shared, wait};
-use tokio::sync::MutexGuard;
+use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;
-use crate::schemas::{self, CRDS, resource, uninstall};
+use crate::schemas::{self, resource, uninstall};
 
 pub struct Place {
     pub cluster: &'static Cluster,
     pub admin: Client,
     pub converter: Converter,
     folder: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// What a command printed, and whether it succeeded.
@@ -37,8 +36,8 @@ pub struct Said {
 impl Place {
     /// None (after saying so) where no cluster is to be had.
     pub async fn take() -> Option<Self> {
-        let cluster = shared(Flavour::Bare).await?;
-        let turn = CRDS.lock().await;
+        let turn = turn(Flavour::Bare).await?;
+        let cluster = turn.cluster;
         let admin = cluster.admin().await.unwrap();
         let converter = Converter::start();
         let folder = tempfile::tempdir().unwrap();

@@ -3,11 +3,11 @@
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{shared, wait};
+use steersman_testkit::{turn, wait};
 
 use super::*;
 use crate::process::operator::{Operator, Place};
-use crate::schemas::{CRDS, uninstall};
+use crate::schemas::uninstall;
 
 /// By the watches of the operator alone: nobody asks for a pass.
 async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Operator) {
@@ -68,8 +68,8 @@ async fn a_request_lives_through_all_its_phases_by_watches_alone() {
 /// With the controllers of Kubernetes and a node on which the Job's pod runs.
 #[tokio::test]
 async fn a_request_becomes_a_job_that_runs_and_all_but_the_graph_goes_with_it() {
-    let Some(cluster) = shared(Flavour::Full).await else { return };
-    let _turn = CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Full).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let admin = cluster.admin().await.unwrap();
     install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;

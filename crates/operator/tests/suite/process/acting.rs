@@ -10,12 +10,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::audit::Written;
-use steersman_testkit::{Cluster, Flavour, Namespace, object, shared, wait};
-use tokio::sync::MutexGuard;
+use steersman_testkit::{Cluster, Flavour, Namespace, Turn, object, turn, wait};
 
 use super::operator::{Operator, Place};
 use super::standby;
-use crate::schemas::{CRDS, install, only, resource, uninstall};
+use crate::schemas::{install, only, resource, uninstall};
 use crate::servers::fake::{Fake, Plays};
 
 const VERSION: &str = "v1alpha2";
@@ -25,13 +24,13 @@ pub struct World {
     pub admin: Client,
     pub place: Place,
     pub namespace: Namespace,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// The shipped roles, the CRD as it is after a detachment (so that no conversion is needed), and a namespace.
 pub async fn world(flavour: Flavour, prefix: &str) -> Option<World> {
-    let cluster = shared(flavour).await?;
-    let turn = CRDS.lock().await;
+    let turn = turn(flavour).await?;
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let admin = cluster.admin().await.unwrap();
     install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
@@ -113,8 +112,8 @@ async fn an_object_comes_to_life_and_its_trouble_is_told() {
 
 #[tokio::test]
 async fn a_controller_without_its_crd_says_what_to_do_and_begins_when_it_is_there() {
-    let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let turn = CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let operator = place.start("early", &[]).await;
     operator.until_said("the controller waits for its CRD").await;

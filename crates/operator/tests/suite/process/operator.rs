@@ -16,21 +16,16 @@ use steersman::rbac::{NAME, NAMESPACE};
 use steersman::run::LEASE;
 use steersman_testkit::{Cluster, apply, process, wait};
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard};
-
-/// The shipped role names one Lease in one namespace, so that tests with leaders take turns.
-static TURN: Mutex<()> = Mutex::const_new(());
 
 /// The operator's own namespace with the shipped roles and no Lease.
 pub struct Place {
     kubeconfig: std::path::PathBuf,
     leases: Api<Lease>,
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
+    /// The cluster is the caller's alone: the shipped role names one Lease in one namespace.
     pub async fn of(cluster: &Cluster) -> Self {
-        let turn = TURN.lock().await;
         let admin = cluster.admin().await.unwrap();
         let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
         apply::manifests(&admin, None, &fs::read_to_string(shipped).unwrap()).await.unwrap();
@@ -41,7 +36,7 @@ impl Place {
         let group = "coordination.k8s.io";
         wait::until_allowed(&account, "create", group, "leases", Some(NAMESPACE)).await.unwrap();
         let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, NAME).await.unwrap();
-        Self { kubeconfig, leases, _turn: turn }
+        Self { kubeconfig, leases }
     }
 
     pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
