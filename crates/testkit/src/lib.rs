@@ -14,6 +14,7 @@ pub mod cache;
 mod client;
 pub mod cluster;
 pub mod cut;
+mod kubectl;
 mod namespace;
 pub mod nodes;
 pub mod openapi;

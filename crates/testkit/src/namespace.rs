@@ -1,13 +1,19 @@
 //! A fresh namespace for one test. It stays until the cluster ends: deleting it would only keep the controllers busy, and
 //! what a failed test left in it can be looked at.
 
+use std::fmt::Debug;
+
 use anyhow::{Context, Result};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Namespace as Object, ServiceAccount};
-use kube::api::{Api, ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::{Event, Namespace as Object, Pod, ServiceAccount};
+use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Flavour};
+use crate::play::{PLAY, Play};
 use crate::wait;
 
 /// A namespace of its own, seen by the administrator.
@@ -77,5 +83,44 @@ impl Namespace {
     pub async fn apply(&self, manifests: &str) -> Result<()> {
         crate::apply::manifests(&self.admin, Some(&self.name), manifests).await?;
         Ok(())
+    }
+
+    /// One object as JSON, seen by the administrator.
+    pub async fn get<K>(&self, name: &str) -> Result<Option<Value>>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
+        K::DynamicType: Default,
+    {
+        Ok(self.all::<K>().get_opt(name).await?.map(|found| json!(found)))
+    }
+
+    /// Pods that are made from now on do this; None: they run.
+    pub async fn play(&self, play: Option<Play>) -> Result<()> {
+        let value = play.map(Play::value);
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { PLAY: value } } }));
+        let namespaces: Api<Object> = Api::all(self.admin.clone());
+        namespaces.patch(&self.name, &PatchParams::default(), &patch).await?;
+        // The API server learns of it in its own time: a pod that is not kept shows when it has.
+        let container = json!({ "name": "main", "image": "example.com/main:1" });
+        let probe: Pod = serde_json::from_value(json!({ "metadata": { "generateName": "probe-" },
+            "spec": { "containers": [container] } }))?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let pods = self.all::<Pod>();
+        wait::eventually("pods are told what to do", async || {
+            let made = pods.create(&dry_run, &probe).await.ok()?;
+            (made.annotations().get(PLAY).map(String::as_str) == value).then_some(())
+        })
+        .await
+    }
+
+    /// Type and message of the event with this reason, once there is one.
+    pub async fn event(&self, reason: &str) -> Result<(String, String)> {
+        let events: Api<Event> = self.all();
+        wait::eventually(&format!("an event {reason}"), async || {
+            let listed = events.list(&ListParams::default()).await.ok()?;
+            let found = listed.items.into_iter().find(|event| event.reason.as_deref() == Some(reason))?;
+            Some((found.type_.unwrap_or_default(), found.message.unwrap_or_default()))
+        })
+        .await
     }
 }

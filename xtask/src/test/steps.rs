@@ -20,7 +20,7 @@ pub struct Step {
     pub run: fn(&mut Session) -> Result<()>,
 }
 
-pub const STEPS: [Step; 10] = [
+pub const STEPS: [Step; 11] = [
     Step { name: "format", about: "the code is formatted", run: format },
     Step { name: "clippy", about: "no lint warns", run: clippy },
     Step { name: "deny", about: "dependencies: licences, sources, banned crates", run: deny },
@@ -37,7 +37,16 @@ pub const STEPS: [Step; 10] = [
         about: "the operator on the local cluster",
         run: |session| session.suite("operator", MANY_AT_ONCE),
     },
-    Step { name: "llamastack", about: "servers of Llama Stack, as their users see them", run: llamastack },
+    Step {
+        name: "llamastack",
+        about: "servers of Llama Stack, as their users see them",
+        run: |session| scenarios(session, "llamastack"),
+    },
+    Step {
+        name: "dynamo",
+        about: "requests for graphs of Dynamo, as their users see them",
+        run: |session| scenarios(session, "dynamo"),
+    },
     Step {
         name: "commands",
         about: "the two commands, and how they end",
@@ -186,11 +195,11 @@ fn llamastack_real(session: &mut Session) -> Result<()> {
 /// More at once than there are processors: most of the time they wait for the cluster.
 const MANY_AT_ONCE: &[&str] = &["--", "--test-threads", "10"];
 
-/// It has a cluster of its own, in which the CRDs stay.
-fn llamastack(session: &mut Session) -> Result<()> {
+/// They have a cluster of their own, in which the CRDs stay.
+fn scenarios(session: &mut Session, test: &str) -> Result<()> {
     local_cluster::programs()?;
     let mut command = test_command();
-    command.args(["--test", "llamastack"]).args(MANY_AT_ONCE);
+    command.args(["--test", test]).args(MANY_AT_ONCE);
     session.cargo_test(command)
 }
 

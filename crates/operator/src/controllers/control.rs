@@ -92,6 +92,7 @@ where
         if let Err(controller::Error::ObjectNotFound(gone)) = passed {
             let gone = (gone.namespace.unwrap_or_default(), gone.name);
             control.forget(&gone);
+            control.tools.outdated.forget(&gone);
             control.family.forget(&gone);
         }
         std::future::ready(())
@@ -119,6 +120,10 @@ fn own_changes(
 
 async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Control<F>>) -> Result<Action, PassError> {
     control.tools.cache.synced().await;
+    if control.tools.outdated.is(&place(&object), object.metadata.resource_version.as_deref()) {
+        // The watch brings what we have written, and with it a pass.
+        return Ok(Action::requeue(OVERTAKEN));
+    }
     let began = Instant::now();
     let passed = pass(&control.family, &control.tools, &object).await;
     let result = match &passed {

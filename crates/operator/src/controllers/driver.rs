@@ -14,8 +14,9 @@ use steersman_api::Family as Api;
 use steersman_plan::{Failure, Next, Note, NoteKind, Outcome};
 use tokio_util::sync::CancellationToken;
 
+use super::outdated::Outdated;
 use super::wakes::{Place, Wakes};
-use crate::apply::{self, Live, Owner, Planned, Recorder, Stored, Told};
+use crate::apply::{self, Asked, Live, Owner, Planned, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
 use crate::observe::cache::{Cache, Scope, Watched};
 use crate::rbac::Rule;
@@ -94,6 +95,7 @@ pub struct Tools {
     pub cache: Arc<Cache>,
     pub recorder: Recorder,
     pub wakes: Wakes,
+    pub outdated: Outdated,
 }
 
 /// What was observed of one object.
@@ -167,6 +169,10 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     let version = object.resource_version().unwrap_or_default();
     let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
+    let patched = outcome.failure.is_none() && plan.writes().iter().any(|asked| matches!(asked, Asked::Own(_)));
+    if patched || told == Ok(Told::Now) {
+        tools.outdated.note((owner.namespace.clone(), owner.name.clone()), version.clone());
+    }
     if let Some(failure) = outcome.failure {
         // The status changes with the first failure of its kind; that is worth an event, its repetition is not.
         if told == Ok(Told::Now) && !family.notes_failures() {

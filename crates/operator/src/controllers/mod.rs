@@ -5,6 +5,7 @@ mod control;
 mod driver;
 mod dynamo;
 mod llamastack;
+mod outdated;
 mod wakes;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::telemetry::metrics::Metrics;
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
 pub use dynamo::{Dynamo, PROFILING_ROLE, profiling_rules};
 pub use llamastack::LlamaStack;
+use outdated::Outdated;
 pub use wakes::{Place, Wakes};
 
 /// The families whose controller this version has.
@@ -116,6 +118,12 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
 impl Tools {
     pub fn new(family: &impl Family, server: Server, instance: &str) -> Self {
         let recorder = Recorder::new(server.clone(), family.manager(), instance);
-        Self { server, cache: Arc::new(Cache::new(family.children())), recorder, wakes: Wakes::default() }
+        Self {
+            server,
+            cache: Arc::new(Cache::new(family.children())),
+            recorder,
+            wakes: Wakes::default(),
+            outdated: Outdated::default(),
+        }
     }
 }

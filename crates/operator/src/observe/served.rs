@@ -96,9 +96,11 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
 
 /// None: not known, such as while the API server behind it does not answer.
 async fn discovered(server: &Server, api: &Optional) -> Option<bool> {
-    let Optional { group, version, .. } = api;
+    let Optional { group, version, crd } = api;
+    // A CRD is called by its resource and its group. Others may serve the same group.
+    let plural = crd.split('.').next();
     match server.call(server.client.list_api_group_resources(&format!("{group}/{version}"))).await {
-        Ok(_) => Some(true),
+        Ok(list) => Some(list.resources.iter().any(|resource| Some(resource.name.as_str()) == plural)),
         Err(CallError::Answered { code: 403 | 404, .. }) => Some(false),
         Err(error) => {
             tracing::debug!(group, %error, "cannot see whether an API is served");

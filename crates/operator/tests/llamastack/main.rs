@@ -8,5 +8,7 @@ mod examples;
 mod lasting;
 mod scenarios;
 mod scene;
+#[path = "../stage/mod.rs"]
+mod stage;
 mod stories;
 mod world;

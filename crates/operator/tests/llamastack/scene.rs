@@ -7,15 +7,15 @@ use std::fmt::Debug;
 use futures::TryStreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace as NamespaceObject, Pod};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_testkit::audit::Written;
-use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{Namespace, apply, object, wait};
+use steersman_testkit::play::Play;
+use steersman_testkit::{Namespace, apply, wait};
 
 use crate::world::{self, IDENTITY, World};
 
@@ -135,19 +135,7 @@ impl Scene {
 
     /// Pods that are made from now on do this; None: they run.
     pub async fn play(&self, play: Option<Play>) {
-        let value = play.map(Play::value);
-        let patch = Patch::Merge(json!({ "metadata": { "annotations": { PLAY: value } } }));
-        let namespaces: Api<NamespaceObject> = Api::all(self.admin.clone());
-        namespaces.patch(self.name(), &PatchParams::default(), &patch).await.unwrap();
-        // The API server learns of it in its own time: a pod that is not kept shows when it has.
-        let probe: Pod = object(json!({ "metadata": { "generateName": "probe-" },
-            "spec": { "containers": [{ "name": "main", "image": "example.com/main:1" }] } }));
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let told = async || {
-            let made = self.all::<Pod>().create(&dry_run, &probe).await.unwrap();
-            (made.annotations().get(PLAY).map(String::as_str) == value).then_some(())
-        };
-        wait::eventually("pods are told what to do", told).await.unwrap();
+        self.namespace.play(play).await.unwrap();
     }
 
     /// The object in this version.
@@ -247,7 +235,7 @@ impl Scene {
         K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
         K::DynamicType: Default,
     {
-        self.all::<K>().get_opt(name).await.unwrap().map(|found| json!(found))
+        self.namespace.get::<K>(name).await.unwrap()
     }
 
     pub async fn until_gone<K>(&self, name: &str)
@@ -273,14 +261,8 @@ impl Scene {
 
     /// What the event with this reason says, and of which type it is.
     pub async fn event(&self, reason: &str) -> (String, String) {
-        let events: Api<Event> = self.all();
-        let what = format!("an event {reason}");
-        let told = wait::eventually(&what, async || {
-            let listed = events.list(&ListParams::default()).await.unwrap();
-            let found = listed.items.into_iter().find(|event| event.reason.as_deref() == Some(reason))?;
-            Some((found.type_.unwrap_or_default(), found.message.unwrap_or_default()))
-        });
-        told.await.unwrap_or_else(|error| panic!("{error}\n{}", self.world.operator.log_end()))
+        let told = self.namespace.event(reason).await;
+        told.unwrap_or_else(|error| panic!("{error}\n{}", self.world.operator.log_end()))
     }
 }
 

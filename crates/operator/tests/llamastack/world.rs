@@ -1,97 +1,26 @@
-//! The cluster of this suite and the operator in it, started once: CRDs, webhooks and role as `cargo xtask up` installs
-//! them. It has a cluster of its own because its CRDs stay, while other suites put theirs in and out.
-
-use std::path::Path;
-use std::time::Duration;
+//! The cluster of this suite, in which every LlamaStackDistribution is judged and acted on.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::json;
-use steersman::admission::{self, Policy};
-use steersman::cli::{ClusterArgs, ConverterArgs};
-use steersman::crds::{self, Given};
-use steersman::{client, rbac};
 use steersman_api::Family;
-use steersman_testkit::ports::HeldPort;
-use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, NodePool, Options, Own, apply, object, own, skip, wait};
+use steersman_testkit::{Cluster, NodePool, object, wait};
 use tokio::sync::OnceCell;
 
-/// The image of the containers that run before a server.
-pub const OPERATOR_IMAGE: &str = "example.com/steersman:test";
-
-/// Ends the user agent of every call that the operator makes.
-pub const IDENTITY: &str = "scenarios";
-
-/// A namespace with this label is not judged: what is written there is what an object looks like that was stored while
-/// nobody was asked.
-pub const UNJUDGED: &str = "scenarios.steersman.dev/unjudged";
-
-const PATIENCE: Duration = Duration::from_secs(10);
-const SERVED: Duration = Duration::from_secs(60);
-
-pub struct World {
-    pub cluster: Cluster,
-    pub operator: Process,
-}
+use crate::stage;
+pub use crate::stage::{IDENTITY, OPERATOR_IMAGE, World};
 
 /// None (after saying so) where the cluster's programs are not built.
 pub async fn world() -> Option<&'static World> {
     static WORLD: OnceCell<Option<World>> = OnceCell::const_new();
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let world = WORLD.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no world to act in: {error:?}"));
-    if world.is_none() {
-        skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
-    }
-    world.as_ref()
+    stage::world(&WORLD, start).await
 }
 
 async fn start() -> Result<Option<World>> {
-    let options = Options { fleet: vec![NodePool::plain("plain", 4)], ..Options::new(Flavour::Full) };
-    let Some(Own { cluster, folder }) = own(&options).await? else { return Ok(None) };
-    let operator = operate(&cluster, &folder).await?;
-    until_asked(&cluster).await.with_context(|| operator.log_end())?;
-    Ok(Some(World { cluster, operator }))
-}
-
-async fn operate(cluster: &Cluster, folder: &Path) -> Result<Process> {
-    let admin = cluster.admin().await?;
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
-    apply::manifests(&admin, None, &std::fs::read_to_string(shipped)?).await?;
-    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
-    wait::until_allowed(&account, "list", Family::Llsd.group(), Family::Llsd.plural(), None).await?;
-    // API servers reach the operator by this port; it is let go of at the last moment.
-    let port = HeldPort::any()?;
-    let url = format!("https://127.0.0.1:{}", port.number());
-    install(cluster, &admin, &url).await?;
-    let address = format!("127.0.0.1:{}", port.number());
-    let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?.display().to_string();
-    let own = ["run", "--kubeconfig", &kubeconfig, "--identity", IDENTITY, "--health-address", "127.0.0.1:0"];
-    let webhook = ["--metrics-address", "127.0.0.1:0", "--webhook-address", &address, "--webhook-url", &url];
-    drop(port);
-    let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-    let image = ["--operator-image", OPERATOR_IMAGE];
-    let log = folder.join("log/steersman.log");
-    Process::start("steersman", program, &[&own[..], &webhook, &image].concat(), folder, log)
-}
-
-/// As an administrator: the operator itself may not.
-async fn install(cluster: &Cluster, admin: &Client, url: &str) -> Result<()> {
-    let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
-    let server = client::connect(&args).await?;
-    let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
-    crds::apply(&server, &[Family::Llsd], &given, SERVED, &mut |_| {}).await?;
-    admission::apply(&server, &[Family::Llsd], &given, Policy::Fail, &mut |_| {}).await?;
-    let judged = json!([{ "op": "add", "path": "/webhooks/0/namespaceSelector",
-        "value": { "matchExpressions": [{ "key": UNJUDGED, "operator": "DoesNotExist" }] } }]);
-    let judged: Patch<ValidatingWebhookConfiguration> = Patch::Json(serde_json::from_value(judged)?);
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
-    configurations.patch(admission::name(Family::Llsd), &PatchParams::default(), &judged).await?;
-    Ok(())
+    let Some(world) = stage::start(Family::Llsd, vec![NodePool::plain("plain", 4)]).await? else { return Ok(None) };
+    until_asked(&world.cluster).await.with_context(|| world.operator.log_end())?;
+    Ok(Some(world))
 }
 
 /// API servers follow CRDs and configurations in their own time: until then objects slip past, or cannot be converted.
@@ -121,13 +50,11 @@ async fn would_be_stored(admin: &Client, namespace: &str, version: &str, distrib
 
 /// From now on nobody is asked about objects of this namespace.
 pub async fn unjudge(admin: &Client, namespace: &str) {
-    let label = Patch::Merge(json!({ "metadata": { "labels": { UNJUDGED: "true" } } }));
-    Api::<Namespace>::all(admin.clone()).patch(namespace, &PatchParams::default(), &label).await.unwrap();
+    stage::unjudge(admin, namespace).await;
     let unasked = async || would_be_stored(admin, namespace, "v1alpha2", "nobody-knows").await.ok();
     wait::eventually("nobody is asked about objects of the namespace", unasked).await.unwrap();
 }
 
 pub fn objects(client: &Client, namespace: &str, version: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(Family::Llsd.group(), version, Family::Llsd.kind());
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, Family::Llsd.plural()))
+    stage::objects(client, Family::Llsd, namespace, version)
 }

@@ -1,6 +1,7 @@
 //! DynamoGraphDeploymentRequests on a real API server. The tests play what stands around the operator: the Job's end, what
 //! the relay delivers, and how the graph fares.
 
+mod absent;
 mod crashes;
 mod lives;
 mod process;
@@ -61,16 +62,7 @@ async fn with_crds() -> Option<(&'static Cluster, Client)> {
 
 /// As far as requests look at graphs, whoever runs them.
 fn graph_crd() -> CustomResourceDefinition {
-    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
-    object(json!({
-        "metadata": { "name": Family::Dgd.crd_name() },
-        "spec": {
-            "group": Family::Dgd.group(), "scope": "Namespaced",
-            "names": { "kind": Family::Dgd.kind(), "plural": Family::Dgd.plural(), "singular": "dynamographdeployment" },
-            "versions": [{ "name": VERSION, "served": true, "storage": true, "schema": schema,
-                "subresources": { "status": {} } }],
-        },
-    }))
+    serde_saphyr::from_str(include_str!("../stage/graph-crd.yaml")).unwrap()
 }
 
 fn family() -> Dynamo {
@@ -78,7 +70,7 @@ fn family() -> Dynamo {
 }
 
 fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(1))
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 /// With all hardware given.

@@ -2,7 +2,6 @@
 //! texts, and show the documented columns.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
@@ -11,7 +10,6 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
-use steersman_testkit::binaries::Binaries;
 use steersman_testkit::{Cluster, Flavour, apply, turn, wait};
 
 struct Fixture {
@@ -165,15 +163,7 @@ async fn va_fixtures() {
 }
 
 pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
-    let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
-    let output = Command::new(binaries.path("kubectl"))
-        .arg("--kubeconfig")
-        .arg(cluster.admin_kubeconfig())
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    cluster.kubectl(arguments)
 }
 
 /// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.

@@ -33,7 +33,7 @@ fn family() -> LlamaStack {
 }
 
 fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(1))
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 fn starter() -> Value {

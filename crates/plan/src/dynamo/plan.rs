@@ -14,7 +14,7 @@ use super::{asked, checks, names, profile_job, report};
 use crate::{Finding, Next, Note, NoteKind};
 
 /// How soon to look again at what no watch tells of.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(15);
 
 /// What shall be done about one request. The writes are asked for in every pass; those that change nothing are not sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,8 +86,8 @@ fn writes(seen: &Seen, step: &Step) -> Vec<Write> {
 fn job(seen: &Seen) -> Vec<Write> {
     let object = &seen.object;
     let Some(image) = asked::image(&seen.settings, &object.spec) else { return Vec::new() };
-    let stale = seen.output.as_ref().filter(|output| output.owner.as_deref() != Some(object.uid.as_str()));
-    let stale = stale.map(|output| Write::Remove {
+    // Of an earlier request of this name, or of an earlier Job of this one: a result would have led elsewhere.
+    let stale = seen.output.as_ref().map(|output| Write::Remove {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         name: names::output(&object.name),
         uid: output.uid.clone(),

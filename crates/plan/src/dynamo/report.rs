@@ -9,11 +9,13 @@ use super::asked::{self, Acceptance};
 use super::checks::sentences;
 use super::phase::{self, Act, DEPLOYMENT, PROFILING, SUCCEEDED};
 use super::plan::{Plan, Write};
-use super::seen::Seen;
+use super::seen::{ObjectSeen, Seen};
 use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity};
 
 /// Our own: the others say how far the request has come, this one what became of the spec's fields.
 const SPEC: &str = "SpecAccepted";
+
+const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
 
 pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let stored = seen.object.status.clone().unwrap_or_default();
@@ -37,11 +39,14 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
     let mut statements = step.statements.clone();
     let mut detail = step.detail.clone();
     if let Some(failure) = &outcome.failure {
-        let Failed { phase, statement, words } = failed(plan, failure);
+        let Failed { phase, statement, words } = failed(&seen.object, plan, failure);
         status.phase = Some(phase);
         status.profiling_phase = status.profiling_phase.filter(|_| phase == Phase::Profiling);
         statements.extend(statement);
         detail = Some(words);
+    }
+    if changed {
+        detail = Some(detail.map_or_else(|| CHANGED.to_owned(), |detail| format!("{detail} ({CHANGED})")));
     }
     statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref()));
     statements.push(spec(&plan.findings));
@@ -53,7 +58,7 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
 pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
     let mut notes = plan.notes.clone();
     let Some(failure) = &outcome.failure else { return notes };
-    let Failed { words, .. } = failed(plan, failure);
+    let Failed { words, .. } = failed(&seen.object, plan, failure);
     let status = seen.object.status.as_ref();
     let told = status.and_then(|status| conditions::find(&status.conditions, SUCCEEDED));
     if told.is_none_or(|told| !told.message.contains(&words)) {
@@ -68,6 +73,8 @@ pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
     notes
 }
 
+const UNWRITTEN: &str = "Failed to create ConfigMaps from profiling output";
+
 struct Failed {
     phase: Phase,
     statement: Option<Statement>,
@@ -76,7 +83,7 @@ struct Failed {
 
 /// Only what the server refuses for good ends the request, and only if it is what the step was for. Everything else is
 /// tried again.
-fn failed(plan: &Plan, failure: &Failure) -> Failed {
+fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
     let step = &plan.step;
     let text = format!("{}: {}", failure.object, failure.message);
     let false_ = |type_: &str, reason: &str| {
@@ -92,13 +99,13 @@ fn failed(plan: &Plan, failure: &Failure) -> Failed {
         Act::Job if of_job && !failure.transient => Failed {
             phase: Phase::Failed,
             statement: false_(PROFILING, "JobCreationFailed"),
-            words: format!("JobCreationFailed: {text}"),
+            words: phase::ending(object, PROFILING, "JobCreationFailed", &text),
         },
         Act::Job => Failed { phase: step.phase, statement: false_(PROFILING, "JobCreationFailed"), words: text },
         Act::Graph(_) if is_graph(failure) && !failure.transient => Failed {
             phase: Phase::Failed,
             statement: false_(DEPLOYMENT, "DeploymentRejected"),
-            words: format!("DeploymentRejected: {text}"),
+            words: phase::ending(object, DEPLOYMENT, "DeploymentRejected", &text),
         },
         Act::Graph(_) if is_graph(failure) => {
             Failed { phase: step.phase, statement: false_(DEPLOYMENT, "DeploymentCreationFailed"), words: text }
@@ -108,11 +115,13 @@ fn failed(plan: &Plan, failure: &Failure) -> Failed {
             statement: None,
             words: format!("What was found out cannot be written to the request itself, and is tried again: {text}"),
         },
-        _ => Failed {
+        // A graph that starts without its configuration, or with somebody else's, is worse than one that waits.
+        _ if step.phase == Phase::Deploying && asked::generated(object).is_some() => Failed {
             phase: step.phase,
-            statement: None,
-            words: format!("Failed to create ConfigMaps from profiling output: {text}"),
+            statement: false_(DEPLOYMENT, "ConfigMapCreationFailed"),
+            words: format!("{UNWRITTEN}: {text}. The DGD is created as soon as they can be written"),
         },
+        _ => Failed { phase: step.phase, statement: None, words: format!("{UNWRITTEN}: {text}") },
     }
 }
 

@@ -67,5 +67,6 @@ impl Beside {
     pub fn forget(&self, place: &Place) {
         self.secrets.forget(place);
         self.config_maps.forget(place);
+        self.graphs.forget(place);
     }
 }

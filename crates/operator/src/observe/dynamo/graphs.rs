@@ -32,12 +32,14 @@ const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
 #[derive(Default)]
 pub struct Graphs {
     known: Mutex<BTreeMap<Place, GraphSeen>>,
+    /// The requests whose graph is not there. The API may come, and with it what can be created.
+    awaiting: Mutex<BTreeSet<Place>>,
 }
 
 impl Graphs {
     /// The graph of a name. What the watch does not know is asked for: it may lag, may not be there, and sees no graph but
     /// those of requests; and that a graph is absent ends a request for good.
-    pub async fn seen(&self, server: &Server, place: &Place) -> Result<Option<GraphSeen>, CallError> {
+    pub async fn seen(&self, server: &Server, place: &Place, by: &Place) -> Result<Option<GraphSeen>, CallError> {
         if let Some(known) = self.known().get(place) {
             return Ok(Some(known.clone()));
         }
@@ -46,8 +48,20 @@ impl Graphs {
             return Ok(None);
         }
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource());
-        // An API that is not served is a 404 as well.
-        Ok(server.call(api.get_opt(&place.1)).await?.as_ref().map(graph_seen))
+        let found = match server.call(api.get_opt(&place.1)).await {
+            // An API that is not served has no graphs.
+            Err(CallError::Answered { code: 404, .. }) => None,
+            found => found?,
+        };
+        if found.is_none() {
+            self.awaiting().insert(by.clone());
+        }
+        Ok(found.as_ref().map(graph_seen))
+    }
+
+    /// The request is gone.
+    pub fn forget(&self, request: &Place) {
+        self.awaiting().remove(request);
     }
 
     /// The request that a graph was made for.
@@ -111,7 +125,11 @@ impl Graphs {
                     incoming.insert(place(&object), graph_seen(&object));
                     BTreeSet::new()
                 }
-                Some(Event::InitDone) => self.replace(std::mem::take(&mut incoming)),
+                Some(Event::InitDone) => {
+                    let mut concerned = self.replace(std::mem::take(&mut incoming));
+                    concerned.append(&mut self.awaiting());
+                    concerned
+                }
                 Some(Event::Apply(object)) => self.change(place(&object), Some(graph_seen(&object))),
                 Some(Event::Delete(object)) => self.change(place(&object), None),
             };
@@ -137,6 +155,10 @@ impl Graphs {
         let places = before.keys().chain(now.keys()).filter(|place| before.get(*place) != now.get(*place));
         let of = |place: &Place| [before.get(place), now.get(place)].into_iter().flatten().cloned().collect::<Vec<_>>();
         places.flat_map(|place| of(place).into_iter().filter_map(|graph| request(&place.0, &graph))).collect()
+    }
+
+    fn awaiting(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+        self.awaiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Place, GraphSeen>> {

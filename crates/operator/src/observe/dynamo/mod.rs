@@ -89,7 +89,7 @@ pub async fn observe(
     let begins = begins(&seen, job.as_ref(), phase);
     let deployed = matches!(phase, Phase::Ready | Phase::Deploying | Phase::Deployed);
     let graph_place = (namespace.clone(), graph::name(&seen));
-    let graph = if deployed { beside.graphs.seen(server, &graph_place).await? } else { None };
+    let graph = if deployed { beside.graphs.seen(server, &graph_place, &place).await? } else { None };
     let graph_pods = match &graph {
         Some(_) if phase != Phase::Ready => beside.graph_pods.seen(server, &graph_place).await?,
         _ => Vec::new(),

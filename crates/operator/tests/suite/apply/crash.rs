@@ -19,7 +19,7 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
 
 /// Short, as each silent call takes that long.
 fn impatient(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(2))
+    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) -> Crashes {

@@ -139,9 +139,8 @@ impl Scene {
         self.cluster.service_account(self.namespace.name(), names::SERVICE_ACCOUNT).await.unwrap()
     }
 
-    /// Short, as each silent call takes that long.
     pub fn server(&self, client: kube::Client) -> Server {
-        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(1))
+        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(30))
     }
 
     pub fn place(&self) -> Place {

@@ -11,7 +11,7 @@ use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
 use crate::dynamo::profile_job::trouble;
-use crate::dynamo::seen::{GraphSeen, Seen};
+use crate::dynamo::seen::{GraphSeen, ObjectSeen, Seen};
 
 /// The state of a graph that serves.
 const SERVING: &str = "successful";
@@ -23,15 +23,23 @@ pub fn ready(seen: &Seen) -> Step {
     let object = &seen.object;
     let wanted = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
     if !wanted {
-        return Step::to(Phase::Ready, object);
+        return Step::to(Phase::Ready, object).because(on_offer(object));
     }
     Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED)
+}
+
+/// How to get from Ready to a graph.
+pub fn on_offer(object: &ObjectSeen) -> String {
+    format!(
+        "set spec.autoApply to true to create DGD {}, or create it yourself from annotation {GENERATED_GRAPH}",
+        graph::name(object)
+    )
 }
 
 pub fn step(seen: &Seen) -> Step {
     let object = &seen.object;
     if !asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed {
-        return Step::to(Phase::Ready, object);
+        return Step::to(Phase::Ready, object).because(on_offer(object));
     }
     let name = graph::name(object);
     let created = asked::generated(object).is_none();
@@ -97,7 +105,7 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
     let info = DeploymentInfo { replicas: Some(found.replicas), available_replicas: Some(found.available) };
     let at = |phase| Step { deployment: Some(info.clone()), dgd_name: Some(name.clone()), ..Step::to(phase, object) };
     let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
-    let fresh = matches!(reason, "" | "DeploymentCreationFailed" | "DeploymentNameTaken");
+    let fresh = matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken");
     let announced = |step: Step| {
         if !fresh {
             return step;
@@ -109,7 +117,7 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
         let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
         return if was == Some(Phase::Deployed) { step } else { step.tells(NoteKind::Normal, "DeploymentReady", text) };
     }
-    let pulls = trouble::images(&seen.graph_pods);
+    let pulls = trouble::images(&seen.graph_pods, trouble::PULLS_OF_GRAPH);
     let more: Vec<String> = pulls
         .iter()
         .map(trouble::Trouble::sentence)
@@ -117,33 +125,32 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
         .collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
     let step = if was == Some(Phase::Deployed) {
-        at(Phase::Deploying)
-            .says(DEPLOYMENT, Truth::False, "DeploymentDegraded", with_more(format!("Deployment degraded to {state}")))
-            .tells(
-                NoteKind::Warning,
-                "DeploymentDegraded",
-                format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
-            )
+        let text = with_more(format!("Deployment degraded to {state}"));
+        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text).tells(
+            NoteKind::Warning,
+            "DeploymentDegraded",
+            format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
+        )
     } else if reason == "DeploymentDegraded" {
         // Until it serves again: how it came to be here is worth more than that it is on its way.
         let text = with_more(format!("Deployment degraded to {state}"));
-        at(Phase::Deploying).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
+        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
     } else {
         let text = with_more(format!("DGD {name} is in {state} state"));
-        announced(at(Phase::Deploying)).says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
+        let step = announced(at(Phase::Deploying)).because(text.clone());
+        step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
     };
     let (_, said) = stored(object, DEPLOYMENT).unwrap_or_default();
-    let step = pulls
+    pulls
         .iter()
         .filter(|pull| !said.contains(&pull.place))
-        .fold(step, |step, pull| step.tells(NoteKind::Warning, "ImagePullFailed", pull.message.clone()));
-    if more.is_empty() { step } else { step.because(more.join(" ")) }
+        .fold(step, |step, pull| step.tells(NoteKind::Warning, "ImagePullFailed", pull.message.clone()))
 }
 
 fn deleted(seen: &Seen, name: &str) -> Step {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
     let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &seen.object) };
-    step.fails(DEPLOYMENT, "DeploymentDeleted", text).tells(
+    step.fails(&seen.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
         NoteKind::Warning,
         "DeploymentDeleted",
         format!(

@@ -11,7 +11,7 @@ use steersman_api::dynamo::v1beta1::{DeploymentInfo, ParetoConfig, Phase, Profil
 use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::asked::{self, Acceptance};
-use super::names::{ACCEPTED_SPEC, FINALIZER};
+use super::names::{self, ACCEPTED_SPEC, FINALIZER};
 use super::seen::{ObjectSeen, Seen};
 use crate::{Note, NoteKind};
 
@@ -94,8 +94,8 @@ impl Step {
     }
 
     /// Failed, for a reason that leads the message.
-    fn fails(self, type_: &str, reason: &str, message: &str) -> Self {
-        self.says(type_, Truth::False, reason, message).because(format!("{reason}: {message}"))
+    fn fails(self, object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> Self {
+        self.says(type_, Truth::False, reason, message).because(ending(object, type_, reason, message))
     }
 }
 
@@ -160,13 +160,37 @@ fn failed(seen: &Seen) -> Step {
     }
     let step = Step::to(Phase::Failed, object);
     if let Some(better) = profiling::verdict_of_failed(seen) {
-        return step.fails(PROFILING, &better.0, &better.1);
+        return step.fails(object, PROFILING, &better.0, &better.1);
     }
     let first = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT].into_iter().find_map(|type_| {
         let known = conditions::find(&stored.conditions, type_)?;
-        (known.status == "False" && !known.message.is_empty()).then(|| format!("{}: {}", known.reason, known.message))
+        let told = known.status == "False" && !known.message.is_empty();
+        told.then(|| ending(object, type_, &known.reason, &known.message))
     });
     Step { detail: first, ..step }
+}
+
+/// Why a request has failed, and what is left to do about it.
+pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> String {
+    let (namespace, name) = (&object.namespace, &object.name);
+    let next = match (type_, reason) {
+        (PROFILING, "JobCreationFailed") => "Change the spec accordingly: profiling then begins anew.".to_owned(),
+        (PROFILING, _) => format!(
+            "The profiler's log has more: kubectl logs -n {namespace} job/{} -c profiler. Profiling is not tried again: \
+             delete this DGDR and create a new DGDR.",
+            names::profiling_job(name)
+        ),
+        (SPEC_GENERATED, _) => format!(
+            "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new DGDR to profile again.",
+            names::output(name)
+        ),
+        (DEPLOYMENT, "DeploymentRejected") => "The graph is in status.profilingResults.selectedConfig. Change it by \
+                                               spec.overrides.dgd of a new DGDR, or create it yourself."
+            .to_owned(),
+        _ => return format!("{reason}: {message}"),
+    };
+    let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{reason}: {message}{stop} {next}")
 }
 
 /// The sum of it all, by the phase.

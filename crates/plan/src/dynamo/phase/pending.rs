@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::{self, Truth};
 
-use super::{Act, PROFILING, Step, VALIDATION, annotate, stored};
+use super::{Act, PROFILING, Step, VALIDATION, annotate, profiling, stored};
 use crate::dynamo::asked;
 use crate::dynamo::checks::{self, Checks};
 use crate::dynamo::hardware;
@@ -25,6 +25,9 @@ pub fn step(seen: &Seen) -> Step {
             }
             _ => begun(seen),
         };
+    }
+    if delivered(seen) {
+        return begun(seen);
     }
     let Checks { wrong, missing } = checks::before_profiling(seen);
     if !wrong.is_empty() {
@@ -63,6 +66,15 @@ pub fn step(seen: &Seen) -> Step {
         }
         None => pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).with(Act::Job),
     }
+}
+
+/// A Job may have done its work and be gone, by its time to live, before anybody looked at it.
+fn delivered(seen: &Seen) -> bool {
+    let output = seen.output.as_ref().filter(|output| output.owner.as_deref() == Some(seen.object.uid.as_str()));
+    seen.job.is_none()
+        && seen.object.annotations.contains_key(ACCEPTED_SPEC)
+        && output
+            .is_some_and(|output| output.data.contains_key("profiler_status") || profiling::has_result(seen, output))
 }
 
 /// `Initializing` of earlier versions: the status speaks of no generation yet, or of a spec that could not be used.

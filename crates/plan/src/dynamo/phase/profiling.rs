@@ -6,7 +6,7 @@ use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::Truth;
 
-use super::{Act, PROFILING, SPEC_GENERATED, Step, annotate, results, stored};
+use super::{Act, PROFILING, SPEC_GENERATED, Step, annotate, deploying, results, stored};
 use crate::NoteKind;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph;
@@ -16,6 +16,7 @@ use crate::dynamo::seen::{JobState, OutputSeen, Seen};
 
 pub const GENERATED: &str = "DynamoGraphDeployment spec generated successfully";
 const RUNNING: &str = "Profiling is in progress";
+const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
 pub fn step(seen: &Seen) -> Step {
@@ -40,7 +41,7 @@ fn output(seen: &Seen) -> Option<&OutputSeen> {
     output.owner.as_ref().is_none_or(|owner| *owner == seen.object.uid).then_some(output)
 }
 
-fn has_result(seen: &Seen, output: &OutputSeen) -> bool {
+pub fn has_result(seen: &Seen, output: &OutputSeen) -> bool {
     graph::key(&output.data, asked::simulated(&seen.object.spec)).is_some()
 }
 
@@ -66,6 +67,8 @@ fn word(phase: ProfilingPhase) -> &'static str {
 fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     let object = &seen.object;
     let known = object.status.as_ref().and_then(|status| status.profiling_phase);
+    // Without any output, what is known is of an earlier Job.
+    let known = known.filter(|_| output.is_some());
     let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
     let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
     let trouble = trouble::find(&seen.job_pods);
@@ -84,17 +87,14 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     }
     let said = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
     match (phase, said) {
-        (ProfilingPhase::Initializing, None) if seen.job_pods.iter().any(|pod| pod.phase == "Running") => {
+        (ProfilingPhase::Initializing, None) if seen.job_pods.iter().any(|pod| pod.phase != "Pending") => {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
-        (ProfilingPhase::Initializing, None) => match stored(object, PROFILING) {
-            // Until a pod runs, what was said on the way here stands.
-            Some(("ProfilingRunning", _)) => step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING),
-            _ => {
-                step.says(PROFILING, Truth::False, "Initializing", "Waiting for the pod of the profiling Job to start")
-            }
-        },
-        (phase, said) => step.says(PROFILING, Truth::False, word(phase), said.unwrap_or(RUNNING)),
+        (ProfilingPhase::Initializing, None) => {
+            step.says(PROFILING, Truth::False, "Initializing", STARTING).because(STARTING)
+        }
+        (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
+        (phase, Some(said)) => step.says(PROFILING, Truth::False, word(phase), said).because(said),
     }
 }
 
@@ -102,7 +102,7 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
 fn failed(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> Step {
     let (reason, message) = failure(seen, output, job);
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, &seen.object) };
-    step.fails(PROFILING, &reason, &message).tells(NoteKind::Warning, "ProfilingCheckFailed", message)
+    step.fails(&seen.object, PROFILING, &reason, &message).tells(NoteKind::Warning, "ProfilingCheckFailed", message)
 }
 
 fn failure(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> (String, String) {
@@ -156,7 +156,7 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
             let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
             return step
                 .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
-                .fails(SPEC_GENERATED, "GenerationFailed", &why)
+                .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
                 .tells(NoteKind::Warning, "GenerationFailed", why);
         }
     };
@@ -177,6 +177,7 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
         .tells(NoteKind::Normal, "SpecGenerated", GENERATED);
+    let step = if apply { step } else { step.because(deploying::on_offer(object)) };
     if generated.skipped.is_empty() {
         return step;
     }
@@ -209,5 +210,8 @@ fn gone(seen: &Seen) -> Step {
         return step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
     }
     let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
-    step.says(PROFILING, Truth::False, "Initializing", text).with(Act::Job)
+    let told =
+        stored(object, PROFILING).is_some_and(|(reason, message)| message == text || reason == "JobCreationFailed");
+    let step = if told { step } else { step.tells(NoteKind::Warning, "ProfilingJobDeleted", text.clone()) };
+    step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text).with(Act::Job)
 }

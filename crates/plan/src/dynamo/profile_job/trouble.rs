@@ -32,11 +32,17 @@ impl Trouble {
 
 /// Of the first pod that has any, images first: a pod that lacks its image tells nothing else.
 pub fn find(pods: &[PodSeen]) -> Option<Trouble> {
-    images(pods).into_iter().next().or_else(|| pods.iter().find_map(of_pod))
+    images(pods, PULLS_OF_JOB).into_iter().next().or_else(|| pods.iter().find_map(of_pod))
 }
 
+const PULLS_OF_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
+                            the image can be pulled. To use another image, delete this DGDR and create a new DGDR.";
+/// What can be changed in a graph that is there.
+pub const PULLS_OF_GRAPH: &str = "Check the image's name and tag in the DGD, and the Secret to pull it with; the pod goes \
+                                  on by itself once the image can be pulled.";
+
 /// Every container that cannot get its image.
-pub fn images(pods: &[PodSeen]) -> Vec<Trouble> {
+pub fn images(pods: &[PodSeen], remedy: &'static str) -> Vec<Trouble> {
     let waiting = pods.iter().flat_map(|pod| {
         pod.containers.iter().filter_map(move |container| Some((pod, container, container.waiting.as_ref()?)))
     });
@@ -50,8 +56,7 @@ pub fn images(pods: &[PodSeen]) -> Vec<Trouble> {
             } else {
                 format!("pod {} container {}: {reason}: {message}", pod.name, container.name)
             },
-            remedy: "Check the image's name and tag, and the Secret to pull it with; the pod goes on by itself once the \
-                     image can be pulled.",
+            remedy,
         })
         .collect()
 }
@@ -70,7 +75,8 @@ fn of_pod(pod: &PodSeen) -> Option<Trouble> {
             remedy: if claim {
                 "Create the PersistentVolumeClaim or correct its name; the pod is scheduled once it is there."
             } else {
-                "Free or add what is lacking, or set tolerations and nodeSelector in spec.overrides.profilingJob."
+                "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new DGDR with \
+                 tolerations or nodeSelector in spec.overrides.profilingJob."
             },
         });
     }

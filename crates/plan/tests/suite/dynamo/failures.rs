@@ -1,10 +1,14 @@
 //! How a request fails, and what does not make it fail.
 
-use steersman_api::dynamo::v1beta1::Phase;
+use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_plan::Failure;
 use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen};
 
 use super::{FINAL, World, a_request, output, said, spec};
+
+/// What is left to do once the profiler has given up.
+const LOG: &str = "The profiler's log has more: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not tried \
+                   again: delete this DGDR and create a new DGDR.";
 
 fn profiling(phase: &str) -> World {
     let mut world = World::settled(&spec(""));
@@ -37,7 +41,7 @@ fn the_profilers_verdict_fails_the_request_with_the_sub_phase_in_the_reason() {
             world.settle();
             assert_eq!(world.phase(), Phase::Failed);
             assert_eq!(world.says("Profiling"), said("False", reason, "profiling failed: SLA out of reach"));
-            let sum = format!("{reason}: profiling failed: SLA out of reach");
+            let sum = format!("{reason}: profiling failed: SLA out of reach. {LOG}");
             assert_eq!(world.says("Succeeded"), said("False", "Failed", &sum));
             assert_eq!(world.told(), ["ProfilingCheckFailed"]);
             assert_eq!(world.status().profiling_phase, None);
@@ -87,7 +91,7 @@ fn a_failed_job_tells_how_its_pod_ended_and_the_profilers_words_may_come_later()
     ]));
     world.settle();
     assert_eq!(world.says("Profiling"), said("False", "SweepingDecodeFailed", "profiling failed: out of memory"));
-    assert_eq!(world.says("Succeeded").2, "SweepingDecodeFailed: profiling failed: out of memory");
+    assert_eq!(world.says("Succeeded").2, format!("SweepingDecodeFailed: profiling failed: out of memory. {LOG}"));
     assert_eq!((world.phase(), world.told()), (Phase::Failed, vec!["ProfilingCheckFailed"]));
 }
 
@@ -118,7 +122,8 @@ fn a_job_that_is_gone_is_made_again_unless_it_has_delivered() {
     let mut world = profiling("");
     world.seen.job = None;
     world.settle();
-    assert_eq!((world.phase(), world.told()), (Phase::Profiling, vec![]));
+    assert_eq!((world.phase(), world.told()), (Phase::Profiling, vec!["ProfilingJobDeleted"]));
+    assert_eq!(world.notes[0].message, "jobs.batch \"profile-qwen\" not found; profiling begins anew");
     assert_eq!(world.created.iter().filter(|name| *name == "Job profile-qwen").count(), 2);
 
     let mut world = profiling("");
@@ -127,6 +132,27 @@ fn a_job_that_is_gone_is_made_again_unless_it_has_delivered() {
     world.settle();
     assert_eq!(world.phase(), Phase::Deploying);
     assert_eq!(world.created.iter().filter(|name| *name == "Job profile-qwen").count(), 1);
+}
+
+#[test]
+fn what_an_earlier_job_was_busy_with_is_forgotten_with_it() {
+    let mut world = profiling("SweepingDecode");
+    world.seen.job = None;
+    world.settle();
+    assert_eq!((world.phase(), &world.seen.output), (Phase::Profiling, &None));
+    assert_eq!(world.status().profiling_phase, Some(ProfilingPhase::Initializing));
+}
+
+#[test]
+fn a_job_that_is_gone_before_it_was_seen_has_delivered_all_the_same() {
+    let mut world = World::new(a_request(&spec("")));
+    (0..2).for_each(|_| assert!(world.pass(None)));
+    assert_eq!((world.phase(), world.created.len()), (Phase::Pending, 0));
+    let data = [("profiler_status", "success"), ("final_config.yaml", FINAL)];
+    world.seen.output = Some(output(&data));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Deploying);
+    assert!(!world.created.contains(&"Job profile-qwen".to_owned()), "no second Job: {:?}", world.created);
 }
 
 #[test]
@@ -142,7 +168,8 @@ fn output_that_holds_no_graph_fails_the_generation() {
         world.deliver(text);
         assert_eq!(world.phase(), Phase::Failed);
         assert_eq!(world.says("SpecGenerated"), said("False", "GenerationFailed", why));
-        assert_eq!(world.says("Succeeded").2, format!("GenerationFailed: {why}"));
+        let next = "What the profiler delivered is in ConfigMap dgdr-output-qwen.";
+        assert!(world.says("Succeeded").2.starts_with(&format!("GenerationFailed: {why}. {next}")));
         assert_eq!((world.told(), world.status().profiling_phase), (vec!["GenerationFailed"], None));
     }
 }
@@ -161,7 +188,8 @@ fn a_refused_job_fails_the_request_until_its_spec_is_changed() {
     world.settle();
     assert_eq!(world.phase(), Phase::Failed);
     assert_eq!(world.says("Profiling").1, "JobCreationFailed");
-    assert_eq!(world.says("Succeeded").2, "JobCreationFailed: Job team-a/profile-qwen: invalid");
+    let next = "Change the spec accordingly: profiling then begins anew.";
+    assert_eq!(world.says("Succeeded").2, format!("JobCreationFailed: Job team-a/profile-qwen: invalid. {next}"));
     assert_eq!(world.told(), ["Initialized", "ProfilingJobFailed"]);
     world.edit(&spec("backend: vllm"));
     world.settle();
@@ -191,7 +219,30 @@ fn a_refused_graph_fails_the_request_and_one_that_cannot_be_sent_does_not() {
 }
 
 #[test]
-fn a_config_map_that_cannot_be_written_is_told_once_and_holds_up_nothing() {
+fn a_config_map_that_cannot_be_written_holds_up_the_graph_that_needs_it() {
+    let mut world = profiling("");
+    world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    world.job(JobState::Complete);
+    while world.phase() != Phase::Deploying {
+        world.pass(None);
+    }
+    world.notes.clear();
+    for _ in 0..3 {
+        let object = "ConfigMap team-a/planner-config-1a2b".to_owned();
+        world.pass(Some(Failure { object, message: "quota".into(), transient: true, conflict: false }));
+    }
+    assert_eq!((world.phase(), world.told()), (Phase::Deploying, vec!["ConfigMapCreationFailed"]));
+    let text = "ConfigMap team-a/planner-config-1a2b: quota";
+    assert_eq!(world.says("DeploymentReady"), said("False", "ConfigMapCreationFailed", text));
+    let (_, _, sum) = world.says("Succeeded");
+    assert!(sum.ends_with("quota. The DGD is created as soon as they can be written"), "{sum}");
+    world.settle();
+    assert_eq!(world.told(), ["ConfigMapCreationFailed", "DeploymentCreated"]);
+    assert_eq!(world.says("DeploymentReady").1, "DeploymentInProgress");
+}
+
+#[test]
+fn a_config_map_that_cannot_be_written_is_told_once_and_hides_nothing_of_a_graph_that_serves() {
     let mut world = World::deployed(&spec(""));
     world.notes.clear();
     for _ in 0..3 {
