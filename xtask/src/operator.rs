@@ -121,13 +121,22 @@ async fn install(cluster: &Cluster, url: &str) -> Result<()> {
 /// for conversion and for admission.
 async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
     let progress = Progress::start("starting the operator");
-    let kind = GroupVersionKind::gvk(Family::Llsd.group(), "v1alpha1", Family::Llsd.kind());
-    let objects: Api<DynamicObject> =
-        Api::namespaced_with(cluster.admin().await?, "default", &ApiResource::from_gvk(&kind));
-    let mut object = DynamicObject::new("probe", &ApiResource::from_gvk(&kind));
-    object.data = json!({ "spec": { "server": { "distribution": { "name": "starter" } } } });
+    let admin = cluster.admin().await?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let converts = async || objects.create(&dry_run, &object).await.ok();
+    let server = json!({ "server": { "distribution": { "name": "starter" } } });
+    // Without an image, so that one has to be filled in.
+    let request = json!({ "model": "m", "backend": "vllm", "profilingConfig": { "profilerImage": "" } });
+    let converts = async || {
+        for (family, spec) in [(Family::Llsd, &server), (Family::Dgdr, &request)] {
+            let kind = GroupVersionKind::gvk(family.group(), "v1alpha1", family.kind());
+            let resource = ApiResource::from_gvk_with_plural(&kind, family.plural());
+            let objects: Api<DynamicObject> = Api::namespaced_with(admin.clone(), "default", &resource);
+            let mut object = DynamicObject::new("probe", &resource);
+            object.data = json!({ "spec": spec });
+            objects.create(&dry_run, &object).await.ok()?;
+        }
+        Some(())
+    };
     let started = wait::eventually("the operator converts", converts).await;
     process.ensure_running()?;
     if started.is_err() {

@@ -4,32 +4,30 @@
 //!
 //! What others own is left to them, above all the bundle that the running operator has put into `clientConfig.caBundle`.
 
-use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Resource, ResourceExt};
-use serde_json::json;
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
 use steersman_api::Family;
 
-use super::{MANAGER, Policy, configuration, manifest, name, target, wanted, webhook_name};
+use super::{Configuration, MANAGER, Policy, target, wanted};
 use crate::client::{CallError, Server};
 use crate::crds::Given;
 
-const RIGHTS: &str = "get, create, patch and delete validatingwebhookconfigurations of admissionregistration.k8s.io";
+const RIGHTS: &str = "get, create, patch and delete validatingwebhookconfigurations and mutatingwebhookconfigurations of \
+                      admissionregistration.k8s.io";
 
 /// How often somebody else may be quicker before we say so.
 const MOST_TRIES: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    #[error("cannot {doing} the ValidatingWebhookConfiguration {name}: {cause}{}", needed(cause))]
-    Call { doing: &'static str, name: &'static str, cause: CallError },
-    #[error("the ValidatingWebhookConfiguration {name} is written by somebody else at the same time; run this again")]
-    Busy { name: &'static str },
-    #[error("cannot write the ValidatingWebhookConfiguration {name} as JSON: {cause}")]
-    Render { name: &'static str, cause: serde_json::Error },
+    #[error("cannot {doing} the {} {}: {cause}{}", of.kind(), of.name(), needed(cause))]
+    Call { doing: &'static str, of: Configuration, cause: CallError },
+    #[error("the {} {} is written by somebody else at the same time; run this again", of.kind(), of.name())]
+    Busy { of: Configuration },
+    #[error("cannot write the {} {} as JSON: {cause}", of.kind(), of.name())]
+    Render { of: Configuration, cause: serde_json::Error },
 }
 
 fn needed(cause: &CallError) -> String {
@@ -41,8 +39,15 @@ fn needed(cause: &CallError) -> String {
     }
 }
 
-fn api(server: &Server) -> Api<ValidatingWebhookConfiguration> {
-    Api::all(server.client.clone())
+fn api(server: &Server, of: Configuration) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "admissionregistration.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "admissionregistration.k8s.io/v1".to_owned(),
+        kind: of.kind().to_owned(),
+        plural: of.plural().to_owned(),
+    };
+    Api::all_with(server.client.clone(), &resource)
 }
 
 /// Applies the configurations of `families` (all if there is none). `say` gets each line as soon as it is true.
@@ -53,63 +58,68 @@ pub async fn apply(
     policy: Policy,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), AdmissionError> {
-    for family in wanted(families) {
-        say(&apply_one(server, *family, given, policy).await?);
+    for of in wanted(families) {
+        say(&apply_one(server, of, given, policy).await?);
     }
     Ok(())
 }
 
-async fn apply_one(server: &Server, family: Family, given: &Given, policy: Policy) -> Result<String, AdmissionError> {
-    let name = name(family);
-    let failed = |cause| AdmissionError::Call { doing: "apply", name, cause };
+async fn apply_one(
+    server: &Server,
+    of: Configuration,
+    given: &Given,
+    policy: Policy,
+) -> Result<String, AdmissionError> {
+    let (api, name) = (api(server, of), of.name());
+    let failed = |cause| AdmissionError::Call { doing: "apply", of, cause };
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), force: true, ..PatchParams::default() };
     for _ in 0..MOST_TRIES {
-        let before = server.call(api(server).get_opt(name)).await.map_err(failed)?;
-        let mut wish = configuration(family, &given.or_default(), policy);
-        for webhook in wish.webhooks.iter_mut().flatten() {
-            webhook.client_config = client(before.as_ref(), family, given);
-        }
-        if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &wish, family)) {
-            let patch = serde_json::from_value(patch).map_err(|cause| AdmissionError::Render { name, cause })?;
+        let before = server.call(api.get_opt(name)).await.map_err(failed)?;
+        let client = client(before.as_ref(), of, given);
+        if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &client, of)) {
+            let patch = serde_json::from_value(patch).map_err(|cause| AdmissionError::Render { of, cause })?;
             let patch = Patch::<()>::Json(patch);
-            match server.call(api(server).patch(name, &PatchParams::default(), &patch)).await {
+            match server.call(api.patch(name, &PatchParams::default(), &patch)).await {
                 Ok(_) => {}
                 // The API server says 422 when the test of a JSON patch fails.
                 Err(CallError::Answered { code: 404 | 409 | 422, .. }) => continue,
                 Err(cause) => return Err(failed(cause)),
             }
         }
-        let wish = manifest(&wish).map_err(|cause| AdmissionError::Render { name, cause })?;
-        match server.call(api(server).patch(name, &params, &Patch::Apply(&wish))).await {
-            Ok(after) => return Ok(line(family, before.as_ref(), &after)),
+        let wish = of.manifest(client, policy);
+        match server.call(api.patch(name, &params, &Patch::Apply(&wish))).await {
+            Ok(after) => return Ok(line(of, before.as_ref(), &after)),
             Err(CallError::Answered { code: 409, .. }) => continue,
             Err(cause) => return Err(failed(cause)),
         }
     }
-    Err(AdmissionError::Busy { name })
+    Err(AdmissionError::Busy { of })
 }
 
-fn webhook(live: &ValidatingWebhookConfiguration, family: Family) -> Option<(usize, &ValidatingWebhook)> {
-    live.webhooks.iter().flatten().enumerate().find(|(_, webhook)| webhook.name == webhook_name(family))
+/// Whom the one webhook of ours asks, and the place of that webhook.
+fn asked(live: &DynamicObject, of: Configuration) -> Option<(usize, WebhookClientConfig)> {
+    let webhooks = live.data["webhooks"].as_array()?;
+    let (place, webhook) = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == of.webhook_name())?;
+    Some((place, serde_json::from_value(webhook["clientConfig"].clone()).ok()?))
 }
 
 /// Flags win; without them whoever is asked already is asked on. A bundle that we applied stays for as long as the server
 /// that it vouches for is the same; one of another is not ours to say.
-fn client(before: Option<&ValidatingWebhookConfiguration>, family: Family, given: &Given) -> WebhookClientConfig {
-    let live = before.and_then(|before| webhook(before, family)).map(|(_, webhook)| &webhook.client_config);
-    let mut client = match (&given.target, live) {
+fn client(before: Option<&DynamicObject>, of: Configuration, given: &Given) -> WebhookClientConfig {
+    let live = before.and_then(|before| asked(before, of)).map(|(_, client)| client);
+    let mut client = match (&given.target, &live) {
         (None, Some(live)) => WebhookClientConfig { ca_bundle: None, ..live.clone() },
-        _ => target::at(&given.or_default(), family),
+        _ => target::at(&given.or_default(), of),
     };
-    let kept: Option<ByteString> = live
-        .filter(|live| target::same(live, &client) && before.is_some_and(|before| bundle_is_ours(before, family)))
-        .and_then(|live| live.ca_bundle.clone());
+    let kept = live
+        .filter(|live| target::same(live, &client) && before.is_some_and(|before| bundle_is_ours(before, of)))
+        .and_then(|live| live.ca_bundle);
     client.ca_bundle = given.bundle.clone().or(kept);
     client
 }
 
-fn bundle_is_ours(live: &ValidatingWebhookConfiguration, family: Family) -> bool {
-    let key = format!("k:{}", json!({ "name": webhook_name(family) }));
+fn bundle_is_ours(live: &DynamicObject, of: Configuration) -> bool {
+    let key = format!("k:{}", json!({ "name": of.webhook_name() }));
     let mut ours = live
         .managed_fields()
         .iter()
@@ -122,50 +132,40 @@ fn bundle_is_ours(live: &ValidatingWebhookConfiguration, family: Family) -> bool
 
 /// The change that must come first where another server is named: an apply takes away only what we own, and would leave a
 /// Service beside our address, or a bundle of the other's certificate.
-fn retargeted(
-    before: &ValidatingWebhookConfiguration,
-    wish: &ValidatingWebhookConfiguration,
-    family: Family,
-) -> Option<serde_json::Value> {
-    let (place, live) = webhook(before, family)?;
-    let (_, wanted) = webhook(wish, family)?;
-    (!target::same(&live.client_config, &wanted.client_config)).then(|| {
+fn retargeted(before: &DynamicObject, wanted: &WebhookClientConfig, of: Configuration) -> Option<Value> {
+    let (place, live) = asked(before, of)?;
+    (!target::same(&live, wanted)).then(|| {
         json!([
             { "op": "test", "path": "/metadata/resourceVersion", "value": before.resource_version() },
-            { "op": "replace", "path": format!("/webhooks/{place}/clientConfig"), "value": wanted.client_config },
+            { "op": "replace", "path": format!("/webhooks/{place}/clientConfig"), "value": wanted },
         ])
     })
 }
 
-fn line(
-    family: Family,
-    before: Option<&ValidatingWebhookConfiguration>,
-    after: &ValidatingWebhookConfiguration,
-) -> String {
+fn line(of: Configuration, before: Option<&DynamicObject>, after: &DynamicObject) -> String {
     let done = match before {
         None => "created",
-        Some(before) if before.meta().generation == after.meta().generation => "unchanged",
+        Some(before) if before.metadata.generation == after.metadata.generation => "unchanged",
         Some(_) => "changed",
     };
-    let asked =
-        webhook(after, family).map_or_else(String::new, |(_, webhook)| target::describe(&webhook.client_config));
-    format!("{}: {done}, asks {asked}", name(family))
+    let asked = asked(after, of).map_or_else(String::new, |(_, client)| target::describe(&client));
+    format!("{of}: {done}, asks {asked}")
 }
 
 /// Removes the configurations of `families` (all if there is none).
 pub async fn remove(server: &Server, families: &[Family], say: &mut dyn FnMut(&str)) -> Result<(), AdmissionError> {
-    for family in wanted(families) {
-        let name = name(*family);
-        let failed = |cause| AdmissionError::Call { doing: "remove", name, cause };
-        let found = server.call(api(server).get_opt(name)).await.map_err(failed)?;
+    for of in wanted(families) {
+        let (api, name) = (api(server, of), of.name());
+        let failed = |cause| AdmissionError::Call { doing: "remove", of, cause };
+        let found = server.call(api.get_opt(name)).await.map_err(failed)?;
         let Some(found) = found else {
-            say(&format!("{name}: not there"));
+            say(&format!("{of}: not there"));
             continue;
         };
         let preconditions = Preconditions { uid: found.uid(), ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match server.call(api(server).delete(name, &params)).await {
-            Ok(_) | Err(CallError::Answered { code: 404, .. }) => say(&format!("{name}: removed")),
+        match server.call(api.delete(name, &params)).await {
+            Ok(_) | Err(CallError::Answered { code: 404, .. }) => say(&format!("{of}: removed")),
             Err(cause) => return Err(failed(cause)),
         }
     }

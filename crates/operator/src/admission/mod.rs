@@ -1,6 +1,7 @@
-//! The configurations by which API servers ask us whether an object may be written: one for each controller.
-//! Comes in: the families wanted and where the operator is reached; goes out: ValidatingWebhookConfigurations as manifests,
-//! or the same on an API server.
+//! The configurations by which API servers ask us whether an object may be written, and what to fill into it: those of one
+//! controller at a time.
+//! Comes in: the families wanted and where the operator is reached; goes out: ValidatingWebhookConfigurations and
+//! MutatingWebhookConfigurations as manifests, or the same on an API server.
 //!
 //! They refuse when nobody answers (`failurePolicy: Fail`), so what they match is kept to what needs an answer. They name
 //! no kind that the operator itself needs to start, in any namespace; they do not match subresources, deletions, objects
@@ -8,29 +9,42 @@
 
 mod apply;
 mod args;
+mod matching;
 mod target;
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use clap::ValueEnum;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, RuleWithOperations, ValidatingWebhook, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::WebhookClientConfig;
 use kube::Resource;
-use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_plan::llamastack::config::ANNOTATION;
 
 use crate::crds::Given;
 use crate::rbac;
+use crate::webhooks::admission::Route;
 
 pub use apply::{AdmissionError, apply, remove};
 pub use args::{TargetArgs, WebhooksArgs};
 
 /// The families whose objects are judged.
-pub const FAMILIES: [Family; 1] = [Family::Llsd];
+pub const FAMILIES: [Family; 2] = [Family::Dgdr, Family::Llsd];
+
+/// All configurations, in the order in which API servers ask.
+pub const ALL: [Configuration; 3] = [
+    Configuration { route: Route::Mutate, family: Family::Dgdr },
+    Configuration { route: Route::Validate, family: Family::Dgdr },
+    Configuration { route: Route::Validate, family: Family::Llsd },
+];
+
+/// One object that tells API servers what to ask about a family, with one webhook in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub route: Route,
+    pub family: Family,
+}
 
 /// Our name as a writer of configurations.
 pub const MANAGER: &str = "steersman/webhooks";
@@ -69,7 +83,7 @@ pub enum RenderError {
     Json(#[from] serde_json::Error),
 }
 
-/// The name of a family's configuration.
+/// The name of a family's configurations, of either kind.
 pub const fn name(family: Family) -> &'static str {
     match family {
         Family::Dgdr => "steersman-dgdr",
@@ -79,71 +93,92 @@ pub const fn name(family: Family) -> &'static str {
     }
 }
 
-/// The name of the one webhook in it, as refusals quote it.
-pub fn webhook_name(family: Family) -> String {
-    format!("validate.{family}.steersman.dev")
-}
+impl Configuration {
+    pub fn kind(self) -> &'static str {
+        match self.route {
+            Route::Validate => "ValidatingWebhookConfiguration",
+            Route::Mutate => "MutatingWebhookConfiguration",
+        }
+    }
 
-/// Where reviews of a family are answered.
-pub fn path(family: Family) -> String {
-    format!("/validate/{family}")
-}
+    pub fn plural(self) -> &'static str {
+        match self.route {
+            Route::Validate => "validatingwebhookconfigurations",
+            Route::Mutate => "mutatingwebhookconfigurations",
+        }
+    }
 
-/// The configuration of one family. `client` is that of the whole operator: the path is the family's.
-pub fn configuration(family: Family, client: &WebhookClientConfig, policy: Policy) -> ValidatingWebhookConfiguration {
-    let words = |given: &[&str]| Some(given.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let rule = RuleWithOperations {
-        api_groups: words(&[family.group()]),
-        // The API server converts what is written in another version: `matchPolicy`.
-        api_versions: words(&[family.storage_version()]),
-        operations: words(&["CREATE", "UPDATE"]),
-        resources: words(&[family.plural()]),
-        scope: Some("Namespaced".to_owned()),
-    };
-    let webhook = ValidatingWebhook {
-        name: webhook_name(family),
-        admission_review_versions: vec!["v1".to_owned()],
-        client_config: target::at(client, family),
-        failure_policy: Some(policy.word().to_owned()),
-        match_conditions: Some(match_conditions()),
-        match_policy: Some("Equivalent".to_owned()),
-        rules: Some(vec![rule]),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
-        ..ValidatingWebhook::default()
-    };
-    let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), rbac::NAME.to_owned())]);
-    ValidatingWebhookConfiguration {
-        metadata: ObjectMeta { name: Some(name(family).to_owned()), labels: Some(labels), ..ObjectMeta::default() },
-        webhooks: Some(vec![webhook]),
+    pub const fn name(self) -> &'static str {
+        name(self.family)
+    }
+
+    /// Where all of its kind are.
+    pub fn url_path(self) -> String {
+        match self.route {
+            Route::Validate => ValidatingWebhookConfiguration::url_path(&(), None),
+            Route::Mutate => MutatingWebhookConfiguration::url_path(&(), None),
+        }
+    }
+
+    /// The name of the one webhook in it, as refusals quote it.
+    pub fn webhook_name(self) -> String {
+        match self.route {
+            Route::Validate => format!("validate.{}.steersman.dev", self.family),
+            Route::Mutate => format!("default.{}.steersman.dev", self.family),
+        }
+    }
+
+    /// Where its reviews are answered.
+    pub fn path(self) -> String {
+        match self.route {
+            Route::Validate => format!("/validate/{}", self.family),
+            Route::Mutate => format!("/mutate/{}", self.family),
+        }
+    }
+
+    /// As a manifest. The two kinds of webhook have the same fields, but for those that we leave alone.
+    fn manifest(self, client: WebhookClientConfig, policy: Policy) -> Value {
+        let webhook = ValidatingWebhook {
+            name: self.webhook_name(),
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: client,
+            failure_policy: Some(policy.word().to_owned()),
+            match_conditions: Some(matching::conditions(self)),
+            match_policy: Some("Equivalent".to_owned()),
+            rules: Some(vec![matching::rule(self)]),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            ..ValidatingWebhook::default()
+        };
+        json!({
+            "apiVersion": ValidatingWebhookConfiguration::api_version(&()),
+            "kind": self.kind(),
+            "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": rbac::NAME } },
+            "webhooks": [webhook],
+        })
     }
 }
 
-/// Decided by the API server itself, so that they hold while nobody answers.
-fn match_conditions() -> Vec<MatchCondition> {
-    let condition = |name: &str, expression: String| MatchCondition { name: name.to_owned(), expression };
-    let annotation = |object: &str| format!("{object}.metadata.?annotations[?'{ANNOTATION}']");
-    let changed = format!(
-        "request.operation == 'CREATE' || object.?spec != oldObject.?spec || {} != {}",
-        annotation("object"),
-        annotation("oldObject")
-    );
-    vec![
-        condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)".to_owned()),
-        condition("new-or-changed", changed),
-    ]
+/// As it stands in lines about it.
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.route {
+            Route::Validate => f.write_str(self.name()),
+            Route::Mutate => write!(f, "{} (defaults)", self.name()),
+        }
+    }
 }
 
-/// One YAML document for each of `families`, or for all that are judged if there is none.
+/// One YAML document for each configuration of `families`, or of all that are judged if there is none.
 pub fn yaml(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
-    let documents = manifests(families, given, policy)?;
+    let documents = manifests(families, given, policy);
     let documents = documents.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
 /// The same as one `List`.
 pub fn json(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, given, policy)? });
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, given, policy) });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
 
@@ -152,20 +187,12 @@ pub fn file() -> Result<String, RenderError> {
     Ok(format!("{HEADER}{}", yaml(&[], &Given::default(), Policy::default())?))
 }
 
-fn manifests(families: &[Family], given: &Given, policy: Policy) -> Result<Vec<Value>, serde_json::Error> {
+fn manifests(families: &[Family], given: &Given, policy: Policy) -> Vec<Value> {
     let client = given.or_default();
-    wanted(families).iter().map(|family| manifest(&configuration(*family, &client, policy))).collect()
+    wanted(families).map(|one| one.manifest(target::at(&client, one), policy)).collect()
 }
 
-/// With `apiVersion` and `kind`, which the type leaves out.
-fn manifest(configuration: &ValidatingWebhookConfiguration) -> Result<Value, serde_json::Error> {
-    let mut value = serde_json::to_value(configuration)?;
-    value["apiVersion"] = json!(ValidatingWebhookConfiguration::api_version(&()));
-    value["kind"] = json!(ValidatingWebhookConfiguration::kind(&()));
-    Ok(value)
-}
-
-/// The families named, or all that are judged if there is none.
-fn wanted(families: &[Family]) -> &[Family] {
-    if families.is_empty() { &FAMILIES } else { families }
+/// Those of the families named, or all if there is none.
+fn wanted(families: &[Family]) -> impl Iterator<Item = Configuration> {
+    ALL.into_iter().filter(move |one| families.is_empty() || families.contains(&one.family))
 }

@@ -5,7 +5,6 @@ use std::fmt;
 
 use http::{Request, header};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
 };
@@ -15,41 +14,41 @@ use serde_json::json;
 use steersman_api::Family;
 
 use super::reach::Reach;
-use crate::admission;
+use crate::admission::{self, Configuration};
 use crate::client::{CallError, Server};
 
 /// An object that may name us, known by its name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Crd(Family),
-    Admission(Family),
+    Admission(Configuration),
 }
 
 impl Holder {
     /// All that we look at.
     pub fn all() -> Vec<Self> {
         let crds = Family::ALL.into_iter().map(Self::Crd);
-        crds.chain(admission::FAMILIES.into_iter().map(Self::Admission)).collect()
+        crds.chain(admission::ALL.into_iter().map(Self::Admission)).collect()
     }
 
     pub fn kind(self) -> &'static str {
         match self {
             Self::Crd(_) => "CRD",
-            Self::Admission(_) => "ValidatingWebhookConfiguration",
+            Self::Admission(configuration) => configuration.kind(),
         }
     }
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Crd(family) => family.crd_name(),
-            Self::Admission(family) => admission::name(family),
+            Self::Admission(configuration) => configuration.name(),
         }
     }
 
     fn path(self) -> String {
         let all = match self {
             Self::Crd(_) => CustomResourceDefinition::url_path(&(), None),
-            Self::Admission(_) => ValidatingWebhookConfiguration::url_path(&(), None),
+            Self::Admission(configuration) => configuration.url_path(),
         };
         format!("{all}/{}", self.name())
     }

@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 use futures::stream::{BoxStream, select_all};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::ClusterResourceScope;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kube::api::{Api, PartialObjectMeta};
@@ -21,6 +21,7 @@ use super::bundles::{self, Held, Holder};
 use super::kept::Kept;
 use super::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
 use crate::client::CallError;
+use crate::webhooks::admission::Route;
 
 impl Certificates {
     /// Works for as long as it is polled.
@@ -59,7 +60,10 @@ impl Shared {
         let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { noted(change) }).boxed();
         let holders = Holder::all().into_iter().map(|holder| match holder {
             Holder::Crd(_) => self.changes_of::<CustomResourceDefinition>(holder),
-            Holder::Admission(_) => self.changes_of::<ValidatingWebhookConfiguration>(holder),
+            Holder::Admission(configuration) => match configuration.route {
+                Route::Validate => self.changes_of::<ValidatingWebhookConfiguration>(holder),
+                Route::Mutate => self.changes_of::<MutatingWebhookConfiguration>(holder),
+            },
         });
         select_all([secret].into_iter().chain(holders))
     }

@@ -31,6 +31,7 @@ use crate::admission;
 use crate::client::{CallError, Server};
 use crate::health::Readiness;
 use crate::rbac::{self, Rule};
+use crate::webhooks::admission::Route;
 use bundles::Holder;
 use decide::Lives;
 use generation::{NotMade, make};
@@ -71,10 +72,20 @@ pub fn rules() -> Vec<Rule> {
         bundle(
             "admissionregistration.k8s.io",
             "validatingwebhookconfigurations",
-            admission::FAMILIES.map(admission::name).to_vec(),
+            admitting(Route::Validate),
+            "keep the CA bundle of its admission webhook in configurations that name it",
+        ),
+        bundle(
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            admitting(Route::Mutate),
             "keep the CA bundle of its admission webhook in configurations that name it",
         ),
     ]
+}
+
+fn admitting(route: Route) -> Vec<&'static str> {
+    admission::ALL.into_iter().filter(|of| of.route == route).map(admission::Configuration::name).collect()
 }
 
 /// What the certificate needs, in the operator's own namespace.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
+use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
 use steersman_plan::{Next, Note, Outcome};
 use tokio_util::sync::CancellationToken;
@@ -19,9 +20,6 @@ use crate::relay;
 
 /// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
 pub const PROFILING_ROLE: &str = "steersman-profiling-job";
-
-/// Stands where `spec.image` is empty and no other was given: the version whose protocol is spoken.
-pub const DEFAULT_IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 
 /// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
@@ -95,7 +93,7 @@ pub struct Dynamo {
 impl Dynamo {
     pub fn new(told: &Told) -> Self {
         let settings = Settings {
-            default_image: Some(told.dgdr_default_image.clone().unwrap_or_else(|| DEFAULT_IMAGE.to_owned())),
+            default_image: default_image(told.dgdr_default_image.as_deref(), DYNAMO_VERSION),
             operator_image: told.operator_image.clone().unwrap_or_default(),
             profiling_cluster_role: Some(PROFILING_ROLE.to_owned()),
             ..Settings::default()

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::{Family, crds};
+use steersman_plan::dynamo::validate as requests;
 use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::names;
 use steersman_plan::llamastack::validate::{Facts, Missing, references, validate};
 
 use super::paths::in_v1alpha1;
 use super::schema::{Fault, Schemas};
+use crate::webhooks::dynamo::words;
 
 #[derive(Default)]
 pub struct Judged {
@@ -65,8 +67,10 @@ pub fn judge(
         }
         schemas.fill(family, family.storage_version(), &mut stored)?;
     }
-    if family == Family::Llsd {
-        llamastack(schemas, version, &stored, base, &mut judged)?;
+    match family {
+        Family::Llsd => llamastack(schemas, version, &stored, base, &mut judged)?,
+        Family::Dgdr => dynamo(version, &stored, &mut judged),
+        _ => {}
     }
     // Where both object to the same thing, admission knows the exact place and a way out.
     let told =
@@ -134,6 +138,16 @@ fn llamastack(
         judged.refers = !references(&spec, facts.namespace).is_empty();
     }
     Ok(())
+}
+
+/// As an operator without flags does.
+fn dynamo(written: &str, stored: &Value, judged: &mut Judged) {
+    let image = requests::default_image(None, requests::DYNAMO_VERSION);
+    let facts = requests::Facts { default_image: image.as_deref(), discovery: true };
+    let verdict = requests::validate(stored, None, &facts);
+    let back = |message: &str| words(message, written);
+    judged.errors.extend(verdict.errors.iter().map(|error| back(&error.text())));
+    judged.warnings.extend(verdict.warnings.iter().map(|warning| back(warning)));
 }
 
 fn said(fault: &Fault) -> String {

@@ -2,6 +2,8 @@
 //! Comes in: a message about a LlamaStackDistribution as it is stored; goes out: the same message with the paths of
 //! v1alpha1, and a word where that one has no such field.
 
+use crate::webhooks::places::in_older;
+
 /// Where a field or a section of v1alpha2 stands in v1alpha1; the more exact ones first. A test holds it against the
 /// conversion.
 pub(super) const SAME: [(&str, &str); 14] = [
@@ -23,28 +25,7 @@ pub(super) const SAME: [(&str, &str); 14] = [
 
 /// The message with the paths of v1alpha1.
 pub fn in_v1alpha1(message: &str) -> String {
-    let mut said = String::new();
-    let mut rest = message;
-    while let Some(start) = rest.find("spec.") {
-        let (before, from) = rest.split_at(start);
-        said.push_str(before);
-        let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '[' | ']');
-        let end = from.find(|c: char| !inside(c)).unwrap_or(from.len());
-        let path = from[..end].trim_end_matches('.');
-        // Names that users give may look like paths; those stand in quotes or behind other letters.
-        if said.ends_with(|c: char| !c.is_whitespace() && !matches!(c, '(' | '`' | ',')) {
-            said.push_str(path);
-            rest = &from[path.len()..];
-            continue;
-        }
-        let other = SAME.into_iter().find_map(|(from, to)| {
-            let rest = path.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))?;
-            Some(format!("{to}{rest}"))
-        });
-        said.push_str(&other.unwrap_or_else(|| format!("{path} (of v1alpha2)")));
-        rest = &from[path.len()..];
-    }
-    said + rest
+    in_older(message, &SAME, "v1alpha2")
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@
 
 pub mod admission;
 mod body;
+mod case;
 pub mod conversion;
+pub mod dynamo;
 pub mod llamastack;
 mod losses;
+pub mod places;
 mod start;
 
 use std::sync::Arc;

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use steersman_api::Family;
 use steersman_api::convert::answer;
+use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::{Answer, Judge, Judges, judge};
-use super::{llamastack, routes};
+use super::{dynamo, llamastack, routes};
 use crate::admission;
 use crate::certs::decide::Lives;
 use crate::certs::reach::Reach;
@@ -83,12 +84,26 @@ pub fn start(
 fn judges(settings: &Settings, server: &Server) -> Judges {
     let running = settings.controllers();
     let judge = |family: Family| match family {
+        Family::Dgdr if running.contains(&family) => dynamo::judge_of(of_requests(settings)),
         Family::Llsd if running.contains(&family) => {
             llamastack::judge(server.clone(), &settings.namespace, settings.webhooks.missing_references.into())
         }
         _ => nobody(family),
     };
-    Judges { validate: Family::ALL.map(|family| (family, judge(family))).into(), ..Judges::default() }
+    let defaults = match running.contains(&Family::Dgdr) {
+        true => dynamo::defaults(of_requests(settings)),
+        false => nobody(Family::Dgdr),
+    };
+    let validate = Family::ALL.map(|family| (family, judge(family)));
+    Judges { validate: validate.into(), mutate: [(Family::Dgdr, defaults)].into() }
+}
+
+/// What the controller of requests is told, as far as it counts here.
+fn of_requests(settings: &Settings) -> dynamo::Told {
+    let told = settings.told();
+    let default_image = default_image(told.dgdr_default_image.as_deref(), DYNAMO_VERSION);
+    // Whoever does not describe GPUs has them looked for.
+    dynamo::Told { default_image, discovery: true }
 }
 
 fn nobody(family: Family) -> Judge {

@@ -1,4 +1,4 @@
-//! Admission of LlamaStackDistributions: by the judge alone, by the configurations as they are rendered, and with kubectl
+//! Admission: by the judge alone, by the configurations as they are rendered, and with kubectl
 //! on a real API server that asks the real process.
 
 mod command;
@@ -8,11 +8,11 @@ mod judge;
 mod moved;
 mod references;
 mod rendered;
+mod requests;
 mod versions;
 
 use std::process::Command;
 
-use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -25,6 +25,7 @@ use crate::schemas::resource;
 
 /// An operator that converts and judges, reached by the API server, and a namespace to write to.
 struct Court {
+    family: Family,
     namespace: Namespace,
     operator: Operator,
     site: Site,
@@ -77,35 +78,48 @@ async fn steersman(cluster: &Cluster, arguments: &[&str]) -> Said {
 }
 
 impl Court {
-    /// None (after saying so) where no cluster is to be had.
+    /// Of LlamaStackDistributions. None (after saying so) where no cluster is to be had.
     async fn open(prefix: &str, more: &[&str]) -> Option<Self> {
-        let site = Site::prepared().await?;
-        clear(site.cluster);
-        let url = site.forwarder.url();
-        steersman(site.cluster, &["crds", "--apply", "llsd", "--webhook-url", &url]).await.ok();
-        steersman(site.cluster, &["webhooks", "--apply", "llsd", "--webhook-url", &url]).await.ok();
-        let operator = site.start("court", more).await;
-        operator.until_answer("/readyz", 200).await;
-        let namespace = site.cluster.namespace(prefix).await.unwrap();
-        let court = Self { namespace, operator, site };
+        let court = Self::of(Family::Llsd, prefix, more).await?;
         court.until_asked().await;
         Some(court)
     }
 
+    /// Of any family, before API servers know of it.
+    async fn of(family: Family, prefix: &str, more: &[&str]) -> Option<Self> {
+        let site = Site::prepared().await?;
+        clear(site.cluster);
+        let (url, name) = (site.forwarder.url(), family.short_name());
+        steersman(site.cluster, &["crds", "--apply", name, "--webhook-url", &url]).await.ok();
+        steersman(site.cluster, &["webhooks", "--apply", name, "--webhook-url", &url]).await.ok();
+        let operator = site.start("court", more).await;
+        operator.until_answer("/readyz", 200).await;
+        let namespace = site.cluster.namespace(prefix).await.unwrap();
+        Some(Self { family, namespace, operator, site })
+    }
+
     /// API servers follow CRDs and configurations in their own time: until then objects slip past, or cannot be converted.
     async fn until_asked(&self) {
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let asked = async || {
             for version in ["v1alpha1", "v1alpha2"] {
-                let (good, wrong) = (named(version, "probe", "starter"), named(version, "probe", "nobody-knows"));
-                self.objects(version).create(&dry_run, &good).await.ok()?;
-                let refused = self.objects(version).create(&dry_run, &wrong).await.err()?.to_string();
+                self.would_be(version, &named(version, "probe", "starter")).await.ok()?;
+                let refused = self.would_be(version, &named(version, "probe", "nobody-knows")).await.err()?;
                 refused.contains("Unknown distribution").then_some(())?;
             }
             Some(())
         };
-        let asked = wait::eventually("the operator is asked about every object", asked).await;
-        asked.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
+        self.until("the operator is asked about every object", asked).await;
+    }
+
+    async fn until(&self, what: &str, holds: impl AsyncFnMut() -> Option<()>) {
+        let held = wait::eventually(what, holds).await;
+        held.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
+    }
+
+    /// The object as it would be stored, or why it would not be.
+    async fn would_be(&self, version: &str, object: &DynamicObject) -> Result<DynamicObject, String> {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        self.objects(version).create(&dry_run, object).await.map_err(|error| error.to_string())
     }
 
     fn cluster(&self) -> &'static Cluster {
@@ -113,7 +127,8 @@ impl Court {
     }
 
     fn objects(&self, version: &str) -> Api<DynamicObject> {
-        objects(&self.site.admin, self.namespace.name(), version)
+        let resource = resource(self.family, version);
+        Api::namespaced_with(self.site.admin.clone(), self.namespace.name(), &resource)
     }
 
     async fn kubectl(&self, arguments: &[&str]) -> Said {
@@ -136,22 +151,22 @@ impl Drop for Court {
     }
 }
 
+/// Of every family that is judged.
 fn clear(cluster: &Cluster) {
     let kubectl = |arguments: &[&str]| said(&mut kubectl(cluster, arguments)).ok;
-    let configuration = steersman::admission::name(Family::Llsd);
-    kubectl(&["delete", "validatingwebhookconfiguration", configuration, "--ignore-not-found"]);
-    let crd = Family::Llsd.crd_name();
-    if !kubectl(&["get", "crd", crd, "-o", "name"]) {
-        return;
+    for of in steersman::admission::ALL {
+        kubectl(&["delete", of.plural(), of.name(), "--ignore-not-found"]);
     }
-    let none = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
-    kubectl(&["patch", "crd", crd, "--type=merge", "-p", none]);
-    kubectl(&["delete", "llsd", "--all", "--all-namespaces", "--timeout=20s"]);
-    kubectl(&["delete", "crd", crd, "--timeout=20s"]);
-}
-
-fn objects(client: &Client, namespace: &str, version: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(Family::Llsd, version))
+    for family in steersman::admission::FAMILIES {
+        let crd = family.crd_name();
+        if !kubectl(&["get", "crd", crd, "-o", "name"]) {
+            continue;
+        }
+        let none = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
+        kubectl(&["patch", "crd", crd, "--type=merge", "-p", none]);
+        kubectl(&["delete", family.plural(), "--all", "--all-namespaces", "--timeout=20s"]);
+        kubectl(&["delete", "crd", crd, "--timeout=20s"]);
+    }
 }
 
 /// A manifest of v1alpha2.

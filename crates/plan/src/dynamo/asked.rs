@@ -13,7 +13,11 @@ use super::seen::{ObjectSeen, Settings};
 
 /// An empty text counts as not given.
 pub fn image<'a>(settings: &'a Settings, spec: &'a DynamoGraphDeploymentRequestSpec) -> Option<&'a str> {
-    given(spec.image.as_deref()).or_else(|| given(settings.default_image.as_deref()))
+    image_or(spec, settings.default_image.as_deref())
+}
+
+pub fn image_or<'a>(spec: &'a DynamoGraphDeploymentRequestSpec, default: Option<&'a str>) -> Option<&'a str> {
+    given(spec.image.as_deref()).or_else(|| given(default))
 }
 
 pub fn given(text: Option<&str>) -> Option<&str> {

@@ -12,6 +12,7 @@ mod plan;
 pub mod profile_job;
 mod report;
 mod seen;
+pub mod validate;
 
 pub use plan::{Plan, Write, plan};
 pub use report::{notes, report};

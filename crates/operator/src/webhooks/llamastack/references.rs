@@ -19,9 +19,10 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::validate::{Found, Kind, Named, Reference, references};
 use tokio::time;
 
-use super::{Case, Rule};
+use super::Rule;
 use crate::client::{CallError, Server};
 use crate::observe::named::is_name;
+use crate::webhooks::case::Case;
 
 /// A ConfigMap with this label, set to `true`, may be used from every namespace.
 pub const WATCHED: &str = "llamastack.io/watch";

@@ -1,7 +1,7 @@
 //! `steersman webhooks` on a real API server: what it writes, what it leaves alone, and what the operator puts in.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -26,7 +26,8 @@ async fn client(site: &Site) -> k8s_openapi::api::admissionregistration::v1::Web
 async fn configurations_are_applied_retargeted_and_removed() {
     let Some(site) = Site::prepared().await else { return };
     clear(site.cluster);
-    let webhooks = async |more: &[&str]| -> Said { steersman(site.cluster, &[&["webhooks"], more].concat()).await };
+    let webhooks =
+        async |more: &[&str]| -> Said { steersman(site.cluster, &[&["webhooks", "llsd"], more].concat()).await };
     let usual = "asks Service steersman-system/steersman-webhook\n";
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: created, {usual}"));
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: unchanged, {usual}"));
@@ -53,14 +54,40 @@ async fn configurations_are_applied_retargeted_and_removed() {
     assert_eq!(live.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
 
     assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: removed\n"));
-    assert_eq!(webhooks(&["--remove", "llsd"]).await.ok(), format!("{NAME}: not there\n"));
+    assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: not there\n"));
     let nobody = site.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--remove"] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_steersman"));
-        let error = super::said(command.args(["webhooks", verb, "--kubeconfig"]).arg(&nobody).env_clear()).failed();
+        let error =
+            super::said(command.args(["webhooks", "llsd", verb, "--kubeconfig"]).arg(&nobody).env_clear()).failed();
         assert!(error.contains("cannot get resource \"validatingwebhookconfigurations\""), "{error}");
         assert!(error.contains("this needs the right to get, create, patch and delete"), "{error}");
     }
+}
+
+/// Both kinds, in the order in which they are asked, and only those of the families named.
+#[tokio::test]
+async fn a_family_with_defaults_has_two_configurations() {
+    let Some(site) = Site::prepared().await else { return };
+    clear(site.cluster);
+    let webhooks = async |more: &[&str]| steersman(site.cluster, &[&["webhooks"], more].concat()).await.ok();
+    let usual = "created, asks Service steersman-system/steersman-webhook";
+    let said = webhooks(&["--apply", "dgdr"]).await;
+    assert_eq!(said, format!("steersman-dgdr (defaults): {usual}\nsteersman-dgdr: {usual}\n"));
+    let said = webhooks(&["--apply", "--webhook-url", "https://127.0.0.1:1"]).await;
+    let asks = "asks https://127.0.0.1:1";
+    assert_eq!(
+        said,
+        format!(
+            "steersman-dgdr (defaults): changed, {asks}/mutate/dgdr\nsteersman-dgdr: changed, {asks}/validate/dgdr\n\
+             {NAME}: created, {asks}/validate/llsd\n"
+        )
+    );
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(site.admin.clone());
+    let live = mutating.get("steersman-dgdr").await.unwrap().webhooks.unwrap().remove(0);
+    assert_eq!((live.name.as_str(), live.client_config.service), ("default.dgdr.steersman.dev", None));
+    let said = webhooks(&["--remove"]).await;
+    assert_eq!(said, format!("steersman-dgdr (defaults): removed\nsteersman-dgdr: removed\n{NAME}: removed\n"));
 }
 
 #[tokio::test]
@@ -69,7 +96,7 @@ async fn the_operator_vouches_for_itself_where_it_is_named_and_nowhere_else() {
     clear(site.cluster);
     let url = site.forwarder.url();
     // Somebody else's server under our name: not ours to touch, and nothing to wait for.
-    steersman(site.cluster, &["webhooks", "--apply", "--webhook-url", "https://127.0.0.1:1"]).await.ok();
+    steersman(site.cluster, &["webhooks", "--apply", "llsd", "--webhook-url", "https://127.0.0.1:1"]).await.ok();
     let before = configurations(&site).get(NAME).await.unwrap();
     let operator = site.start("alone", &[]).await;
     operator.until_answer("/readyz", 200).await;
@@ -81,16 +108,16 @@ async fn the_operator_vouches_for_itself_where_it_is_named_and_nowhere_else() {
         let kept = secrets.get(SECRET).await.ok()?.data?.remove("ca.crt")?;
         (held == kept).then_some(held)
     };
-    steersman(site.cluster, &["webhooks", "--apply", "--webhook-url", &url]).await.ok();
+    steersman(site.cluster, &["webhooks", "--apply", "llsd", "--webhook-url", &url]).await.ok();
     let first = wait::eventually("the configuration holds the bundle", vouched).await.unwrap();
     // An apply of the same leaves it there, and one who takes it away does not get far.
-    let said = steersman(site.cluster, &["webhooks", "--apply"]).await.ok();
+    let said = steersman(site.cluster, &["webhooks", "--apply", "llsd"]).await.ok();
     assert_eq!(said, format!("{NAME}: unchanged, asks {url}/validate/llsd\n"));
     assert_eq!(client(&site).await.ca_bundle, Some(first));
     let emptied = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]);
     let emptied: Patch<()> = Patch::Json(serde_json::from_value(emptied).unwrap());
     configurations(&site).patch(NAME, &PatchParams::default(), &emptied).await.unwrap();
     wait::eventually("the bundle is back", vouched).await.unwrap();
-    steersman(site.cluster, &["webhooks", "--remove"]).await.ok();
+    steersman(site.cluster, &["webhooks", "--remove", "llsd"]).await.ok();
     operator.assert_log_is_json();
 }

@@ -36,5 +36,5 @@ async fn without_an_operator_specs_cannot_change_but_objects_can_be_let_go_of() 
     again.until_answer("/readyz", 200).await;
     court.until_asked().await;
     // And whoever leaves for good can say so.
-    assert_eq!(steersman(court.cluster(), &["webhooks", "--remove"]).await.ok(), "steersman-llsd: removed\n");
+    assert_eq!(steersman(court.cluster(), &["webhooks", "--remove", "llsd"]).await.ok(), "steersman-llsd: removed\n");
 }

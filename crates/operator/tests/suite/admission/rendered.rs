@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use serde_json::Value;
-use steersman::admission::{FAMILIES, file, name};
+use serde_json::{Value, json};
+use steersman::admission::{ALL, FAMILIES, file, name};
+use steersman::webhooks::admission::Route;
 use steersman_api::Family;
 
 fn printed(arguments: &[&str]) -> String {
@@ -12,38 +13,48 @@ fn printed(arguments: &[&str]) -> String {
     super::said(command.arg("webhooks").args(arguments).env_clear()).ok()
 }
 
-fn shipped() -> Vec<ValidatingWebhookConfiguration> {
+fn shipped() -> Vec<Value> {
     file().unwrap().split("---\n").map(|text| serde_saphyr::from_str(text).unwrap()).collect()
 }
 
 #[test]
 fn only_new_and_changed_objects_of_ours_are_asked_about() {
-    assert_eq!(shipped().len(), FAMILIES.len());
-    for (family, configuration) in FAMILIES.into_iter().zip(shipped()) {
-        assert_eq!(configuration.metadata.name.as_deref(), Some(name(family)));
+    assert_eq!(shipped().len(), ALL.len());
+    for (of, mut configuration) in ALL.into_iter().zip(shipped()) {
+        let family = of.family;
+        assert_eq!(
+            (&configuration["kind"], &configuration["metadata"]["name"]),
+            (&of.kind().into(), &of.name().into())
+        );
+        // The kinds have the same fields here.
+        configuration["kind"] = json!("ValidatingWebhookConfiguration");
+        let configuration: ValidatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
         let [webhook] = &configuration.webhooks.unwrap()[..] else { panic!("one webhook expected") };
         let [rule] = &webhook.rules.clone().unwrap()[..] else { panic!("one rule expected") };
         // Neither a kind that the operator needs to start, nor a subresource, nor a deletion: nothing can lock itself out.
         assert_eq!(rule.api_groups, Some(vec![family.group().to_owned()]));
         assert_eq!(rule.resources, Some(vec![family.plural().to_owned()]));
-        assert_eq!(rule.operations, Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]));
         assert_eq!(webhook.failure_policy.as_deref(), Some("Fail"));
         assert_eq!(webhook.match_policy.as_deref(), Some("Equivalent"), "older versions are converted first");
         assert_eq!((webhook.side_effects.as_str(), webhook.timeout_seconds), ("None", Some(10)));
-        let conditions = webhook.match_conditions.clone().unwrap();
-        let names: Vec<_> = conditions.iter().map(|condition| condition.name.as_str()).collect();
-        assert_eq!(names, ["not-being-deleted", "new-or-changed"]);
+        let (operations, conditions): (&[&str], &[&str]) = match of.route {
+            Route::Validate => (&["CREATE", "UPDATE"], &["not-being-deleted", "new-or-changed"]),
+            Route::Mutate => (&["CREATE"], &["without-an-image"]),
+        };
+        assert_eq!(rule.operations.clone().unwrap(), operations);
+        let found = webhook.match_conditions.clone().unwrap();
+        assert_eq!(found.iter().map(|condition| condition.name.as_str()).collect::<Vec<_>>(), conditions);
         assert_eq!(webhook.client_config.ca_bundle, None, "that is the running operator's");
         let service = webhook.client_config.service.clone().unwrap();
-        assert_eq!(service.path, Some(format!("/validate/{family}")));
+        assert_eq!(service.path, Some(of.path()));
+        assert_eq!(of.path(), format!("/{}/{family}", if of.route == Route::Mutate { "mutate" } else { "validate" }));
     }
 }
 
 #[test]
 fn both_forms_hold_the_same_and_flags_say_who_is_asked() {
     let list: Value = serde_json::from_str(&printed(&["-o", "json"])).unwrap();
-    let items: Vec<ValidatingWebhookConfiguration> = serde_json::from_value(list["items"].clone()).unwrap();
-    assert_eq!(items, shipped());
+    assert_eq!(list["items"], json!(shipped()));
     let client = |arguments: &[&str]| {
         let read: ValidatingWebhookConfiguration = serde_saphyr::from_str(&printed(arguments)).unwrap();
         read.webhooks.unwrap().remove(0)
@@ -52,17 +63,17 @@ fn both_forms_hold_the_same_and_flags_say_who_is_asked() {
     let named = named.unwrap();
     assert_eq!((named.namespace.as_str(), named.name.as_str()), ("models", "own"));
     for url in ["https://10.0.0.1:9443", "https://10.0.0.1:9443/", "https://10.0.0.1:9443/convert"] {
-        let outside = client(&["--webhook-url", url]).client_config;
+        let outside = client(&["llsd", "--webhook-url", url]).client_config;
         assert_eq!(outside.url.as_deref(), Some("https://10.0.0.1:9443/validate/llsd"));
         assert_eq!(outside.service, None);
     }
-    assert_eq!(client(&["--failure-policy", "ignore"]).failure_policy.as_deref(), Some("Ignore"));
+    assert_eq!(client(&["llsd", "--failure-policy", "ignore"]).failure_policy.as_deref(), Some("Ignore"));
 }
 
 #[test]
 fn wrong_usage_is_said() {
     let cases: [(&[&str], &str); 4] = [
-        (&["va"], "[possible values: llsd]"),
+        (&["va"], "[possible values: dgdr, llsd]"),
         (&["--apply", "--remove"], "cannot be used with"),
         (&["--webhook-url", "https://a", "--webhook-service", "b"], "cannot be used with"),
         (&["--webhook-url", "http://a"], "such as https://127.0.0.1:9443"),
@@ -72,6 +83,14 @@ fn wrong_usage_is_said() {
         let error = super::said(command.arg("webhooks").args(arguments).env_clear()).failed();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn every_family_that_is_judged_has_a_configuration_that_says_yes_or_no() {
+    for family in FAMILIES {
+        assert!(ALL.iter().any(|of| of.route == Route::Validate && of.family == family), "{family}");
+    }
+    assert!(ALL.iter().all(|of| FAMILIES.contains(&of.family)));
 }
 
 #[test]

@@ -64,6 +64,38 @@ fn what_the_api_server_refuses_is_refused_at_the_same_place() {
     }
 }
 
+const REQUEST: &str = "\
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeploymentRequest
+metadata:
+  name: qwen
+spec:
+  model: Qwen/Qwen3-0.6B
+";
+
+#[test]
+fn requests_are_judged_by_the_rules_of_their_admission() {
+    assert_eq!(on(REQUEST, &["validate"]).fine().err, "");
+    on(&format!("{REQUEST}  searchStrategy: thorough\n"), &["validate"]).refused(
+        1,
+        "cr.yaml: document 1: spec.searchStrategy: Invalid value: \"thorough\": is incompatible with spec.backend \"auto\"; \
+         set spec.backend to a specific backend (sglang, trtllm, or vllm). Or set spec.searchStrategy to rapid.",
+    );
+    let long = REQUEST.replace("qwen\n", &format!("{}\n", "a".repeat(60)));
+    on(&long, &["validate"]).refused(1, "metadata.name: Invalid value: \"aaa");
+    let warned = on(&format!("{REQUEST}  sla: {{e2eLatency: 5, ttft: 1}}\n"), &["validate"]);
+    let said =
+        "cr.yaml: document 1: warning: spec.sla: SLA must specify either (ttft and itl) or e2eLatency, not both.";
+    assert!(warned.fine().err.contains(said), "{}", warned.err);
+    let old = REQUEST.replace("v1beta1", "v1alpha1");
+    let old = format!("{old}  backend: vllm\n  profilingConfig:\n    profilerImage: profiler:latest\n");
+    on(&old, &["validate"]).refused(
+        1,
+        "spec.runtimeVersionOverride: Required value: is required when spec.profilingConfig.profilerImage has no parseable \
+         semantic-version tag.",
+    );
+}
+
 #[test]
 fn all_errors_are_told_with_file_document_and_path() {
     let wrong =

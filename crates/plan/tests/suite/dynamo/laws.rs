@@ -181,7 +181,7 @@ fn jobs() -> impl Strategy<Value = Option<JobSeen>> {
     }))
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+pub(super) fn seen() -> impl Strategy<Value = Seen> {
     let object = (specs(), statuses(), annotations(), prop::option::of(1..9i64), prop::bool::weighted(0.1));
     let around = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>());
     (object, around).prop_map(|((spec, status, annotations, generation, deleting), around)| {

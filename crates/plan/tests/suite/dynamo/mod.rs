@@ -1,6 +1,7 @@
 //! A request, and a small world that does what the plan says: objects appear when they are written, and the rest is set by
 //! the test.
 
+mod admission;
 mod failures;
 mod graph;
 mod hardware;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::Next;
-use steersman_plan::dynamo::checks::has_version;
 use steersman_plan::dynamo::{ContainerSeen, JobSeen, JobState, PodSeen, Seen, plan};
 
 use super::{World, a_request, output, said, spec};
@@ -243,14 +242,4 @@ fn fields_without_effect_are_named_in_a_condition_of_our_own() {
         World::settled(&spec("")).says("SpecAccepted"),
         said("True", "SpecAccepted", "Every field of the spec is acted on.")
     );
-}
-
-#[test]
-fn a_tag_is_a_version_or_it_is_not() {
-    for image in ["a:1.4.0", "r:5000/a/b:v1.2.3-cuda13", "a:1.0.0+b.1", "a:1.2.3@sha256:00"] {
-        assert!(has_version(image), "{image}");
-    }
-    for image in ["a", "a:latest", "a:1.2", "a:01.2.3", "r:5000/a", "a@sha256:00", "a:1.2.3-", "a:1.2.3.4"] {
-        assert!(!has_version(image), "{image}");
-    }
 }

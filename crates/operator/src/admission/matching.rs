@@ -1,0 +1,51 @@
+//! What API servers ask about.
+//! Comes in: a configuration; goes out: its rule and its conditions.
+
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
+use steersman_api::Family;
+use steersman_plan::llamastack::config::ANNOTATION;
+
+use super::Configuration;
+use crate::webhooks::admission::Route;
+
+pub(super) fn rule(of: Configuration) -> RuleWithOperations {
+    let words = |given: &[&str]| Some(given.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let operations: &[&str] = match of.route {
+        Route::Validate => &["CREATE", "UPDATE"],
+        Route::Mutate => &["CREATE"],
+    };
+    RuleWithOperations {
+        api_groups: words(&[of.family.group()]),
+        // The API server converts what is written in another version: `matchPolicy`.
+        api_versions: words(&[of.family.storage_version()]),
+        operations: words(operations),
+        resources: words(&[of.family.plural()]),
+        scope: Some("Namespaced".to_owned()),
+    }
+}
+
+/// Decided by the API server itself, so that they hold while nobody answers.
+pub(super) fn conditions(of: Configuration) -> Vec<MatchCondition> {
+    let condition =
+        |name: &str, expression: &str| MatchCondition { name: name.to_owned(), expression: expression.to_owned() };
+    match of.route {
+        Route::Validate => vec![
+            condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),
+            condition("new-or-changed", &changed(of.family)),
+        ],
+        // The one thing that is filled in.
+        Route::Mutate => vec![condition("without-an-image", "object.?spec.?image.orValue('') == ''")],
+    }
+}
+
+/// The spec, and the annotation that counts like a field of it.
+fn changed(family: Family) -> String {
+    let spec = "request.operation == 'CREATE' || object.?spec != oldObject.?spec";
+    match family {
+        Family::Llsd => {
+            let annotation = |object: &str| format!("{object}.metadata.?annotations[?'{ANNOTATION}']");
+            format!("{spec} || {} != {}", annotation("object"), annotation("oldObject"))
+        }
+        _ => spec.to_owned(),
+    }
+}

@@ -1,0 +1,95 @@
+//! One question of an API server: may this object be written?
+//! Comes in: an admission request about a family; goes out: the object and the one before it in the version that the rules
+//! are written for, and refusals in the form that API servers give to broken schemas.
+
+use kube::api::DynamicObject;
+use kube::core::Status;
+use kube::core::admission::{AdmissionRequest, Operation};
+use kube::core::response::{StatusCause, StatusDetails, reason};
+use serde_json::Value;
+use steersman_api::Family;
+use steersman_api::convert::convert;
+
+use super::admission::Answer;
+
+/// The object and the one before it, both in the stored version.
+pub struct Case {
+    pub family: Family,
+    pub new: Value,
+    pub old: Option<Value>,
+    pub namespace: String,
+    /// In which its author wrote it.
+    pub version: String,
+}
+
+/// One thing that stands against it.
+pub struct Wrong {
+    pub path: String,
+    /// Kubernetes' own word for what is wrong with a field, such as `FieldValueInvalid`.
+    pub cause: &'static str,
+    /// What is wrong and what to do, without the place.
+    pub sentence: String,
+}
+
+impl Case {
+    /// None: there is nothing to judge. Our configuration asks about none of that, but another may.
+    pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Answer>> {
+        let judged = matches!(request.operation, Operation::Create | Operation::Update);
+        let part = request.sub_resource.as_deref().is_some_and(|part| !part.is_empty());
+        let Some(object) = request.object.filter(|_| judged && !part) else { return Ok(None) };
+        let (new, old) = (stored(family, object)?, request.old_object.map(|old| stored(family, old)).transpose()?);
+        let namespace = request.namespace.unwrap_or_default();
+        let version = request.request_kind.unwrap_or(request.kind).version;
+        Ok(Some(Self { family, new, old, namespace, version }))
+    }
+
+    /// As API servers refuse what breaks a schema: 422, with a cause for each place.
+    pub fn refusal(&self, errors: Vec<Wrong>) -> Status {
+        let metadata = &self.new["metadata"];
+        let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
+        let texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.path, error.sentence)).collect();
+        let told = match &texts[..] {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        let causes = errors.into_iter().map(|error| StatusCause {
+            reason: error.cause.to_owned(),
+            message: error.sentence,
+            field: error.path,
+        });
+        let (group, kind) = (self.family.group(), self.family.kind());
+        let details = StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes: causes.collect(),
+            uid: String::new(),
+            retry_after_seconds: 0,
+        };
+        let message = format!("{kind}.{group} {name:?} is invalid: {told}");
+        Status::failure(&message, reason::INVALID).with_code(422).with_details(details)
+    }
+}
+
+/// In the version that the rules are written for. API servers send that one, unless somebody's configuration wants another.
+fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Answer>> {
+    let unreadable = |cause: &str| {
+        let message = format!("this is not a {} that can be judged: {cause}", family.kind());
+        Box::new(Answer::deny(Status::failure(&message, reason::BAD_REQUEST).with_code(400)))
+    };
+    let wanted = format!("{}/{}", family.group(), family.storage_version());
+    let value = serde_json::to_value(object).map_err(|error| unreadable(&error.to_string()))?;
+    if value["kind"].as_str().is_some_and(|kind| kind != family.kind()) {
+        let (version, kind) = (value["apiVersion"].as_str().unwrap_or_default(), &value["kind"]);
+        let message = format!(
+            "admission requires {wanted}, Kind={}, got {version}, Kind={}; check webhook and CRD conversion configuration",
+            family.kind(),
+            kind.as_str().unwrap_or_default()
+        );
+        return Err(unreadable(&message));
+    }
+    if value["apiVersion"] == wanted.as_str() {
+        return Ok(value);
+    }
+    convert(value, &wanted).map(|converted| converted.object).map_err(|error| unreadable(&error.to_string()))
+}

@@ -1,0 +1,124 @@
+//! Whether a request is accepted: the rules of the plan, asked before it is stored.
+//! Comes in: the request as JSON, what it was before, and what the operator was told; goes out: errors and warnings.
+
+mod defaults;
+mod fixed;
+mod problem;
+pub mod remarks;
+pub mod rules;
+mod version;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
+
+use super::asked;
+use super::checks::sentences;
+use super::seen::ObjectSeen;
+
+pub use defaults::{DYNAMO_VERSION, default_image, image};
+pub use problem::{Cause, Problem};
+pub use version::has_version;
+
+/// What is known besides the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Stands where `spec.image` is empty.
+    pub default_image: Option<&'a str>,
+    /// Whether the operator looks for GPUs by itself.
+    pub discovery: bool,
+}
+
+/// No errors: accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    pub errors: Vec<Problem>,
+    pub warnings: Vec<String>,
+}
+
+/// What was wrong before the change, and is none of its business, does not stand against it: it is a warning. Deletion and
+/// changes that leave the spec alone, such as the removal of a finalizer, are never refused.
+pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict {
+    let deleting = !new["metadata"]["deletionTimestamp"].is_null();
+    if deleting || old.is_some_and(|old| old["spec"] == new["spec"]) {
+        return Verdict::default();
+    }
+    let object = match read(new) {
+        Ok(object) => object,
+        Err(problem) => return Verdict { errors: vec![problem], ..Verdict::default() },
+    };
+    // One that cannot be read has nothing that could be held on to.
+    let before = old.and_then(|old| read(old).ok());
+    let known = before.as_ref().map(|before| rules::wrong(before, facts)).unwrap_or_default();
+    let stands = |problem: &Problem| {
+        let touched = before.as_ref().is_none_or(|before| touches(before, &object, problem));
+        known.contains(problem) && !touched
+    };
+    let (left, mut errors): (Vec<_>, Vec<_>) = rules::wrong(&object, facts).into_iter().partition(stands);
+    errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object)));
+    let mut warnings: Vec<String> = left.iter().map(Problem::text).collect();
+    warnings.extend(before.as_ref().and_then(in_vain));
+    warnings.extend(remarks::remarks(&object).iter().map(|remark| sentences(std::slice::from_ref(remark))));
+    Verdict { errors, warnings }
+}
+
+/// Another image needs another version, and a graph that is to be made now needs one at last.
+fn touches(before: &ObjectSeen, after: &ObjectSeen, problem: &Problem) -> bool {
+    let version = |object: &ObjectSeen| object.spec.runtime_version_override.clone().unwrap_or_default();
+    let activated = !asked::auto_apply(before) && asked::auto_apply(after);
+    let others = before.spec.image != after.spec.image || version(before) != version(after);
+    problem.path == rules::VERSION && (others || activated)
+}
+
+fn in_vain(before: &ObjectSeen) -> Option<String> {
+    let failed = asked::phase(before) == Some(Phase::Failed);
+    let began = before.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    (failed && began).then(|| {
+        "spec: this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate \
+         it."
+        .to_owned()
+    })
+}
+
+/// As far as admission looks at it.
+fn read(object: &Value) -> Result<ObjectSeen, Problem> {
+    let spec = serde_json::from_value(object["spec"].clone()).map_err(|error| {
+        let message = format!("cannot be read: {}", without_values(&error.to_string()));
+        Problem::new("spec", Cause::Invalid(None), message, "Compare it with `kubectl explain dgdr.spec --recursive`.")
+    })?;
+    let metadata = &object["metadata"];
+    let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
+    let annotations: BTreeMap<String, String> =
+        serde_json::from_value(metadata["annotations"].clone()).unwrap_or_default();
+    Ok(ObjectSeen {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        generation: metadata["generation"].as_i64(),
+        created: None,
+        deleting: false,
+        finalizers: Vec::new(),
+        annotations,
+        spec,
+        status: Some(status(&object["status"])),
+    })
+}
+
+/// Field by field: what an earlier operator wrote beside the phase must not hide it.
+fn status(status: &Value) -> DynamoGraphDeploymentRequestStatus {
+    DynamoGraphDeploymentRequestStatus {
+        phase: serde_json::from_value(status["phase"].clone()).ok(),
+        profiling_job_name: asked::given(status["profilingJobName"].as_str()).map(str::to_owned),
+        ..DynamoGraphDeploymentRequestStatus::default()
+    }
+}
+
+/// The JSON library quotes values, and one of them may be a secret. Names of fields it quotes in another way, unless the
+/// value is a word.
+fn without_values(message: &str) -> String {
+    let (before, word) = message.split_once("variant `").unwrap_or((message, ""));
+    let after = word.split_once('`').map_or("", |(_, after)| after);
+    let told = if word.is_empty() { before.to_owned() } else { format!("{before}word{after}") };
+    told.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
+}

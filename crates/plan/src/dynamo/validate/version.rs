@@ -1,0 +1,52 @@
+//! Versions of Dynamo, as tags of images and as people write them.
+//! Comes in: an image or a version; goes out: whether it says a version, or how that is written in full.
+
+/// Whether the tag is a version, as in `dynamo-planner:v1.2.3-cuda13`.
+pub fn has_version(image: &str) -> bool {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.rsplit_once(':').is_some_and(|(_, tag)| Version::read(tag).is_some_and(|version| version.parts == 3))
+}
+
+/// The version in full, without a letter before it: `v1.2` is `1.2.0`. None: it is no version.
+pub fn canonical(version: &str) -> Option<String> {
+    let Version { core, suffix, .. } = Version::read(version)?;
+    Some(format!("{}.{}.{}{suffix}", core[0], core[1], core[2]))
+}
+
+struct Version<'a> {
+    core: [u64; 3],
+    /// How many numbers were written.
+    parts: usize,
+    /// What follows them, with its sign.
+    suffix: &'a str,
+}
+
+impl<'a> Version<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let text = text.strip_prefix(['v', 'V']).unwrap_or(text);
+        let (core, suffix) = text.find(['-', '+']).map_or((text, ""), |place| text.split_at(place));
+        let numbers = core.split('.').map(number).collect::<Option<Vec<u64>>>()?;
+        let parts = numbers.len();
+        let mut core = [0; 3];
+        core.get_mut(..parts)?.copy_from_slice(&numbers);
+        is_suffix(suffix).then_some(Self { core, parts, suffix })
+    }
+}
+
+/// Without leading zeros, and within bounds.
+fn number(part: &str) -> Option<u64> {
+    let digits = !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
+    (digits && (part == "0" || !part.starts_with('0'))).then(|| part.parse().ok()).flatten()
+}
+
+/// `-rc1`, `+build.7`, both, or nothing.
+fn is_suffix(text: &str) -> bool {
+    let words = |text: &str| {
+        text.split('.').all(|word| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-'))
+    };
+    match text.strip_prefix('-') {
+        Some(before) => before.split_once('+').map_or_else(|| words(before), |(rc, build)| words(rc) && words(build)),
+        None => text.strip_prefix('+').is_none_or(words),
+    }
+}

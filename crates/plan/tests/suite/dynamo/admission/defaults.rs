@@ -1,0 +1,108 @@
+//! The image that a new request gets, and versions in images.
+
+use serde_json::{Value, json};
+use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image, has_version, image};
+
+use super::request;
+
+const PLANNER: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner";
+
+#[track_caller]
+fn derived(version: &str, tag: Option<&str>) {
+    assert_eq!(default_image(None, version), tag.map(|tag| format!("{PLANNER}:{tag}")));
+}
+
+#[test]
+fn def_1_a_version_is_the_tag_of_the_default_image() {
+    derived("1.1.0", Some("1.1.0"));
+    derived(DYNAMO_VERSION, Some("1.4.0"));
+}
+
+#[test]
+fn def_2_a_candidate_of_a_release_keeps_its_suffix() {
+    derived("1.1.0-rc1", Some("1.1.0-rc1"));
+    derived("1.1.0-rc1+build.7", Some("1.1.0-rc1+build.7"));
+}
+
+#[test]
+fn def_3_a_letter_before_the_version_goes() {
+    derived("v1.2.3", Some("1.2.3"));
+}
+
+#[test]
+fn def_4_a_short_version_is_written_in_full() {
+    derived("1.2", Some("1.2.0"));
+    derived("v1", Some("1.0.0"));
+}
+
+#[test]
+fn def_5_words_that_are_no_version_make_no_image() {
+    derived("unknown", None);
+    derived("1.2.3.4", None);
+}
+
+#[test]
+fn def_6_no_version_makes_no_image() {
+    derived("", None);
+}
+
+#[test]
+fn def_7_the_image_that_the_operator_was_given_counts_before_any_version() {
+    for version in ["1.1.0", "unknown"] {
+        assert_eq!(default_image(Some("mirror/planner:7"), version).as_deref(), Some("mirror/planner:7"));
+    }
+    assert_eq!(default_image(Some(""), "unknown"), None, "nothing is no image");
+}
+
+#[test]
+fn an_image_is_filled_in_only_where_there_is_none() {
+    let filled = |given: Value| image(&request(json!({ "image": given })), Some("planner:1.4.0")).map(str::to_owned);
+    assert_eq!(filled(json!("")).as_deref(), Some("planner:1.4.0"));
+    assert_eq!(filled(Value::Null).as_deref(), Some("planner:1.4.0"));
+    assert_eq!(filled(json!("my-registry/my-image:custom")), None);
+    assert_eq!(filled(json!(7)), None, "the schema's to refuse");
+    assert_eq!(image(&request(json!({ "image": "" })), None), None);
+    assert_eq!(image(&json!({ "metadata": {} }), Some("planner:1.4.0")), None);
+}
+
+#[test]
+fn tag_1_a_tag_with_a_letter_and_a_suffix_is_a_version() {
+    for image in [
+        "nvcr.io/nvidia/ai-dynamo/vllm-runtime:v1.2.3-cuda13",
+        "a:1.4.0",
+        "a:V1.4.0",
+        "r:5000/a/b:v1.2.3-cuda13",
+        "a:1.0.0+b.1",
+        "a:1.0.0-rc1+b.1",
+        "a:1.2.3@sha256:00",
+        "a:0.0.0",
+    ] {
+        assert!(has_version(image), "{image}");
+    }
+}
+
+#[test]
+fn tag_2_other_tags_digests_and_none_are_no_version() {
+    for image in [
+        "registry.example/runtime:sha-123",
+        "",
+        "a",
+        "a:latest",
+        "a:custom",
+        "a:1",
+        "a:1.2",
+        "a:01.2.3",
+        "a:1.02.3",
+        "r:5000/a",
+        "r:1.2.3/a",
+        "a@sha256:00",
+        "a:1.2.3-",
+        "a:1.2.3+",
+        "a:1.2.3-a..b",
+        "a:1.2.3.4",
+        "a:1.2.x",
+        "a:18446744073709551616.0.0",
+    ] {
+        assert!(!has_version(image), "{image}");
+    }
+}

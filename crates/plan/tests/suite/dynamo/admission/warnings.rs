@@ -1,0 +1,94 @@
+//! What is accepted, and told all the same.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[track_caller]
+fn warned(new: &Value) -> String {
+    let verdict = created(new);
+    accepted(&verdict);
+    let [warning] = &verdict.warnings[..] else { panic!("one warning expected: {verdict:?}") };
+    warning.clone()
+}
+
+fn annotated(key: &str, value: &str) -> Value {
+    let mut new = request(json!({}));
+    new["metadata"]["annotations"] = json!({ key: value });
+    new
+}
+
+#[test]
+fn what_the_profiler_does_not_look_at_is_named_with_what_to_use_instead() {
+    let said = warned(&annotated("nvidia.com/dgdr-config-map-ref", r#"{"name":"base"}"#));
+    assert_eq!(
+        said,
+        "metadata.annotations[nvidia.com/dgdr-config-map-ref]: ConfigMap base (key disagg.yaml) is mounted at /config in \
+         the profiling Job, where today's profilers do not look. Put what shall differ in the generated graph into \
+         spec.overrides.dgd."
+    );
+}
+
+#[test]
+fn what_no_version_acts_on_any_more_is_named() {
+    let said = warned(&annotated("nvidia.com/dgdr-deployment-overrides", r#"{"name":"mine"}"#));
+    assert!(said.starts_with("Kept from v1alpha1 and without effect: spec.deploymentOverrides.name."), "{said}");
+}
+
+#[test]
+fn a_preference_that_no_profiler_acts_on_is_named() {
+    let said = warned(&request(json!({ "sla": { "optimizationType": "latency" } })));
+    assert!(said.starts_with("spec.sla.optimizationType is handed to the profiler"), "{said}");
+}
+
+#[test]
+fn fields_of_the_job_that_are_not_taken_over_are_named() {
+    let job = json!({ "completionMode": "Indexed", "template": { "spec": { "containers": [] } } });
+    let said = warned(&request(json!({ "overrides": { "profilingJob": job } })));
+    assert!(said.starts_with("Not taken over from spec.overrides.profilingJob: completionMode."), "{said}");
+}
+
+#[test]
+fn what_the_profiler_will_end_with_is_said_before_it_begins() {
+    let said = warned(&request(json!({ "workload": { "concurrency": 1, "requestRate": 2 } })));
+    assert!(said.starts_with("spec.workload: Only one of 'concurrency' or 'requestRate' can be provided"), "{said}");
+    let said = warned(&request(json!({ "sla": { "e2eLatency": 100, "ttft": 10 } })));
+    assert!(said.starts_with("spec.sla: SLA must specify either (ttft and itl) or e2eLatency, not both."), "{said}");
+    let said = warned(&request(json!({ "sla": { "itl": 0 } })));
+    assert!(said.starts_with("spec.sla.itl: SLA 'itl' must be positive (got 0)."), "{said}");
+}
+
+#[test]
+fn the_limit_of_45_characters_is_said_with_the_length_that_a_name_may_have() {
+    let named = |length: usize, more: Value| {
+        let mut new = request(more);
+        new["metadata"]["name"] = json!("a".repeat(length));
+        new
+    };
+    let none = |new: &Value| assert_eq!(created(new), Verdict::default());
+    none(&named(24, json!({})));
+    let said = warned(&named(25, json!({})));
+    let graph = format!("{}-dgd", "a".repeat(25));
+    assert_eq!(
+        said,
+        format!(
+            "metadata.name: DGD name '{graph}' (length 29) combined with component name VllmPrefillWorker exceeds the \
+             45-character pod-naming limit, and the profiler ends with this error if it chooses such a component. Create \
+             the request under a name of at most 24 characters, or name the graph in spec.overrides.dgd.metadata.name."
+        )
+    );
+    warned(&named(25, json!({ "backend": "auto" })));
+    for short in [json!({ "backend": "sglang" }), json!({ "features": { "mocker": { "enabled": true } } })] {
+        none(&named(33, short.clone()));
+        assert!(warned(&named(34, short)).contains("at most 33 characters"));
+    }
+    let dgd = |name: &str| {
+        let dgd = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
+            "metadata": { "name": name } });
+        json!({ "overrides": { "dgd": dgd } })
+    };
+    none(&named(50, dgd("short")));
+    let said = warned(&named(5, dgd(&"b".repeat(29))));
+    assert!(said.starts_with("spec.overrides.dgd.metadata.name: DGD name 'bbb"), "{said}");
+    assert!(said.ends_with("Use a name of at most 28 characters."), "{said}");
+}
