@@ -1,6 +1,8 @@
 //! Benchmarks. What needs no cluster is a bench target of the crate that it measures, so that it is built in release mode
 //! with that crate alone; what needs one is here.
 
+mod at_once;
+mod dynamo;
 mod llamastack;
 mod process;
 
@@ -22,6 +24,8 @@ enum Name {
     LlamastackConfig,
     /// Many LlamaStackDistributions at once on the local cluster, beside the same writes from a bare client
     Llamastack,
+    /// Many DynamoGraphDeploymentRequests at once on the local cluster, beside the same writes from a bare client
+    Dynamo,
 }
 
 impl Bench {
@@ -30,6 +34,7 @@ impl Bench {
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
             Name::Llamastack => llamastack::run(),
+            Name::Dynamo => dynamo::run(),
         }
     }
 }

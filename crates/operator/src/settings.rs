@@ -2,6 +2,8 @@
 //! Comes in: flags and the environment variables that stand in for them, read once; goes out: one value that the process
 //! keeps to for its whole life.
 
+mod requests;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use crate::cli::ClusterArgs;
 use crate::controllers::Told;
 use crate::observe::cache::Scope;
 use crate::{controllers, crds, rbac};
+use requests::RequestArgs;
 
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
@@ -61,6 +64,8 @@ pub struct Settings {
     /// an image of the user's own needs overrideConfig
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     pub image_labels: Switch,
+    #[command(flatten)]
+    requests: RequestArgs,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]
@@ -176,6 +181,7 @@ impl Settings {
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
             dgdr_default_image: self.dgdr_default_image.clone(),
+            requests: self.requests.told(),
         }
     }
 
@@ -242,6 +248,7 @@ mod tests {
             operator_image: Some("steersman:1".to_owned()),
             config_namespace: Some("there".to_owned()),
             dgdr_default_image: Some("planner:1".to_owned()),
+            requests: told(&[]).requests,
         };
         assert_eq!(given, expected);
         assert_eq!(told(&["--operator-image", ""]).operator_image, None, "nothing is no image");

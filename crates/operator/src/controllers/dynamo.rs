@@ -1,6 +1,7 @@
 //! DynamoGraphDeploymentRequest in the steps of a pass. Which steps there are is the driver's business; what they decide is
 //! decided in the plan.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
@@ -14,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Family, Observed, PassError, Tools, as_status, rules_for};
 use super::{Place, Told};
 use crate::observe::cache::{Scope, Watched};
-use crate::observe::dynamo::{self as observed, Beside, hardware};
+use crate::observe::dynamo::hardware::{self, Endpoint, Sources};
+use crate::observe::dynamo::{self as observed, Beside};
 use crate::rbac::Rule;
+use crate::reach::Http;
 use crate::relay;
 
 /// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
@@ -83,6 +86,33 @@ pub fn profiling_rules() -> Vec<Rule> {
     [relay::rules(), profiler.to_vec()].concat()
 }
 
+/// What the process was told for requests alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldOfRequests {
+    /// When nodes pull the operator's image. None: as Kubernetes decides.
+    pub pull_policy: Option<String>,
+    /// The ClusterRole for the account of profiling Jobs. None: the account is managed elsewhere.
+    pub cluster_role: Option<String>,
+    /// Whether the labels of nodes are looked at for GPUs.
+    pub by_labels: bool,
+    /// Where exporters of DCGM serve.
+    pub endpoint: Endpoint,
+    /// Addresses for profilers, by the name of the variable.
+    pub infrastructure: BTreeMap<String, String>,
+}
+
+impl Default for ToldOfRequests {
+    fn default() -> Self {
+        Self {
+            pull_policy: None,
+            cluster_role: Some(PROFILING_ROLE.to_owned()),
+            by_labels: true,
+            endpoint: Endpoint::default(),
+            infrastructure: BTreeMap::new(),
+        }
+    }
+}
+
 /// The family with what the operator was told about it.
 #[derive(Clone)]
 pub struct Dynamo {
@@ -91,14 +121,28 @@ pub struct Dynamo {
 }
 
 impl Dynamo {
+    /// For single passes, beside which nothing runs: no exporter is asked.
     pub fn new(told: &Told) -> Self {
+        Self::with(told, None)
+    }
+
+    /// With exporters of GPUs asked by [`Family::beside`].
+    pub fn following(told: &Told, inside: Http) -> Self {
+        Self::with(told, Some((inside, told.requests.endpoint.clone())))
+    }
+
+    fn with(told: &Told, exporters: Option<(Http, Endpoint)>) -> Self {
+        let requests = &told.requests;
         let settings = Settings {
             default_image: default_image(told.dgdr_default_image.as_deref(), DYNAMO_VERSION),
             operator_image: told.operator_image.clone().unwrap_or_default(),
-            profiling_cluster_role: Some(PROFILING_ROLE.to_owned()),
+            operator_image_pull_policy: requests.pull_policy.clone(),
+            profiling_cluster_role: requests.cluster_role.clone(),
+            infrastructure: requests.infrastructure.clone(),
             ..Settings::default()
         };
-        Self { settings, beside: Arc::new(Beside::default()) }
+        let sources = Sources { exporters, by_labels: requests.by_labels };
+        Self { settings, beside: Arc::new(Beside::new(sources)) }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::reach::Http;
 use crate::telemetry::metrics::Metrics;
 
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
-pub use dynamo::{Dynamo, PROFILING_ROLE, profiling_rules};
+pub use dynamo::{Dynamo, PROFILING_ROLE, ToldOfRequests, profiling_rules};
 pub use llamastack::LlamaStack;
 use outdated::Outdated;
 pub use wakes::{Place, Wakes};
@@ -61,6 +61,7 @@ pub struct Told {
     pub config_namespace: Option<String>,
     /// The profiler's image for requests that name none. None: that of this version.
     pub dgdr_default_image: Option<String>,
+    pub requests: ToldOfRequests,
 }
 
 impl Default for Told {
@@ -70,6 +71,7 @@ impl Default for Told {
             operator_image: None,
             config_namespace: None,
             dgdr_default_image: None,
+            requests: ToldOfRequests::default(),
         }
     }
 }
@@ -109,7 +111,7 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
             let labels = given.image_labels.then(|| Bases::of_registries(given.server.clone())).flatten();
             control::run(LlamaStack::following(&given.told, Some(servers), labels), given, stop).await;
         }
-        Api::Dgdr => control::run(Dynamo::new(&given.told), given, stop).await,
+        Api::Dgdr => control::run(Dynamo::following(&given.told, given.inside.clone()), given, stop).await,
         // Not among the available.
         Api::Dgd | Api::Va => {}
     }

@@ -71,7 +71,7 @@ pub enum ReachError {
         "{host} would be asked over plain http, which is only done where the operator's settings say so; serve it by https"
     )]
     NotHttps { host: String },
-    #[error("{host} is not the address of a Service in this cluster")]
+    #[error("{host} is not the address of a Service or a pod in this cluster")]
     NotInside { host: String },
     #[error("{host} refuses connections")]
     Refused { host: String },

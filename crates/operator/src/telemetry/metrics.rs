@@ -17,6 +17,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use steersman_api::Family as Api;
 
+use super::dynamo::Requests;
+
 /// What the answer to a scrape is written in.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -32,6 +34,8 @@ pub struct Metrics {
     webhook_latency: Family<Webhook, Histogram, fn() -> Histogram>,
     webhook_reviews: Family<WebhookReview, Counter>,
     requests: Family<Requested, Counter>,
+    /// Of DynamoGraphDeploymentRequests alone.
+    pub dynamo: Requests,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -130,6 +134,7 @@ impl Metrics {
         let requests = Family::<Requested, Counter>::default();
         let help = "Requests to the API server, by the HTTP status of the answer (or <error>) and their method";
         registry.register("rest_client_requests", help, requests.clone());
+        let dynamo = Requests::register(&mut registry);
         Self {
             registry,
             leads,
@@ -140,6 +145,7 @@ impl Metrics {
             webhook_latency,
             webhook_reviews,
             requests,
+            dynamo,
         }
     }
 

@@ -50,6 +50,14 @@ impl Answer {
         Self { verdict: Verdict::Deny(Box::new(status)), warnings: Vec::new() }
     }
 
+    /// The reason of a refusal. None: it is none.
+    pub fn refusal(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Deny(status) => Some(&status.reason),
+            Verdict::Allow | Verdict::Patch(_) => None,
+        }
+    }
+
     pub fn warn(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self

@@ -168,6 +168,7 @@ async fn admitted(
         }
     };
     let uid = request.uid.clone();
+    let (began, operation) = (Instant::now(), format!("{:?}", request.operation).to_uppercase());
     let Some(judge) = shared.judges.on(route, family) else {
         let message = format!(
             "this version of Steersman has no admission at {label}; remove the webhook from its configuration, \
@@ -181,6 +182,10 @@ async fn admitted(
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));
             let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
+            // What is mutated is validated afterwards: counted twice it would be two requests.
+            if family == Some(Family::Dgdr) && route == Route::Validate {
+                shared.metrics.dynamo.judged(&operation, answer.refusal(), began.elapsed());
+            }
             (outcome, admission::written(&uid, route, &answer))
         }
         Ok(Err(_)) => {

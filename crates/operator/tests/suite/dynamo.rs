@@ -3,6 +3,7 @@
 
 mod absent;
 mod crashes;
+mod gpus;
 mod lives;
 mod process;
 mod waiting;
@@ -257,7 +258,8 @@ async fn a_pod(namespace: &Namespace, phase: &str, state: Value) {
     let pods: Api<Pod> = namespace.all();
     if pods.get_opt("profile-qwen-x").await.unwrap().is_none() {
         let pod: Pod = object(json!({
-            "metadata": { "name": "profile-qwen-x", "labels": { "batch.kubernetes.io/job-name": "profile-qwen" } },
+            "metadata": { "name": "profile-qwen-x", "labels": { "batch.kubernetes.io/job-name": "profile-qwen",
+                names::LABEL_PROFILED: NAME } },
             "spec": { "serviceAccountName": names::SERVICE_ACCOUNT,
                 "containers": [{ "name": "profiler", "image": "planner:1.4.0" }] },
         }));

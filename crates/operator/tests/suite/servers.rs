@@ -204,7 +204,7 @@ async fn only_services_are_asked_by_a_way_that_leads_inside() {
         ("ftp://a-service.ns.svc.cluster.local/", "a-service.ns.svc.cluster.local"),
     ] {
         let error = http.ask(Ask::get(url.parse().unwrap(), 10)).await.unwrap_err().to_string();
-        assert_eq!(error, format!("{host} is not the address of a Service in this cluster"));
+        assert_eq!(error, format!("{host} is not the address of a Service or a pod in this cluster"));
     }
     assert!(fake.asked().is_empty());
 }

@@ -12,6 +12,10 @@ pub const MANAGED_BY: &str = "dynamo-operator";
 pub const LABEL_APP: &str = "app";
 pub const LABEL_REQUEST: &str = "dgdr";
 
+/// On the pods of profiling Jobs, and of no others: their request. A cluster has many other Jobs, whose pods nobody here needs
+/// to watch.
+pub const LABEL_PROFILED: &str = "steersman.dev/profiled-request";
+
 /// The generated graph as YAML. Not empty: it has not been created yet. Empty: it was, and has been seen.
 pub const GENERATED_GRAPH: &str = "nvidia.com/generated-dgd-spec";
 /// What else the profiler generated, as documents of YAML.

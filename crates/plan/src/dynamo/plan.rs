@@ -55,7 +55,9 @@ pub fn plan(seen: &Seen) -> Plan {
     let findings = checks::remarks(seen);
     let notes = step.notes.iter().cloned().chain(rejected(seen, &findings)).collect();
     let writes = writes(seen, &step);
-    let next = if step.unwatched { Next::Within(SOON) } else { Next::OnChange };
+    // A Job of somebody else's that has come in between is told of by no watch.
+    let unwatched = step.unwatched || matches!(step.act, Act::Job);
+    let next = if unwatched { Next::Within(SOON) } else { Next::OnChange };
     Plan { step, writes, notes, findings, next }
 }
 

@@ -20,7 +20,9 @@ const CHANGED: &str = "the spec was changed and is not acted on, see condition S
 pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let stored = seen.object.status.clone().unwrap_or_default();
     let own_change = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
-    if (own_change && outcome.failure.is_none()) || seen.object.deleting {
+    // A Job that was made is told of by the pass that sees it, with all that this one could say.
+    let quiet = own_change || matches!(plan.step.act, Act::Job);
+    if (quiet && outcome.failure.is_none()) || seen.object.deleting {
         return stored;
     }
     let step = &plan.step;

@@ -1,5 +1,5 @@
 //! What is kept up to date beside the passes: nothing of it belongs to a single request.
-//! Comes in: graphs, pods, and what requests refer to; goes out: what passes look at, and which requests should look again.
+//! Comes in: graphs, pods, the cluster's GPUs and what requests refer to; goes out: what passes look at, and which requests should look again.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use steersman_plan::dynamo::names;
 use tokio_util::sync::CancellationToken;
 
 use super::graphs::Graphs;
-use super::hardware::Hardware;
+use super::hardware::{Hardware, Sources};
 use super::pods::{OF_GRAPH, OF_JOB, Pods};
+use super::role::Role;
 use crate::controllers::{Place, Tools};
 use crate::observe::cache::Scope;
 use crate::observe::named::{Kind, Named};
@@ -21,22 +22,22 @@ pub struct Beside {
     pub job_pods: Pods,
     pub graph_pods: Pods,
     pub hardware: Hardware,
+    pub role: Role,
 }
 
-impl Default for Beside {
-    fn default() -> Self {
+impl Beside {
+    pub fn new(hardware: Sources) -> Self {
         Self {
             secrets: Arc::new(Named::new(Kind::Secret, &[names::TOKEN_SECRET])),
             config_maps: Arc::new(Named::new(Kind::ConfigMap, &[])),
             graphs: Graphs::default(),
-            job_pods: Pods::new(OF_JOB, names::JOB_PREFIX),
-            graph_pods: Pods::new(OF_GRAPH, ""),
-            hardware: Hardware::default(),
+            job_pods: Pods::new(OF_JOB, names::LABEL_PROFILED),
+            graph_pods: Pods::new(OF_GRAPH, OF_GRAPH),
+            hardware: Hardware::new(hardware),
+            role: Role::default(),
         }
     }
-}
 
-impl Beside {
     pub async fn run(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {
         let server = &tools.server;
         let wake = |place| tools.wakes.wake(place);
@@ -51,6 +52,7 @@ impl Beside {
             self.graphs.follow(server, scope, wake, stop.clone()),
             self.job_pods.follow(server, scope, of_job, stop.clone()),
             self.graph_pods.follow(server, scope, of_graph, stop.clone()),
+            self.hardware.run(server, wake, stop.clone()),
         );
     }
 
@@ -68,5 +70,6 @@ impl Beside {
         self.secrets.forget(place);
         self.config_maps.forget(place);
         self.graphs.forget(place);
+        self.hardware.forget(place);
     }
 }

@@ -5,18 +5,20 @@ mod beside;
 mod graphs;
 pub mod hardware;
 mod pods;
+mod role;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::asked::{self, Kept};
+use steersman_plan::dynamo::asked::{self, Acceptance, Kept};
+use steersman_plan::dynamo::hardware::{HardwareSeen, wanted};
 use steersman_plan::dynamo::{
     BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph, names,
 };
@@ -100,10 +102,14 @@ pub async fn observe(
     };
     let mut settings = settings.clone();
     if begins && let Some(role) = &settings.profiling_cluster_role {
-        settings.profiling_cluster_role_found = has_cluster_role(server, role).await?;
+        settings.profiling_cluster_role_found = beside.role.is_there(server, role).await?;
     }
-    let hardware =
-        if begins && wants_hardware(&seen) { beside.hardware.look(server).await? } else { hardware::unasked() };
+    let hardware = if begins && wanted(seen.spec.hardware.as_ref()) {
+        beside.hardware.seen(server, &place).await?
+    } else {
+        beside.hardware.forget(&place);
+        HardwareSeen::awaited()
+    };
     let seen = Seen {
         now: Timestamp::now(),
         settings,
@@ -125,7 +131,10 @@ pub async fn observe(
 async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut Live) -> Result<(), CallError> {
     let (kind, name) = (gvk::<Job>(), names::profiling_job(&object.name));
     let seen_before = object.status.as_ref().is_some_and(|status| status.observed_generation.is_some());
-    let counts = seen_before && matches!(phase, Phase::Pending | Phase::Profiling) && !object.deleting;
+    // Before it is marked, no Job is made.
+    let about = phase == Phase::Profiling
+        || (phase == Phase::Pending && matches!(asked::acceptance(object), Acceptance::Accepted));
+    let counts = seen_before && about && !object.deleting;
     if !counts || live.get(&kind, &name).is_some() {
         return Ok(());
     }
@@ -142,17 +151,6 @@ fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
     let began = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let ours = job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()));
     matches!(phase, Phase::Pending | Phase::Failed) && !began && !ours && !object.deleting
-}
-
-fn wants_hardware(object: &ObjectSeen) -> bool {
-    object.spec.hardware.as_ref().is_none_or(|hardware| {
-        hardware.gpu_sku.is_none()
-            || hardware.vram_mb.is_none()
-            || hardware.num_gpus_per_node.is_none()
-            || hardware.total_gpus.is_none()
-            || hardware.interconnect.is_none()
-            || hardware.rdma.is_none()
-    })
 }
 
 /// The request as plain data.
@@ -200,6 +198,10 @@ fn job_seen(object: &DynamicObject) -> JobSeen {
 /// How the profiler ended is told once and for all, so that a watch that is behind is not believed.
 async fn job_pods(server: &Server, beside: &Beside, place: &Place, job: &JobSeen) -> Result<Vec<PodSeen>, CallError> {
     let of = (place.0.clone(), names::profiling_job(&place.1));
+    // The pods of an earlier operator's Job have no label that they could be watched by.
+    if job.mark.is_none() {
+        return beside.job_pods.ask(server, &of).await;
+    }
     let known = beside.job_pods.seen(server, &of).await?;
     let failed = matches!(job.state, JobState::Failed(_));
     if failed && !known.iter().any(|pod| pod.phase == "Failed") {
@@ -219,16 +221,6 @@ fn output_seen(object: &DynamicObject) -> OutputSeen {
 fn binding_seen(object: &DynamicObject) -> Option<BindingSeen> {
     let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
     Some(BindingSeen { uid: object.uid()?, cluster_role })
-}
-
-/// Whoever may not ask is told by the binding's creation.
-async fn has_cluster_role(server: &Server, name: &str) -> Result<bool, CallError> {
-    let roles: Api<ClusterRole> = Api::all(server.client.clone());
-    match server.call(roles.get_metadata_opt(name)).await {
-        Ok(found) => Ok(found.is_some()),
-        Err(CallError::Answered { code: 403, .. }) => Ok(true),
-        Err(error) => Err(error),
-    }
 }
 
 async fn named_seen(

@@ -20,26 +20,27 @@ use crate::observe::cache::Scope;
 use crate::observe::unscheduled::unscheduled;
 use crate::observe::watching::Watching;
 
-/// On every pod of a Job.
+/// On every pod of a Job, which it names.
 pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
-/// On every pod of a graph.
+/// On every pod of a graph, which it names.
 pub const OF_GRAPH: &str = "nvidia.com/dynamo-graph-deployment-name";
 
 /// By name of the pod.
 type Records = BTreeMap<String, PodSeen>;
 
-/// The pods that carry one label.
+/// The pods whose Job or graph can be one of ours.
 pub struct Pods {
+    /// Names the Job or graph.
     label: &'static str,
-    /// The values of the label begin so: a cluster has many other Jobs.
-    prefix: &'static str,
+    /// A label that the pods carry of those that can be ours: a cluster has many other Jobs.
+    followed: &'static str,
     /// By namespace and value of the label. None: not listed yet.
     known: Mutex<Option<BTreeMap<Place, Records>>>,
 }
 
 impl Pods {
-    pub fn new(label: &'static str, prefix: &'static str) -> Self {
-        Self { label, prefix, known: Mutex::default() }
+    pub fn new(label: &'static str, followed: &'static str) -> Self {
+        Self { label, followed, known: Mutex::default() }
     }
 
     /// Those of one Job or graph, by name. Asked for while no watch has told.
@@ -65,7 +66,7 @@ impl Pods {
             Scope::Namespace(name) => Api::namespaced(server.client.clone(), name),
         };
         let mut watching = Watching::new(&Pod::kind(&()));
-        let events = watch(api, watcher::Config::default().labels(self.label)).default_backoff();
+        let events = watch(api, watcher::Config::default().labels(self.followed)).default_backoff();
         let mut events = pin!(events.take_until(stop.cancelled_owned()));
         let mut incoming = BTreeMap::new();
         while let Some(event) = events.next().await {
@@ -116,10 +117,9 @@ impl Pods {
         (before != now).then_some(of).into_iter().collect()
     }
 
-    /// The Job or graph that a pod belongs to, if it can be one of ours.
+    /// The Job or graph that a pod belongs to.
     fn of(&self, pod: &Pod) -> Option<Place> {
-        let value = pod.labels().get(self.label).filter(|value| value.starts_with(self.prefix))?;
-        Some((pod.namespace()?, value.clone()))
+        Some((pod.namespace()?, pod.labels().get(self.label)?.clone()))
     }
 
     fn known(&self) -> MutexGuard<'_, Option<BTreeMap<Place, Records>>> {
@@ -159,6 +159,7 @@ fn container(status: &ContainerStatus) -> ContainerSeen {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use steersman_plan::dynamo::names;
 
     use super::*;
 
@@ -176,18 +177,19 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_of_when_its_pods_change_and_others_never() {
-        let pods = Pods::new(OF_JOB, "profile-");
+    fn a_job_is_told_of_when_its_pods_change_and_no_other() {
+        let pods = Pods::new(OF_JOB, names::LABEL_PROFILED);
         let mut incoming = BTreeMap::new();
         let mut hear = |event| pods.take_in(event, &mut incoming);
         let waiting = |reason: &str| json!({ "waiting": { "reason": reason } });
         hear(Event::Init);
         hear(Event::InitApply(pod("a", "profile-qwen", waiting("ContainerCreating"))));
-        hear(Event::InitApply(pod("b", "backup", waiting("ContainerCreating"))));
-        assert_eq!(hear(Event::InitDone), places(&["profile-qwen"]));
+        hear(Event::InitApply(pod("b", "profile-llama", waiting("ContainerCreating"))));
+        assert_eq!(hear(Event::InitDone), places(&["profile-llama", "profile-qwen"]));
         assert_eq!(hear(Event::Apply(pod("a", "profile-qwen", waiting("ContainerCreating")))), places(&[]));
         assert_eq!(hear(Event::Apply(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
-        assert_eq!(hear(Event::Apply(pod("b", "backup", waiting("ErrImagePull")))), places(&[]));
+        let nobody = Pod { metadata: Default::default(), ..pod("c", "", waiting("ErrImagePull")) };
+        assert_eq!(hear(Event::Apply(nobody)), places(&[]));
         assert_eq!(hear(Event::Delete(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
     }
 

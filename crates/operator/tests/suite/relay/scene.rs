@@ -20,7 +20,6 @@ use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::{
     JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings, names, profile_job,
 };
-use steersman_plan::preflight::Answer;
 use steersman_testkit::{Cluster, Namespace, object, process, wait};
 use tempfile::TempDir;
 
@@ -54,12 +53,7 @@ pub fn a_request(namespace: &str, features: Value) -> Seen {
         graph_pods: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
         binding: None,
-        hardware: HardwareSeen {
-            exporters: Answer::Known(vec![]),
-            gpu_operator: false,
-            nodes: Answer::Known(vec![]),
-            rdma_pod: false,
-        },
+        hardware: HardwareSeen::awaited(),
     }
 }
 

@@ -135,3 +135,33 @@ async fn a_panic_refuses_this_request_and_no_other() {
     assert_eq!(here.counted("/validate/llsd", "panicked"), 20);
     assert_eq!(post(&here, "/validate/llsd", &review("good")).await["allowed"], true);
 }
+
+/// Under the names of NVIDIA's operator, and once for each request: what is mutated is validated afterwards.
+#[tokio::test]
+async fn verdicts_on_requests_are_measured() {
+    let judges = Judges {
+        validate: BTreeMap::from([(
+            Family::Dgdr,
+            judge(|request| match request.name.as_str() {
+                "bad" => Answer::deny(invalid("spec.model", "is required")),
+                _ => Answer::allow(),
+            }),
+        )]),
+        mutate: BTreeMap::from([(Family::Dgdr, judge(|_| Answer::allow()))]),
+    };
+    let here = Here::with(convert, judges);
+    for name in ["good", "bad"] {
+        post(&here, "/mutate/dgdr", &review(name)).await;
+        post(&here, "/validate/dgdr", &review(name)).await;
+    }
+    let text = here.metrics.text().unwrap();
+    let of = "resource_type=\"DynamoGraphDeploymentRequest\",operation=\"CREATE\"";
+    for line in [
+        format!("dynamo_operator_webhook_requests_total{{{of},result=\"allowed\"}} 1"),
+        format!("dynamo_operator_webhook_requests_total{{{of},result=\"denied\"}} 1"),
+        format!("dynamo_operator_webhook_denials_total{{{of},reason=\"Invalid\"}} 1"),
+        format!("dynamo_operator_webhook_duration_seconds_count{{{of}}} 2"),
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+    }
+}

@@ -1,5 +1,5 @@
 //! What DCGM exporters tell of GPUs.
-//! Comes in: their metrics as text; goes out: the GPUs of each node, or why nothing is known.
+//! Comes in: the metrics of one as text, and what was read of all; goes out: the GPUs of each node, or why nothing is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
     }
     let failures: Vec<&str> = exporters
         .iter()
-        .filter_map(|exporter| match &exporter.metrics {
+        .filter_map(|exporter| match &exporter.gpus {
             Answer::Known(_) => None,
             Answer::Unknown(why) => Some(why.as_str()),
         })
@@ -34,12 +34,18 @@ pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
     if failures.len() == exporters.len() {
         return Err(format!("failed to scrape any DCGM exporter pod: [{}]", failures.join("; ")));
     }
-    let found: Vec<Gpus> =
-        exporters.iter().filter_map(|exporter| read(&exporter.node, exporter.metrics.known()?)).collect();
+    // Where two exporters run on a node, both tell of the same GPUs.
+    let mut found: BTreeMap<&str, &Gpus> = BTreeMap::new();
+    for gpus in exporters.iter().filter_map(|exporter| exporter.gpus.known()?.as_ref()) {
+        let known = found.entry(&gpus.node).or_insert(gpus);
+        if (gpus.count, gpus.memory) > (known.count, known.memory) {
+            *known = gpus;
+        }
+    }
     if found.is_empty() {
         return Err("no GPU metrics could be parsed from any DCGM pod".to_owned());
     }
-    Ok(found)
+    Ok(found.into_values().cloned().collect())
 }
 
 /// None: no GPU in it, or none of which enough is told.

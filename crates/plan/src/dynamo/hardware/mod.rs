@@ -17,6 +17,9 @@ use crate::{Finding, Severity};
 /// More are never assumed. A number in the request is not capped.
 pub const MOST_GPUS: i32 = 32;
 
+/// The labels of nodes that count: nobody needs to keep others.
+pub const LABELS: [&str; 6] = [COUNT, PRODUCT, MEMORY, RDMA[0], RDMA[1], RDMA[2]];
+
 const COUNT: &str = "nvidia.com/gpu.count";
 const PRODUCT: &str = "nvidia.com/gpu.product";
 const MEMORY: &str = "nvidia.com/gpu.memory";
@@ -29,22 +32,39 @@ const RDMA: [&str; 3] = [
 /// What the cluster tells of its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HardwareSeen {
-    /// Running exporter pods. Unknown: why they could not be listed.
+    /// Nobody has looked yet, and somebody does: nothing follows from what is not known.
+    pub awaited: bool,
+    /// Exporter pods. Unknown: why they could not be listed.
     pub exporters: Answer<Vec<ExporterSeen>>,
     /// Whether pods of NVIDIA's GPU operator run.
     pub gpu_operator: bool,
+    /// Whether the operator's settings let it look at nodes.
+    pub by_labels: bool,
     /// All nodes. Unknown: why they could not be listed, or that it is not allowed to.
     pub nodes: Answer<Vec<NodeSeen>>,
     /// Whether the network operator runs a pod for RDMA.
     pub rdma_pod: bool,
 }
 
+impl HardwareSeen {
+    /// What is known before anybody has looked.
+    pub fn awaited() -> Self {
+        let nobody = || "nobody has looked".to_owned();
+        Self {
+            awaited: true,
+            exporters: Answer::Unknown(nobody()),
+            gpu_operator: false,
+            by_labels: true,
+            nodes: Answer::Unknown(nobody()),
+            rdma_pod: false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExporterSeen {
-    /// Where the exporter runs, and so whose GPUs it tells of.
-    pub node: String,
-    /// Its metrics as text. Unknown: why there are none.
-    pub metrics: Answer<String>,
+    /// What its metrics tell, by [`dcgm::read`]; None: of no GPU. Unknown: why there are no metrics.
+    pub gpus: Answer<Option<Gpus>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +74,7 @@ pub struct NodeSeen {
 }
 
 /// The GPUs of one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gpus {
     pub node: String,
     pub count: i32,
@@ -77,16 +97,29 @@ pub struct Discovered {
     pub rdma: Option<bool>,
 }
 
-/// The request's hardware with everything in it that the profiler needs. What the request says stays.
+/// Whether there is anything to find out for a request that says this.
+pub fn wanted(asked: Option<&Hardware>) -> bool {
+    asked.is_none_or(|hardware| {
+        hardware.gpu_sku.is_none()
+            || hardware.vram_mb.is_none()
+            || hardware.num_gpus_per_node.is_none()
+            || hardware.total_gpus.is_none()
+            || hardware.interconnect.is_none()
+            || hardware.rdma.is_none()
+    })
+}
+
+/// The request's hardware with everything in it that the profiler needs, or what there is of it while somebody looks. What
+/// the request says stays.
 pub fn complete(asked: Option<&Hardware>, seen: &HardwareSeen) -> Result<Hardware, Finding> {
     let mut hardware = asked.cloned().unwrap_or_default();
+    if !wanted(asked) || seen.awaited {
+        return Ok(hardware);
+    }
     let needed = hardware.gpu_sku.is_none()
         || hardware.vram_mb.is_none()
         || hardware.num_gpus_per_node.is_none()
         || hardware.total_gpus.is_none();
-    if !needed && hardware.interconnect.is_some() && hardware.rdma.is_some() {
-        return Ok(hardware);
-    }
     let found = match discover(hardware.gpu_sku.as_ref(), seen) {
         Ok(found) => found,
         // Good to know, and not worth waiting for.
@@ -133,6 +166,9 @@ pub fn discover(filter: Option<&GpuSku>, seen: &HardwareSeen) -> Result<Discover
 }
 
 fn labelled(seen: &HardwareSeen) -> Result<(Vec<Gpus>, usize), String> {
+    if !seen.by_labels {
+        return Err("node-label discovery is disabled".to_owned());
+    }
     let nodes = match &seen.nodes {
         Answer::Known(nodes) if nodes.is_empty() => return Err("no nodes found in cluster".to_owned()),
         Answer::Known(nodes) => nodes,

@@ -33,6 +33,9 @@ pub fn step(seen: &Seen) -> Step {
     if !wrong.is_empty() {
         return refused(seen, Phase::Failed, &[wrong, missing].concat());
     }
+    if hardware::wanted(object.spec.hardware.as_ref()) && seen.hardware.awaited {
+        return looking(seen);
+    }
     if !missing.is_empty() {
         // Nodes and exporters come and go unwatched, and so do claims of other people.
         return Step { unwatched: true, ..refused(seen, Phase::Pending, &missing) };
@@ -75,6 +78,26 @@ fn delivered(seen: &Seen) -> bool {
         && seen.object.annotations.contains_key(ACCEPTED_SPEC)
         && output
             .is_some_and(|output| output.data.contains_key("profiler_status") || profiling::has_result(seen, output))
+}
+
+/// While somebody looks for the GPUs. What was missing before still is, as far as anybody knows: an operator that starts
+/// again says nothing else until it has looked.
+fn looking(seen: &Seen) -> Step {
+    let object = &seen.object;
+    let step = Step { unwatched: true, ..Step::to(Phase::Pending, object) };
+    let status = object.status.as_ref();
+    let lacked = status.filter(|_| asked::phase(object) == Some(Phase::Pending)).and_then(|status| {
+        let known = conditions::find(&status.conditions, VALIDATION)?;
+        (known.status == "False").then(|| known.message.clone())
+    });
+    if let Some(message) = lacked {
+        return step.because(message);
+    }
+    let step = step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
+    if !is_first(seen) {
+        return step;
+    }
+    step.tells(NoteKind::Normal, "Initialized", "DGDR initialized successfully")
 }
 
 /// `Initializing` of earlier versions: the status speaks of no generation yet, or of a spec that could not be used.

@@ -31,7 +31,8 @@ const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
 /// The Job as it is created. It is never changed afterwards: its pods' template cannot be.
 pub fn job(seen: &Seen, image: &str) -> Value {
     let object = &seen.object;
-    let mut spec = json!({ "backoffLimit": 0, "template": { "spec": pod(seen, image) } });
+    let labels = json!({ "labels": { names::LABEL_PROFILED: object.name } });
+    let mut spec = json!({ "backoffLimit": 0, "template": { "metadata": labels, "spec": pod(seen, image) } });
     if let Some(wanted) = object.spec.overrides.as_ref().and_then(|overrides| overrides.profiling_job.as_ref()) {
         overrides::merge(&mut spec, wanted);
     }

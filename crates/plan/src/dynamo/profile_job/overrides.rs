@@ -39,8 +39,14 @@ const SECURITY: [&str; 11] = [
     "seLinuxOptions",
     "windowsOptions",
 ];
-const PROTECTED_LABELS: [&str; 5] =
-    [names::LABEL_APP, names::LABEL_REQUEST, names::LABEL_NAME, names::LABEL_NAMESPACE, names::LABEL_MANAGED_BY];
+const PROTECTED_LABELS: [&str; 6] = [
+    names::LABEL_APP,
+    names::LABEL_REQUEST,
+    names::LABEL_NAME,
+    names::LABEL_NAMESPACE,
+    names::LABEL_MANAGED_BY,
+    names::LABEL_PROFILED,
+];
 const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
 const OF_COPIER: [&str; 2] = ["image", "resources"];
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Hardware, Phase};
-use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, NodeSeen, complete, sku};
+use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, LABELS, NodeSeen, complete, dcgm, sku};
 use steersman_plan::preflight::Answer;
 
 use super::{World, a_request, no_hardware, node, spec};
@@ -19,7 +19,11 @@ fn nodes(nodes: Vec<NodeSeen>) -> HardwareSeen {
 }
 
 fn exporter(node: &str, metrics: &str) -> ExporterSeen {
-    ExporterSeen { node: node.into(), metrics: Answer::Known(metrics.into()) }
+    ExporterSeen { gpus: Answer::Known(dcgm::read(node, metrics)) }
+}
+
+fn silent(why: &str) -> ExporterSeen {
+    ExporterSeen { gpus: Answer::Unknown(why.into()) }
 }
 
 fn found(asked: serde_json::Value, seen: &HardwareSeen) -> serde_json::Value {
@@ -110,10 +114,7 @@ fn exporters_are_asked_first_and_tell_more() {
         gpu_node("n1", "Tesla T4", "1", "1"),
         node("n2", &[("feature.node.kubernetes.io/rdma.available", "true")]),
     ]);
-    seen.exporters = Answer::Known(vec![
-        ExporterSeen { node: "n0".into(), metrics: Answer::Unknown("HTTP GET failed".into()) },
-        exporter("n2", TWO_GPUS),
-    ]);
+    seen.exporters = Answer::Known(vec![silent("HTTP GET failed"), exporter("n2", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink", "rdma": true,
     });
@@ -141,7 +142,7 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
          namespace, or set spec.hardware.{gpuSku,vramMb,numGpusPerNode} explicitly."
     ));
     type Change = fn(&mut HardwareSeen);
-    let cases: [(Change, &str); 7] = [
+    let cases: [(Change, &str); 8] = [
         (|_| (), "Cause: gpu operator is not installed gpu-operator; no nodes found in cluster"),
         (
             |seen| seen.gpu_operator = true,
@@ -152,10 +153,7 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
             "listing DCGM exporter pods failed: list pods: timeout",
         ),
         (
-            |seen| {
-                let metrics = Answer::Unknown("no route".into());
-                seen.exporters = Answer::Known(vec![ExporterSeen { node: "n".into(), metrics }]);
-            },
+            |seen| seen.exporters = Answer::Known(vec![silent("no route")]),
             "failed to scrape any DCGM exporter pod: [no route]",
         ),
         (
@@ -168,6 +166,10 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
              nvidia.com/gpu.count, nvidia.com/gpu.product, nvidia.com/gpu.memory",
         ),
         (|seen| seen.nodes = Answer::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
+        (
+            |seen| seen.by_labels = false,
+            "no GPU metrics could be parsed from any DCGM pod; node-label discovery is disabled",
+        ),
     ];
     for (set, why) in cases {
         set(&mut seen);
@@ -217,4 +219,81 @@ fn optional_facts_are_not_waited_for() {
     assert_eq!(World::settled(&given).phase(), Phase::Profiling);
     let without_total = given.replace(", totalGpus: 8", "");
     assert_eq!(World::settled(&without_total).phase(), Phase::Pending);
+}
+
+#[test]
+fn a_node_with_two_exporters_counts_once() {
+    let mut seen = no_hardware();
+    let one = TWO_GPUS.replace("gpu=\"1\"", "other=\"1\"");
+    seen.exporters = Answer::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
+    let hardware = found(json!({}), &seen);
+    assert_eq!((&hardware["numGpusPerNode"], &hardware["totalGpus"]), (&json!(2), &json!(4)));
+}
+
+#[test]
+fn an_exporter_of_another_type_leaves_the_word_to_the_labels_and_both_say_why_not() {
+    let mut seen = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360")]);
+    seen.exporters = Answer::Known(vec![exporter("b", TWO_GPUS)]);
+    let text = refused(json!({"gpuSku": "l4"}), &seen);
+    let both =
+        "no GPU nodes matching SKU \"l4\" found; no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"l4\"";
+    assert!(text.contains(both), "{text}");
+}
+
+#[test]
+fn without_the_right_to_see_nodes_exporters_are_enough() {
+    let mut seen = HardwareSeen { by_labels: false, nodes: Answer::Unknown("off".into()), ..no_hardware() };
+    seen.exporters = Answer::Known(vec![exporter("a", TWO_GPUS)]);
+    let want = json!({
+        "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink",
+    });
+    assert_eq!(found(json!({}), &seen), want, "and of what only nodes tell nothing is said");
+}
+
+#[test]
+fn labels_that_count_are_all_that_needs_to_be_kept() {
+    let mut all = gpu_node("a", "NVIDIA H200", "8", "143771");
+    all.labels.extend([
+        ("nvidia.com/rdma.present".to_owned(), "true".to_owned()),
+        ("kubernetes.io/hostname".to_owned(), "a".to_owned()),
+    ]);
+    let mut trimmed = all.clone();
+    trimmed.labels.retain(|label, _| LABELS.contains(&label.as_str()));
+    assert_eq!(trimmed.labels.len(), 4);
+    assert_eq!(found(json!({}), &nodes(vec![all])), found(json!({}), &nodes(vec![trimmed])));
+}
+
+#[test]
+fn a_request_waits_without_a_verdict_while_somebody_looks_and_is_told_of_once() {
+    let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
+    world.seen.hardware = HardwareSeen::awaited();
+    world.settle();
+    assert_eq!(world.phase(), Phase::Pending);
+    assert_eq!(world.says("Profiling").1, "DiscoveringHardware");
+    let judged = world.status().conditions.iter().any(|known| known.type_ == "Validation");
+    assert!(!judged, "nothing is wrong yet, and nothing right");
+    assert_eq!(world.told(), ["Initialized"]);
+
+    world.seen.hardware = no_hardware();
+    world.settle();
+    assert_eq!((world.phase(), world.says("Validation").1.as_str()), (Phase::Pending, "ValidationFailed"));
+    assert_eq!(world.told(), ["Initialized", "ValidationFailed"]);
+
+    // An operator that starts again has to look first, and takes nothing back until it has.
+    let before = world.status();
+    world.seen.hardware = HardwareSeen::awaited();
+    assert!(!world.pass(None));
+    assert_eq!(world.status(), before);
+
+    world.seen.hardware = nodes(vec![gpu_node("a", "NVIDIA H200", "8", "143771")]);
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+}
+
+#[test]
+fn nobody_is_waited_for_where_everything_is_given() {
+    let mut world = World::new(a_request(&spec("")));
+    world.seen.hardware = HardwareSeen::awaited();
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
 }

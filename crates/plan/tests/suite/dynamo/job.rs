@@ -56,6 +56,7 @@ metadata:
 spec:
   backoffLimit: 0
   template:
+    metadata: {{labels: {{steersman.dev/profiled-request: qwen}}}}
     spec:
       restartPolicy: Never
       serviceAccountName: dgdr-profiling-job
@@ -97,7 +98,7 @@ fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
     backoffLimit: 2
     activeDeadlineSeconds: 60
     template:
-      metadata: {labels: {app: mine, team: a}, annotations: {note: x}}
+      metadata: {labels: {app: mine, team: a, steersman.dev/profiled-request: mine}, annotations: {note: x}}
       spec:
         tolerations: [{operator: Exists}]
         nodeSelector: {gpu: 'yes'}
@@ -118,7 +119,8 @@ fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
           envFrom: [{secretRef: {name: s}}]
           volumeMounts: [{name: extra, mountPath: /extra}]");
     assert_eq!((&job["spec"]["backoffLimit"], &job["spec"]["activeDeadlineSeconds"]), (&json!(2), &json!(60)));
-    assert_eq!(job["spec"]["template"]["metadata"], json!({"labels": {"team": "a"}, "annotations": {"note": "x"}}));
+    let labels = json!({"team": "a", "steersman.dev/profiled-request": "qwen"});
+    assert_eq!(job["spec"]["template"]["metadata"], json!({"labels": labels, "annotations": {"note": "x"}}));
     let pod = pod(&job);
     assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]));
     assert_eq!((&pod["nodeSelector"], &pod["serviceAccountName"]), (&json!({"gpu": "yes"}), &json!("other")));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::graph::merge::merge;
-use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen};
+use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, dcgm};
 use steersman_plan::dynamo::{
     ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, PodSeen, Seen, Write, notes, plan, report,
 };
@@ -148,9 +148,12 @@ fn hardware() -> impl Strategy<Value = HardwareSeen> {
         Answer::Known(vec![]),
         Answer::Known(vec![node("a", &labels), node("b", &labels[..1])]),
     ]);
-    (nodes, ".{0,80}", any::<bool>()).prop_map(|(nodes, metrics, rdma_pod)| HardwareSeen {
-        exporters: Answer::Known(vec![ExporterSeen { node: "a".into(), metrics: Answer::Known(metrics) }]),
+    let odd = (".{0,80}", any::<(bool, bool, bool)>());
+    (nodes, odd).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| HardwareSeen {
+        awaited,
+        exporters: Answer::Known(vec![ExporterSeen { gpus: Answer::Known(dcgm::read("a", &metrics)) }]),
         gpu_operator: false,
+        by_labels,
         nodes,
         rdma_pod,
     })

@@ -45,8 +45,10 @@ fn spec(more: &str) -> String {
 
 fn no_hardware() -> HardwareSeen {
     HardwareSeen {
+        awaited: false,
         exporters: Answer::Known(vec![]),
         gpu_operator: false,
+        by_labels: true,
         nodes: Answer::Known(vec![]),
         rdma_pod: false,
     }

@@ -1,0 +1,267 @@
+//! Which GPUs there are, by exporters that the tests play and by the labels of nodes; and what the operator's settings make
+//! of a Job.
+
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, ListParams};
+use steersman::observe::dynamo::hardware::{Endpoint, Hardware, Sources};
+use steersman::reach::{Http, Inside};
+use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::preflight::Answer;
+use steersman_testkit::wait;
+use tokio::sync::{Mutex, MutexGuard, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::process::operator::{Operator, Place};
+use crate::servers::fake::{Fake, Plays};
+
+/// Exporters and nodes are the whole cluster's, so that tests take turns; and those of the last one are gone.
+async fn turn(admin: &Client) -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let pods: Api<Pod> = Api::all(admin.clone());
+    let exporters = pods.list(&ListParams::default().labels("exporter")).await.unwrap().items;
+    for pod in exporters {
+        let pods: Api<Pod> = Api::namespaced(admin.clone(), &pod.namespace().unwrap());
+        pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    turn
+}
+
+const METRICS: &str = r#"
+DCGM_FI_DEV_GPU_TEMP{gpu="0",modelName="NVIDIA H100 80GB HBM3"} 40
+DCGM_FI_DEV_GPU_TEMP{gpu="1",modelName="NVIDIA H100 80GB HBM3"} 41
+DCGM_FI_DEV_FB_FREE{gpu="0"} 80000
+DCGM_FI_DEV_FB_USED{gpu="0"} 1000
+DCGM_FI_DEV_FB_RESERVED{gpu="0"} 559
+DCGM_FI_DEV_NVLINK_LINK_COUNT{gpu="0"} 18
+"#;
+
+/// An exporter's pod as the GPU operator makes it, where nothing runs it.
+async fn exporter(namespace: &Namespace, name: &str, label: (&str, &str), status: Value) {
+    let accounts = namespace.all::<ServiceAccount>();
+    if accounts.get_opt("exporter").await.unwrap().is_none() {
+        let account: ServiceAccount = object(json!({ "metadata": { "name": "exporter" } }));
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+    }
+    let pod: Pod = object(json!({
+        "metadata": { "name": name, "labels": { label.0: label.1, "exporter": "" } },
+        "spec": { "serviceAccountName": "exporter", "nodeName": format!("node-{name}"),
+            "containers": [{ "name": "exporter", "image": "dcgm-exporter:4" }] },
+    }));
+    let pods = namespace.all::<Pod>();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
+}
+
+fn running(address: &str) -> Value {
+    json!({ "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] })
+}
+
+fn metrics(text: &str) -> Plays {
+    Plays::But("/metrics", 200, text.to_owned())
+}
+
+fn http(fake: &Fake) -> Http {
+    let inside = Inside { through: Some(fake.address.to_string().parse().unwrap()) };
+    steersman::observe::llamastack::server::http(inside).unwrap()
+}
+
+/// What is known once somebody has looked.
+async fn looked(server: &Server, sources: Sources) -> HardwareSeen {
+    let hardware = Hardware::new(sources);
+    let place = ("ns".to_owned(), NAME.to_owned());
+    let before = hardware.seen(server, &place).await.unwrap();
+    assert!(before.awaited, "nobody waits for an answer");
+    let (tell, mut woken) = mpsc::unbounded_channel();
+    let stop = CancellationToken::new();
+    let wake = |place| tell.send(place).unwrap();
+    let woken = async {
+        let woken = tokio::time::timeout(wait::LIMIT, woken.recv()).await.unwrap().unwrap();
+        stop.cancel();
+        woken
+    };
+    let ((), woken) = tokio::join!(hardware.run(server, wake, stop.clone()), woken);
+    assert_eq!(woken, place);
+    hardware.seen(server, &place).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
+    let Some((cluster, admin)) = with_crds().await else { return };
+    let _turn = turn(&admin).await;
+    let namespace = cluster.namespace("exporters").await.unwrap();
+    let fake = Fake::start().await;
+    let named = ("app.kubernetes.io/name", "dcgm-exporter");
+    exporter(&namespace, "a", ("app", "nvidia-dcgm-exporter"), running("10.4.0.1")).await;
+    exporter(&namespace, "b", ("app", "dcgm-exporter"), running("10.4.0.2")).await;
+    exporter(&namespace, "c", named, running("10.4.0.3")).await;
+    exporter(&namespace, "d", named, running("10.4.0.4")).await;
+    exporter(&namespace, "e", named, json!({ "phase": "Pending" })).await;
+    exporter(&namespace, "f", named, running("127.0.0.1")).await;
+    exporter(&namespace, "g", named, json!({ "phase": "Running" })).await;
+    exporter(&namespace, "h", ("app", "other"), running("10.4.0.5")).await;
+    fake.play("10.4.0.1:9400", metrics(METRICS));
+    fake.play("10.4.0.2:9400", metrics("up 1"));
+    fake.play("10.4.0.3:9400", Plays::But("/metrics", 500, String::new()));
+    fake.play("10.4.0.4:9400", metrics(&"x".repeat(3 * 1024 * 1024)));
+    fake.play("127.0.0.1:9400", metrics(METRICS));
+    let sources = Sources { exporters: Some((http(&fake), Endpoint::default())), by_labels: true };
+    let seen = looked(&server(cluster, admin.clone()), sources.clone()).await;
+    let Answer::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
+    let said: Vec<String> = exporters
+        .iter()
+        .map(|exporter| match &exporter.gpus {
+            Answer::Known(None) => "nothing".to_owned(),
+            Answer::Known(Some(gpus)) => format!("{} {} {} {}", gpus.node, gpus.count, gpus.model, gpus.memory),
+            Answer::Unknown(why) => why.replace(namespace.name(), "NS"),
+        })
+        .collect();
+    let expected = [
+        "node-a 2 NVIDIA H100 80GB HBM3 81559",
+        "nothing",
+        "metrics endpoint http://10.4.0.3:9400/metrics returned status 500",
+        "HTTP GET http://10.4.0.4:9400/metrics failed: the answer of 10.4.0.4:9400 is longer than 2097152 bytes",
+        "pod NS/e is not running (Pending)",
+        "HTTP GET http://127.0.0.1:9400/metrics failed: 127.0.0.1:9400 is not the address of a Service or a pod in this \
+         cluster",
+        "pod NS/g has no address",
+    ];
+    assert_eq!(said, expected);
+    let asked: Vec<String> = fake.asked().iter().map(|asked| format!("{}{}", asked.host, asked.path)).collect();
+    assert_eq!(asked.len(), 4, "others are not asked: {asked:?}");
+
+    // Whoever may see nothing hears of it, from both sides.
+    let nobody = server(cluster, cluster.user("nobody").await.unwrap());
+    let seen = looked(&nobody, sources).await;
+    let (Answer::Unknown(exporters), Answer::Unknown(nodes)) = (&seen.exporters, &seen.nodes) else {
+        panic!("{seen:?}")
+    };
+    assert!(exporters.contains("pods is forbidden") && nodes.contains("nodes is forbidden"), "{exporters} {nodes}");
+    assert!(!seen.rdma_pod && !seen.gpu_operator);
+}
+
+#[tokio::test]
+async fn an_exporter_that_hangs_keeps_nobody_and_is_told_of() {
+    let Some((cluster, admin)) = with_crds().await else { return };
+    let _turn = turn(&admin).await;
+    let namespace = cluster.namespace("hanging").await.unwrap();
+    let fake = Fake::start().await;
+    exporter(&namespace, "a", ("app", "dcgm-exporter"), running("10.5.0.1")).await;
+    fake.play("10.5.0.1:9401", Plays::Hangs);
+    let endpoint: Endpoint = "http://{POD_IP}:9401/metrics".parse().unwrap();
+    let sources = Sources { exporters: Some((http(&fake), endpoint)), by_labels: false };
+    let seen = looked(&server(cluster, admin), sources).await;
+    let Answer::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
+    let hung = exporters.iter().any(|exporter| match &exporter.gpus {
+        Answer::Unknown(why) => why.contains("10.5.0.1:9401 gave no answer within 5s"),
+        Answer::Known(_) => false,
+    });
+    assert!(hung, "{exporters:?}");
+    assert!(!seen.by_labels && seen.nodes.known().is_none(), "nodes are not looked at");
+}
+
+async fn until(scene: &Scene, operator: &Operator, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let reached = wait::eventually(what, async || Some(scene.status().await).filter(&holds)).await;
+    match reached {
+        Ok(status) => status,
+        Err(error) => panic!("{error}\n{}\n{}", scene.status().await, operator.log()),
+    }
+}
+
+fn says(type_: &'static str, word: &'static str) -> impl Fn(&Value) -> bool {
+    move |status| condition(status, type_).1.contains(word)
+}
+
+#[tokio::test]
+async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_the_settings_say() {
+    let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
+    let Some(scene) = Scene::new("gpus", wish).await else { return };
+    let _turn = turn(&scene.admin).await;
+    let place = Place::of(scene.cluster).await;
+    let (namespace, fake) = (scene.namespace.name().to_owned(), Fake::start().await);
+    exporter(&scene.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running("10.6.0.1")).await;
+    let through = fake.address.to_string();
+    let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--reach-through", &through];
+    let image = ["--operator-image", "steersman:1"];
+
+    // Nobody answers, and no node has labels: both are told, and nothing is lost by it.
+    let operator = place.start("gpus-1", &[&flags[..], &image].concat()).await;
+    let status = until(&scene, &operator, "why there are no GPUs", says("Validation", "auto-discovery failed")).await;
+    let message = condition(&status, "Validation").1;
+    assert!(message.contains("metrics endpoint http://10.6.0.1:9400/metrics returned status 404"), "{message}");
+    assert!(message.contains("no nodes found in cluster"), "{message}");
+    assert_eq!(status["phase"], "Pending");
+    operator.until_metric(&resources(&namespace, "Pending")).await;
+    let version = scene.request().await.resource_version();
+    drop(operator);
+
+    // Another operator looks before it says anything else. With settings of its own.
+    fake.play("10.6.0.1:9400", metrics(METRICS));
+    let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
+    scene.namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    let settings =
+        ["--gpu-discovery", "off", "--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
+    let addresses = ["--dgdr-nats-address", "nats://nats:4222", "--dgdr-etcd-address", "etcd:2379"];
+    assert_eq!(scene.request().await.resource_version(), version);
+    let operator = place.start("gpus-2", &[&flags[..], &image, &settings, &addresses].concat()).await;
+    until(&scene, &operator, "profiling begins", |status| status["phase"] == "Profiling").await;
+    let hardware = &scene.request().await.data["spec"]["hardware"];
+    let found = json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 2, "totalGpus": 2,
+        "interconnect": "nvlink" });
+    assert_eq!(*hardware, found, "and of RDMA only nodes would tell");
+    let pod = json!(scene.job().await.spec.unwrap().template);
+    assert_eq!(pod["metadata"]["labels"][names::LABEL_PROFILED], NAME);
+    let containers = &pod["spec"]["containers"];
+    let env = containers[0]["env"].as_array().unwrap();
+    for (name, value) in [("NATS_SERVER", "nats://nats:4222"), ("ETCD_ENDPOINTS", "etcd:2379")] {
+        assert!(env.contains(&json!({ "name": name, "value": value })), "{env:?}");
+    }
+    assert_eq!((&containers[1]["name"], &containers[1]["imagePullPolicy"]), (&json!("output-copier"), &json!("Never")));
+    let bindings = scene.namespace.all::<RoleBinding>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(bindings.items.len(), 0, "the account is managed elsewhere");
+    measured(&scene, &operator, &namespace).await;
+}
+
+const OF: &str = "resource_type=\"DynamoGraphDeploymentRequest\"";
+
+fn resources(namespace: &str, phase: &str) -> String {
+    format!("dynamo_operator_resources_total{{{OF},namespace=\"{namespace}\",status=\"{phase}\"}} 1")
+}
+
+/// What the operator's endpoint tells of the one request, and no longer once that is gone.
+async fn measured(scene: &Scene, operator: &Operator, namespace: &str) {
+    operator.until_metric(&resources(namespace, "Profiling")).await;
+    operator
+        .until_metric(&format!("dynamo_operator_reconcile_total{{{OF},namespace=\"{namespace}\",result=\"success\"}}"))
+        .await;
+    let time = format!(
+        "dynamo_operator_reconcile_duration_seconds_count{{{OF},namespace=\"{namespace}\",result=\"success\"}}"
+    );
+    operator.until_metric(&time).await;
+    scene.requests().delete(NAME, &Default::default()).await.unwrap();
+    let label = format!("namespace=\"{namespace}\"");
+    let gone = async || operator.metrics("/metrics", None).await.filter(|(_, text)| !text.contains(&label));
+    let gone = wait::eventually("nothing is told of the namespace", gone).await;
+    gone.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    operator.assert_log_is_json();
+}
+
+#[tokio::test]
+async fn the_labels_of_nodes_tell_where_no_exporter_does() {
+    let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "hardware": { "gpuSku": "t4" } });
+    let Some(scene) = Scene::new("labels", wish).await else { return };
+    let _turn = turn(&scene.admin).await;
+    let nodes: Api<Node> = Api::all(scene.admin.clone());
+    let name = scene.namespace.name().to_owned();
+    let node: Node = object(json!({ "metadata": { "name": name, "labels": { "nvidia.com/gpu.count": "4",
+        "nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/rdma.present": "true" } } }));
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    scene.settle().await;
+    let hardware = scene.request().await.data["spec"]["hardware"].clone();
+    nodes.delete(&name, &Default::default()).await.unwrap();
+    let found = json!({ "gpuSku": "t4", "vramMb": 15_360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": true });
+    assert_eq!(hardware, found);
+    assert_eq!(scene.says().await.0, "Profiling");
+}

@@ -1,0 +1,74 @@
+//! Many DynamoGraphDeploymentRequests at once.
+//! Comes in: nothing; goes out: what a request and its Job are, to be measured. The GPUs are found out, and the Jobs' pods
+//! run for ever.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::{Value, json};
+use steersman::controllers::PROFILING_ROLE;
+use steersman_api::Family;
+use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::{NamedSeen, ObjectSeen, Seen, Settings, profile_job};
+use steersman_testkit::play::{PLAY, Play};
+use steersman_testkit::{Gpu, NodePool};
+
+use super::at_once::{self, Burst, Children, Goals, name};
+
+const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
+
+pub fn run() -> Result<()> {
+    at_once::run::<Job>(&Burst {
+        family: Family::Dgdr,
+        version: Family::Dgdr.storage_version(),
+        nodes: vec![NodePool::usual(Gpu::H100, 4)],
+        annotations: vec![(PLAY, Play::Hang.value())],
+        object,
+        children,
+        created: &["Job"],
+        sizes: vec![500],
+        goals: Goals { cpu: "", resident: "", requests: "" },
+    })
+}
+
+fn object(name: &str) -> Value {
+    json!({
+        "apiVersion": "nvidia.com/v1beta1",
+        "kind": Family::Dgdr.kind(),
+        "metadata": { "name": name },
+        "spec": { "model": "Qwen/Qwen3-32B", "backend": "vllm", "image": IMAGE },
+    })
+}
+
+fn children(_: &Path, namespace: &str) -> Result<Children> {
+    let mut spec = object(&name(0))["spec"].take();
+    spec["hardware"] =
+        json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 32, "rdma": false });
+    let seen = Seen {
+        now: "2026-11-16T00:00:00Z".parse()?,
+        settings: Settings { operator_image: "steersman:local".to_owned(), ..Settings::default() },
+        object: ObjectSeen {
+            name: name(0),
+            namespace: namespace.to_owned(),
+            uid: String::new(),
+            generation: None,
+            created: None,
+            deleting: false,
+            finalizers: Vec::new(),
+            annotations: Default::default(),
+            spec: serde_json::from_value(spec).context("the spec")?,
+            status: None,
+        },
+        job: None,
+        job_pods: Vec::new(),
+        output: None,
+        graph: None,
+        graph_pods: Vec::new(),
+        named: NamedSeen::default(),
+        binding: None,
+        hardware: HardwareSeen::awaited(),
+    };
+    let shared = vec![profile_job::account(&seen.object), profile_job::binding(&seen.object, PROFILING_ROLE)];
+    Ok(Children { shared, each: vec![profile_job::job(&seen, IMAGE)] })
+}
