@@ -21,7 +21,7 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 8] = [
+const FILES: [Generated; 9] = [
     Generated {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -37,7 +37,8 @@ const FILES: [Generated; 8] = [
     Generated { path: "deploy/webhooks.yaml", content: || Ok(steersman::admission::file()?) },
     Generated { path: "deploy/rbac.yaml", content: || Ok(steersman::rbac::manifests()?) },
     Generated { path: "docs/commands.md", content: commands },
-    Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::page()) },
+    Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
+    Generated { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
     Generated { path: "docs/api-reference.md", content: api_reference::page },
 ];
 

@@ -39,7 +39,7 @@ pub struct Up {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is shown: users' objects, and what simulated pods can be told to do.
-const EXAMPLES: [&str; 2] = ["examples/llamastack", "cluster/examples"];
+const EXAMPLES: [&str; 3] = ["examples/llamastack", "examples/dynamo", "cluster/examples"];
 
 /// The namespace that the examples go to.
 const NAMESPACE: &str = "examples";
@@ -138,7 +138,7 @@ fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
     println!("\nIn another terminal:");
     println!("  export KUBECONFIG='{}'", cluster.admin_kubeconfig().display());
     println!("  alias kubectl='{}'", binaries.path("kubectl").display());
-    println!("  kubectl -n {NAMESPACE} get llsd,pods");
+    println!("  kubectl -n {NAMESPACE} get llsd,dgdr,pods");
     println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().display());
     println!("Ctrl-C ends everything.\n");
 }

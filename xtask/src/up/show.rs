@@ -1,4 +1,4 @@
-//! Shows what happens: a line each time a server or a pod changes.
+//! Shows what happens: a line each time a server, a request or a pod changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,19 +19,23 @@ use tokio::time;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Prints the state of every server and pod in `namespace` whenever it changes, until a program of the cluster ends.
+/// Prints the state of every server, request and pod in `namespace` whenever it changes, until a program of the cluster ends.
 pub async fn changes(cluster: &mut Cluster, operator: &mut Process, namespace: &str) -> Result<()> {
     let client = cluster.admin().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let servers: Api<DynamicObject> =
-        Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&stored_kind(Family::Llsd)));
+    let objects = [Family::Llsd, Family::Dgdr].map(|family| {
+        let stored = ApiResource::from_gvk(&stored_kind(family));
+        (family, Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &stored))
+    });
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     loop {
         cluster.ensure_running()?;
         operator.ensure_running()?;
         let mut seen = Vec::new();
-        for server in listed(&servers).await {
-            seen.push((format!("llsd {:<31}", server.name_any()), told(&server)));
+        for (family, objects) in &objects {
+            for object in listed(objects).await {
+                seen.push((format!("{} {:<31}", family.short_name(), object.name_any()), told(&object)));
+            }
         }
         for pod in listed(&pods).await {
             seen.push((format!("pod {:<32}", pod.name_any()), state(&pod)));
@@ -54,12 +58,14 @@ async fn listed<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> Vec<K> {
     }
 }
 
-/// The phase of a server, and why it is not another.
-fn told(server: &DynamicObject) -> String {
-    let status = &server.data["status"];
+/// The phase of an object, and why it is not another.
+fn told(object: &DynamicObject) -> String {
+    let status = &object.data["status"];
     let phase = status["phase"].as_str().unwrap_or("new");
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    let why = conditions.filter(|known| known["status"] == "False").find_map(|known| known["message"].as_str());
+    let open = conditions.filter(|known| known["status"] == "False");
+    // Where one condition sums the others up, it says it best.
+    let why = open.max_by_key(|known| known["type"] == "Succeeded").and_then(|known| known["message"].as_str());
     format!("{phase:<22} {}", why.unwrap_or_default())
 }
 

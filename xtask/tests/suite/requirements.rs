@@ -1,10 +1,12 @@
-//! The table of requirements against the code: every id is there, and what is said to show it exists.
+//! The tables of requirements against the code: every id is there, and what is said to show it exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = "docs/requirements-llamastack.md";
+/// The pages, each with the ids that it must have.
+const PAGES: [(&str, fn() -> BTreeSet<String>); 2] =
+    [("docs/requirements-llamastack.md", of_llamastack), ("docs/requirements-dynamo.md", of_dynamo)];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -16,8 +18,8 @@ struct Row {
     open: String,
 }
 
-fn rows() -> Vec<Row> {
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+fn rows(page: &str) -> Vec<Row> {
+    let page = fs::read_to_string(root().join(page)).unwrap();
     let cells = page
         .lines()
         .filter(|line| line.starts_with("| "))
@@ -30,8 +32,8 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// The ids of the document: numbers with their letters, and the tasks by chapter.
-fn ids() -> BTreeSet<String> {
+/// The ids of document 002: numbers with their letters, and the tasks by chapter.
+fn of_llamastack() -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for (numbers, letters) in [
         (1..=14, ""),
@@ -67,6 +69,40 @@ fn ids() -> BTreeSet<String> {
     ids
 }
 
+/// The items of documents 001 and 000, and the rows of their tables.
+fn of_dynamo() -> BTreeSet<String> {
+    let items = (1..=10).map(|item| format!("2.{item}")).chain((1..=7).map(|item| format!("4.{item}")));
+    let phases = ["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"];
+    let moves = ["Deploying to Ready", "Deploying to Deployed", "Deployed to Deploying", "to Failed", "column"];
+    let mapped = [
+        "profilerImage",
+        "config",
+        "prepareProfilingConfig",
+        "--profile-config",
+        "profile_sla",
+        "resources",
+        "tolerations",
+        "nodeSelector",
+        "configMapRef",
+        "outputPVC",
+        "workersImage",
+        "useMocker",
+    ];
+    let constants = [
+        "AnnotationConfigMapRef",
+        "AnnotationOutputPVC",
+        "VolumeNameProfilingConfig",
+        "ProfilingConfigMountPath",
+        "ProfilingConfigDefaultKey",
+    ];
+    let succeeded = phases.iter().chain(&moves).map(|row| format!("2.8 {row}"));
+    let sub_phase = ["set", "success", "failure", "relay"].map(|row| format!("2.9 {row}"));
+    let fields = mapped.map(|row| format!("4.1 {row}"));
+    let documents = (1..=8).map(|number| format!("phase {number}"));
+    let all = items.chain(succeeded).chain(sub_phase).chain(fields).chain(documents);
+    all.chain(constants.map(str::to_owned)).collect()
+}
+
 /// The file of a module: of its own, or a folder's.
 fn module(suite: &Path, path: &[&str]) -> Option<String> {
     let path: PathBuf = path.iter().collect();
@@ -96,11 +132,13 @@ fn exists(name: &str) -> bool {
         ["real", case] => {
             root().join("crates/plan/tests/fixtures/llamastack/config").join(case).join("config.yaml").exists()
         }
-        ["bench", name] => root().join("crates/plan/benches").join(name).is_dir(),
+        ["bench", name] => {
+            ["api", "plan"].iter().any(|crate_| root().join("crates").join(crate_).join("benches").join(name).is_dir())
+        }
         [binary, modules @ .., test] => {
             let suite = match *binary {
                 "commands" => root().join("xtask/tests/suite"),
-                "llamastack" => root().join("crates/operator/tests/llamastack"),
+                family @ ("llamastack" | "dynamo") => root().join("crates/operator/tests").join(family),
                 other => root().join("crates").join(other).join("tests/suite"),
             };
             module(&suite, modules).is_some_and(|text| has_test(&text, test))
@@ -111,16 +149,18 @@ fn exists(name: &str) -> bool {
 
 #[test]
 fn every_requirement_is_listed_and_every_named_test_exists() {
-    let rows = rows();
-    let listed: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    let missing: Vec<String> = ids().into_iter().filter(|id| !listed.contains(&id.as_str())).collect();
-    assert!(missing.is_empty(), "{PAGE} does not list {missing:?}");
-    let once: BTreeSet<&str> = listed.iter().copied().collect();
-    assert_eq!(once.len(), listed.len(), "{PAGE} lists an id twice");
-    for row in &rows {
-        assert!(!row.shown_by.is_empty() || !row.open.is_empty(), "{}: neither shown nor open", row.id);
-        for name in &row.shown_by {
-            assert!(exists(name), "{}: there is no test {name}", row.id);
+    for (page, ids) in PAGES {
+        let rows = rows(page);
+        let listed: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        let missing: Vec<String> = ids().into_iter().filter(|id| !listed.contains(&id.as_str())).collect();
+        assert!(missing.is_empty(), "{page} does not list {missing:?}");
+        let once: BTreeSet<&str> = listed.iter().copied().collect();
+        assert_eq!(once.len(), listed.len(), "{page} lists an id twice");
+        for row in &rows {
+            assert!(!row.shown_by.is_empty() || !row.open.is_empty(), "{}: neither shown nor open", row.id);
+            for name in &row.shown_by {
+                assert!(exists(name), "{page}, {}: there is no test {name}", row.id);
+            }
         }
     }
 }

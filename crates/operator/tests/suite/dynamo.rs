@@ -3,6 +3,7 @@
 
 mod absent;
 mod crashes;
+mod examples;
 mod gpus;
 mod lives;
 mod process;
@@ -13,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman::client::Server;
@@ -26,7 +27,7 @@ use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::schemas::{install, only, resource};
 
@@ -59,6 +60,15 @@ async fn with_crds() -> Option<(&'static Cluster, Client)> {
     });
     let cluster = cluster.await?;
     Some((cluster, cluster.admin().await.unwrap()))
+}
+
+/// Nodes belong to the whole cluster: tests in which hardware is discovered take turns, and begin without any.
+async fn without_nodes(admin: &Client) -> MutexGuard<'static, ()> {
+    static NODES: Mutex<()> = Mutex::const_new(());
+    let turn = NODES.lock().await;
+    let nodes: Api<Node> = Api::all(admin.clone());
+    nodes.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    turn
 }
 
 /// As far as requests look at graphs, whoever runs them.
@@ -245,7 +255,11 @@ fn condition(status: &Value, type_: &str) -> (String, String) {
 
 /// As after a start: with new eyes.
 async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
-    let object = requests(&client, namespace).get(NAME).await?;
+    pass_of(cluster, client, namespace, NAME).await
+}
+
+async fn pass_of(cluster: &Cluster, client: Client, namespace: &str, name: &str) -> Result<Passed> {
+    let object = requests(&client, namespace).get(name).await?;
     let cache = Arc::new(Cache::new(family().children()));
     let server = server(cluster, client);
     cache.fill(&server, &Scope::Namespace(namespace.to_owned())).await?;

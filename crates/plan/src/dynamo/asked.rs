@@ -43,7 +43,7 @@ pub struct Kept {
     /// A ConfigMap and the key in it.
     pub config_map: Option<(String, String)>,
     pub output_claim: Option<String>,
-    /// Fields of `deploymentOverrides` that no version has acted on since v1beta1.
+    /// Fields of v1alpha1 that nothing has acted on since v1beta1.
     pub ignored: Vec<String>,
     /// Why they cannot be read, as a phrase.
     pub unreadable: Option<String>,
@@ -67,18 +67,54 @@ pub fn kept(object: &ObjectSeen) -> Kept {
     let profiling = &alpha["spec"]["profilingConfig"];
     let text = |value: &Value| given(value.as_str()).map(str::to_owned);
     let reference = &profiling["configMapRef"];
-    let overrides = alpha["spec"]["deploymentOverrides"].as_object();
     Kept {
         config_map: text(&reference["name"])
             .map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned()))),
         output_claim: text(&profiling["outputPVC"]),
-        ignored: overrides
-            .into_iter()
-            .flatten()
-            .filter(|(name, value)| *name != "workersImage" && !value.is_null())
-            .map(|(name, _)| format!("spec.deploymentOverrides.{name}"))
-            .collect(),
+        ignored: ignored(&alpha["spec"], object.spec.image.as_deref()),
         unreadable: None,
+    }
+}
+
+/// Where the opaque configuration of v1alpha1 says what v1beta1 has fields for, if the value is of that kind.
+const TYPED: [(&str, fn(&Value) -> bool); 9] = [
+    ("sla.ttft", Value::is_number),
+    ("sla.itl", Value::is_number),
+    ("sla.optimizationType", |value| value == "latency" || value == "throughput"),
+    ("sla.isl", Value::is_number),
+    ("sla.osl", Value::is_number),
+    ("deployment.modelCache.pvcName", Value::is_string),
+    ("deployment.modelCache.modelPathInPvc", Value::is_string),
+    ("deployment.modelCache.pvcMountPath", Value::is_string),
+    ("planner", Value::is_object),
+];
+
+fn ignored(alpha: &Value, image: Option<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    untyped(&alpha["profilingConfig"]["config"], "", &mut found);
+    let mut found: Vec<String> = found.iter().map(|path| format!("spec.profilingConfig.config.{path}")).collect();
+    // True is what happens anyway, and what the schema sets.
+    if alpha["enableGpuDiscovery"] == false {
+        found.push("spec.enableGpuDiscovery".to_owned());
+    }
+    let overrides = alpha["deploymentOverrides"].as_object().into_iter().flatten();
+    // The workers' image is the request's where no other is given.
+    let counts = |name: &str, value: &Value| name == "workersImage" && value.as_str() == image;
+    let overrides = overrides.filter(|(name, value)| !value.is_null() && !counts(name, value));
+    found.extend(overrides.map(|(name, _)| format!("spec.deploymentOverrides.{name}")));
+    found
+}
+
+/// The first names on the way down that lead to nothing typed.
+fn untyped(node: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, value) in node.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let inner = format!("{path}.");
+        if value.is_object() && TYPED.iter().any(|(typed, _)| typed.starts_with(&inner)) {
+            untyped(value, &path, found);
+        } else if !TYPED.iter().any(|(typed, fits)| *typed == path && fits(value)) {
+            found.push(path);
+        }
     }
 }
 

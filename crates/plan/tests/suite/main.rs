@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod dynamo;
 #[cfg(test)]
+mod leaves;
+#[cfg(test)]
 mod llamastack;
 #[cfg(test)]
 mod llamastack_base;

@@ -1,11 +1,16 @@
 //! Manifests in both versions, as a user would see them. A file holds one object and what it becomes; those in `pairs`
 //! go both ways.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::Value;
+use steersman_api::dynamo::v1alpha1::DynamoGraphDeploymentRequestSpec as Earlier;
+use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec as Stored;
 
 use super::laws::normal;
 use super::{converted, there_and_back};
-use crate::manifests::{self, Manifest, manifests};
+use crate::manifests::{self, Manifest, manifests, through};
 use crate::upstream;
 
 fn fixtures(folder: &str) -> Vec<Manifest> {
@@ -54,4 +59,21 @@ fn the_published_examples_come_back() {
             assert_eq!(there_and_back(object), normal(object), "{}", manifest.name);
         }
     }
+}
+
+/// Also read by type in its own version: what a user may copy must be right in every field.
+#[test]
+fn the_examples_come_back_and_have_no_unknown_field() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dynamo");
+    let mut versions = BTreeSet::new();
+    for manifest in manifests(&folder, |name| name.ends_with(".yaml")) {
+        for object in manifest.objects.iter().filter(|object| object["kind"] == super::KIND) {
+            assert_eq!(there_and_back(object), normal(object), "{}", manifest.name);
+            let alpha = object["apiVersion"] == super::ALPHA;
+            let typed = if alpha { through::<Earlier>(&object["spec"]) } else { through::<Stored>(&object["spec"]) };
+            assert_eq!(typed.unwrap(), object["spec"], "{}", manifest.name);
+            versions.insert(alpha);
+        }
+    }
+    assert_eq!(versions.len(), 2, "both versions have an example");
 }

@@ -1,8 +1,7 @@
 //! The whole lives of requests, by single passes.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::DeleteParams;
 use steersman::controllers::PROFILING_ROLE;
 
 use super::*;
@@ -139,10 +138,10 @@ async fn a_foreign_graph_of_the_same_name_is_left_alone() {
     assert_eq!(scene.graphs().get(GRAPH).await.unwrap().labels()[names::LABEL_NAME], NAME);
 }
 
-/// Nodes belong to the whole cluster: only this test names no hardware.
 #[tokio::test]
 async fn gpus_are_found_by_the_labels_of_nodes_and_written_to_the_request() {
     let Some(scene) = Scene::new("gpus", spec(json!({ "hardware": {} }))).await else { return };
+    let _turn = without_nodes(&scene.admin).await;
     scene.settle().await;
     let (phase, said) = scene.says().await;
     assert_eq!(phase, "Pending");
@@ -156,7 +155,6 @@ async fn gpus_are_found_by_the_labels_of_nodes_and_written_to_the_request() {
     assert_eq!((&hardware["gpuSku"], &hardware["totalGpus"]), (&json!("h200_sxm"), &json!(8)));
     let args = scene.job().await.spec.unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
     assert!(args[1].contains("h200_sxm"), "the profiler is told: {args:?}");
-    Api::<Node>::all(scene.admin.clone()).delete("gpu-0", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

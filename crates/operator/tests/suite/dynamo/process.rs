@@ -1,7 +1,6 @@
 //! `steersman run --controllers dgdr` as a process, as the operator's account with exactly the rights that are shipped.
 
 use k8s_openapi::api::events::v1::Event;
-use kube::api::ListParams;
 use steersman_testkit::play::{PLAY, Play};
 use steersman_testkit::{turn, wait};
 

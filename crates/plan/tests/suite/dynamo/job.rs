@@ -1,6 +1,7 @@
 //! The profiling Job, item by item of the document that asked for it.
 
 use serde_json::{Value, json};
+use steersman_api::convert::convert;
 use steersman_plan::dynamo::asked::mark as mark_of;
 use steersman_plan::dynamo::{BindingSeen, Seen, Write, plan};
 
@@ -37,6 +38,55 @@ fn item_4_1_the_whole_spec_goes_to_the_profiler_as_json() {
     let config: Value = serde_json::from_str(args[1].as_str().unwrap()).unwrap();
     let want = yaml(&spec("backend: vllm\nsla: {ttft: 500, itl: 12.5}\nfeatures: {mocker: {enabled: true}}"));
     assert_eq!(config, want);
+}
+
+/// The table of the document: a request of v1alpha1, as it is stored, and the place of each of its fields.
+#[test]
+fn item_4_1_each_field_of_the_earlier_version_has_its_place_in_the_job() {
+    let earlier = yaml(
+        "apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeploymentRequest
+metadata: {name: qwen, namespace: team-a}
+spec:
+  model: m
+  backend: vllm
+  useMocker: true
+  profilingConfig:
+    profilerImage: planner:1.3.0
+    config: {sla: {ttft: 10, isl: 300}, planner: {mode: agg}}
+    resources: {limits: {cpu: 2}}
+    tolerations: [{operator: Exists}]
+    nodeSelector: {gpu: 'yes'}
+    configMapRef: {name: base}
+    outputPVC: results
+  deploymentOverrides: {workersImage: workers:1.3.0}
+",
+    );
+    let stored = convert(earlier, "nvidia.com/v1beta1").unwrap().object;
+    let mut seen = a_request(&stored["spec"].to_string());
+    seen.object.spec.hardware = a_request(&spec("")).object.spec.hardware;
+    seen.object.annotations = serde_json::from_value(stored["metadata"]["annotations"].clone()).unwrap();
+    let job = job_of(seen);
+    let pod = pod(&job);
+    let profiler = &pod["containers"][0];
+    let config: Value = serde_json::from_str(profiler["args"][1].as_str().unwrap()).unwrap();
+    for (field, found, want) in [
+        ("profilerImage", &profiler["image"], json!("planner:1.3.0")),
+        ("config", &config["sla"], json!({"ttft": 10})),
+        ("config, lengths", &config["workload"], json!({"isl": 300})),
+        ("config, planner", &config["features"]["planner"], json!({"mode": "agg"})),
+        ("--profile-config", &profiler["args"][0], json!("--config")),
+        ("profile_sla", &profiler["command"], json!(["python", "-m", "dynamo.profiler"])),
+        ("resources", &profiler["resources"], json!({"limits": {"cpu": 2}})),
+        ("tolerations", &pod["tolerations"], json!([{"operator": "Exists"}])),
+        ("nodeSelector", &pod["nodeSelector"], json!({"gpu": "yes"})),
+        ("outputPVC", &pod["volumes"][0]["persistentVolumeClaim"]["claimName"], json!("results")),
+        ("configMapRef", &pod["volumes"][1]["configMap"]["name"], json!("base")),
+        ("workersImage", &config["image"], json!("planner:1.3.0")),
+        ("useMocker", &config["features"]["mocker"], json!({"enabled": true})),
+    ] {
+        assert_eq!(*found, want, "{field}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod graph;
 mod hardware;
 mod job;
 mod laws;
+mod leaves;
 mod merge;
 mod phases;
 mod waiting;

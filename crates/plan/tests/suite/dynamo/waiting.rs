@@ -6,7 +6,7 @@ use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::Next;
 use steersman_plan::dynamo::{ContainerSeen, JobSeen, JobState, PodSeen, Seen, plan};
 
-use super::{World, a_request, output, said, spec};
+use super::{IMAGE, World, a_request, output, said, spec};
 
 fn waiting(reason: &str, message: &str) -> PodSeen {
     PodSeen {
@@ -220,7 +220,7 @@ fn images_of_the_graphs_pods_that_cannot_be_pulled_are_told_in_the_condition_and
 fn fields_without_effect_are_named_in_a_condition_of_our_own() {
     let mut seen = a_request(&spec(
         "overrides: {profilingJob: {completionMode: Indexed, template: {spec: {hostNetwork: true, containers: [{name: x, \
-         command: [sh]}, {name: other}]}}}}\nsla: {e2eLatency: 10, ttft: 5}",
+         command: [sh]}, {name: other}]}}}}\nsla: {e2eLatency: 10, ttft: 5, optimizationType: latency}",
     ));
     seen.named.token_secret = false;
     seen.object.annotations.insert("nvidia.com/dgdr-config-map-ref".into(), r#"{"name":"base","key":"a.yaml"}"#.into());
@@ -234,6 +234,7 @@ fn fields_without_effect_are_named_in_a_condition_of_our_own() {
         "ConfigMap base (key a.yaml) is mounted at /config in the profiling Job",
         "spec.overrides.dgd",
         "SLA must specify either (ttft and itl) or e2eLatency, not both.",
+        "spec.sla.optimizationType is handed to the profiler, and today's profilers do not act on it.",
         "There is no Secret hf-token-secret in namespace team-a.",
     ] {
         assert!(message.contains(part), "{message}");
@@ -242,4 +243,30 @@ fn fields_without_effect_are_named_in_a_condition_of_our_own() {
         World::settled(&spec("")).says("SpecAccepted"),
         said("True", "SpecAccepted", "Every field of the spec is acted on.")
     );
+}
+
+/// A spec of v1alpha1 that says much, and of which only its typed parts count.
+#[test]
+fn fields_of_the_earlier_version_without_effect_are_named_one_by_one() {
+    let kept = r#"{"version":1,"spec":{"enableGpuDiscovery":false,
+        "profilingConfig":{"config":{"engine":{"backend":"vllm"},"sla":{"ttft":"fast","odd":1},"deployment":{"model":"m"}}},
+        "deploymentOverrides":{"name":"mine","workersImage":"workers:1.0.0"}}}"#;
+    let mut seen = a_request(&spec("sla: {itl: 10}\nfeatures: {planner: {mode: agg}}"));
+    seen.object.annotations.insert("nvidia.com/dgdr-spec".into(), kept.into());
+    let mut world = World::new(seen);
+    world.settle();
+    let (_, reason, message) = world.says("SpecAccepted");
+    let want = "Kept from v1alpha1 and without effect: spec.profilingConfig.config.deployment.model, \
+                spec.profilingConfig.config.engine, spec.profilingConfig.config.sla.odd, \
+                spec.profilingConfig.config.sla.ttft, spec.enableGpuDiscovery, spec.deploymentOverrides.name, spec.deploymentOverrides.workersImage. ";
+    assert_eq!(reason, "FieldIgnored");
+    assert!(message.starts_with(want), "{message}");
+    // Of the workers' image and the discovery as every object of v1alpha1 has them there is nothing to tell.
+    let kept =
+        format!(r#"{{"spec":{{"enableGpuDiscovery":true,"deploymentOverrides":{{"workersImage":"{IMAGE}"}}}}}}"#);
+    let mut seen = a_request(&spec(""));
+    seen.object.annotations.insert("nvidia.com/dgdr-spec".into(), kept);
+    let mut world = World::new(seen);
+    world.settle();
+    assert_eq!(world.says("SpecAccepted").2, "Every field of the spec is acted on.");
 }

@@ -1,17 +1,7 @@
 //! What each field of a v1alpha2 spec changes, with values that show it. `xtask check` makes a page of it.
 //! Comes in: nothing; goes out: one row for each leaf of the schema. A name in `<>` stands for several fields alike.
 
-pub struct Row {
-    /// Without `spec.` in front. `[]` is an entry of a list, `{}` a value under a name of the user's choice.
-    pub field: &'static str,
-    /// The rest of the spec, in YAML; without a distribution: `starter`. Of providers: the rest of their entry.
-    pub around: &'static str,
-    pub set: &'static str,
-    pub changed: &'static str,
-    pub effect: &'static str,
-    /// The children that differ, and where the field cannot be left out, who says so.
-    pub shown: &'static str,
-}
+use super::row::{Copied, Row, row};
 
 /// What the names in `<>` stand for. An API has one provider or a list of them, and each row counts for both.
 pub const APIS: (&str, &[&str]) = ("<api>", &["inference", "safety", "vectorIo", "toolRuntime", "telemetry"]);
@@ -21,23 +11,13 @@ pub const EXTERNAL: (&str, &[&str]) = (
 );
 
 /// Types of Kubernetes itself, which are copied as they are: all of their fields have the one row.
-pub const COPIED: [(&str, &str, &str); 5] = [
+pub const COPIED: [Copied; 5] = [
     ("workload.resources", "requests and limits of the server's container", "Deployment"),
     ("workload.topologySpreadConstraints[]", "over which nodes and zones pods are spread", "Deployment"),
     ("workload.overrides.env[]", "variables of the server's container; they win over ours", "Deployment"),
     ("workload.overrides.volumes[]", "volumes of the pods, beside ours", "Deployment"),
     ("workload.overrides.volumeMounts[]", "mounts of the server's container, beside ours", "Deployment"),
 ];
-
-const fn row(
-    field: &'static str,
-    around: &'static str,
-    [set, changed]: [&'static str; 2],
-    effect: &'static str,
-    shown: &'static str,
-) -> Row {
-    Row { field, around, set, changed, effect, shown }
-}
 
 const CONFIG: &str = "ConfigMap, Deployment";
 const NEEDED: &str = "ConfigMap, Deployment; refused without";

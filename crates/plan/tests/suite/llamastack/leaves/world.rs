@@ -13,21 +13,10 @@ use steersman_plan::llamastack::{ReferenceSeen, Seen, plan, referred};
 use steersman_plan::oci::LabelsSeen;
 
 use super::super::of_v1alpha2;
+use crate::leaves::Output;
 
 /// Of a server that still has the APIs that newer ones lack.
 pub const OLD_IMAGE: &str = "quay.io/me/old:1";
-
-#[derive(Debug, PartialEq)]
-pub enum Output {
-    /// By admission or by the plan, with all that they say.
-    Refused(String),
-    Written {
-        /// By kind; of several of a kind all of them.
-        children: BTreeMap<String, Value>,
-        /// What is told of the spec.
-        told: Vec<String>,
-    },
-}
 
 pub fn output(spec: &Value) -> Output {
     let object = json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
@@ -46,17 +35,19 @@ pub fn output(spec: &Value) -> Output {
     }
     let seen = furnished(of_v1alpha2(spec.clone()));
     let plan = plan(&seen);
-    let told: Vec<String> = plan.findings.iter().map(|finding| finding.message.clone()).collect();
     if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
+        let told: Vec<&str> = plan.findings.iter().map(|finding| finding.message.as_str()).collect();
         return Output::Refused(told.join(" "));
     }
-    let mut children = BTreeMap::<String, Value>::new();
+    let mut parts = BTreeMap::<String, Value>::new();
     for write in &plan.writes {
         let child = json!(write.object());
         let kind = child["kind"].as_str().unwrap().to_owned();
-        children.entry(kind).or_insert_with(|| json!([])).as_array_mut().unwrap().push(child);
+        parts.entry(kind).or_insert_with(|| json!([])).as_array_mut().unwrap().push(child);
     }
-    Output::Written { children, told }
+    // Each begins with the field that it is about.
+    let told = plan.findings.iter().filter_map(|finding| finding.message.split(": ").next());
+    Output::Written { parts, told: told.map(str::to_owned).collect() }
 }
 
 fn furnished(mut seen: Seen) -> Seen {

@@ -1,5 +1,5 @@
-//! The leaves of the schema that users write against.
-//! Comes in: the CRD; goes out: each field that holds a value, with what its surroundings demand.
+//! The leaves of a schema that users write against.
+//! Comes in: a CRD; goes out: each field that holds a value, with what its surroundings demand.
 
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -10,60 +10,49 @@ pub struct Leaf {
     pub field: String,
     /// The schema does not let it be left out of what it belongs to.
     pub required: bool,
-    schema: Value,
-    /// The nodes on the way, each with the field that leads to it.
-    way: Vec<(String, Value)>,
+    /// Two values that the schema takes.
+    pub samples: [Value; 2],
+    /// What the nodes on the way demand, each field with a value.
+    demanded: Vec<(String, Value)>,
 }
 
-pub fn leaves() -> Vec<Leaf> {
-    let crd = crd(Family::Llsd, &Options::default()).unwrap();
-    let version = crd.spec.versions.iter().find(|version| version.name == "v1alpha2").unwrap();
+/// Of the spec.
+pub fn leaves(family: Family, version: &str) -> Vec<Leaf> {
+    let crd = crd(family, &Options::default()).unwrap();
+    let version = crd.spec.versions.iter().find(|known| known.name == version).unwrap();
     let schema = json!(version.schema.as_ref().unwrap().open_api_v3_schema);
     let mut found = Vec::new();
     walk(&schema["properties"]["spec"], "", false, &mut Vec::new(), &mut found);
-    assert!(found.len() > 400, "{}", found.len());
     found
 }
 
 /// A node with several forms is walked in each of them.
 fn walk(node: &Value, field: &str, required: bool, way: &mut Vec<(String, Value)>, found: &mut Vec<Leaf>) {
-    way.push((field.to_owned(), node.clone()));
-    let before = found.len();
-    let demanded = |name: &str| node["required"].as_array().is_some_and(|names| names.contains(&json!(name)));
+    let before = (found.len(), way.len());
+    let names: Vec<&str> = node["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !field.is_empty() {
+        way.extend(names.iter().map(|name| (format!("{field}.{name}"), samples(&node["properties"][name])[0].clone())));
+    }
     for (name, child) in node["properties"].as_object().into_iter().flatten() {
         let field = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
-        walk(child, &field, demanded(name), way, found);
+        walk(child, &field, names.contains(&name.as_str()), way, found);
     }
     for (items, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
         if node[items].is_object() {
             walk(&node[items], &format!("{field}{mark}"), false, way, found);
         }
     }
-    way.pop();
-    if found.len() == before {
-        found.push(Leaf { field: field.to_owned(), required, schema: node.clone(), way: way.clone() });
+    way.truncate(before.1);
+    if found.len() == before.0 {
+        found.push(Leaf { field: field.to_owned(), required, samples: samples(node), demanded: way.clone() });
     }
 }
 
 impl Leaf {
-    /// Two values that the schema takes.
-    pub fn samples(&self) -> [Value; 2] {
-        samples(&self.schema)
-    }
-
     /// `spec` with all that the entries on the way to the leaf cannot be without, but not the leaf.
     pub fn completed(&self, spec: Value) -> Value {
-        let mut spec = spec;
-        for (field, node) in &self.way {
-            for name in node["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-                let child = format!("{field}.{name}");
-                let on_the_way = self.field == child || self.field.starts_with(&format!("{child}."));
-                if !field.is_empty() && !on_the_way && !self.field.starts_with(&format!("{child}[")) {
-                    spec = super::with(&spec, &child, &samples(&node["properties"][name])[0]);
-                }
-            }
-        }
-        spec
+        let others = self.demanded.iter().filter(|(field, _)| !super::within(&self.field, field));
+        others.fold(spec, |spec, (field, value)| super::with(&spec, field, value))
     }
 }
 

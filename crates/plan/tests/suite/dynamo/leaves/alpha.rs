@@ -1,0 +1,68 @@
+//! What each field of a v1alpha1 spec changes once it is converted, with values that show it.
+//! Comes in: nothing; goes out: one row for each leaf of the schema.
+
+use super::row::{Copied, Row, row};
+
+const NO_EFFECT: &str = "nothing";
+const OUTPUT: &str = "Job";
+
+pub const ROWS: &[Row] = &[
+    row("model", "{}", ["one", "other"], "as `model`", "profiler; refused without"),
+    row("backend", "{}", ["trtllm", "sglang"], "as `backend`", "profiler; refused without"),
+    row("useMocker", "{}", ["true", "false"], "as `features.mocker.enabled`", "profiler"),
+    row(
+        "runtimeVersionOverride",
+        "{autoApply: true}",
+        ["1.2.3", "1.2.4"],
+        "as `runtimeVersionOverride`",
+        "graph, profiler",
+    ),
+    row("autoApply", "{}", ["true", "false"], "as `autoApply`; without, the graph is not created", "graph, profiler"),
+    row("enableGpuDiscovery", "{}", ["false", "true"], "nothing: what is not said is always found out", "condition"),
+    row(
+        "profilingConfig.profilerImage",
+        "{}",
+        ["one:1.2.3", "other:1.2.3"],
+        "as `image`",
+        "Job, profiler; refused without",
+    ),
+    row(
+        "profilingConfig.config",
+        "{}",
+        ["{sla: {ttft: 10}}", "{sla: {ttft: 20}, engine: {x: 1}}"],
+        "`sla`, `workload`, `modelCache` and `features.planner` where it has them; other keys have no effect",
+        "profiler",
+    ),
+    row(
+        "profilingConfig.configMapRef.name",
+        "{profilingConfig: {configMapRef: {}}}",
+        ["one", "other"],
+        "the ConfigMap that is mounted at `/config`, where today's profilers do not look",
+        "Job; refused without",
+    ),
+    row(
+        "profilingConfig.configMapRef.key",
+        "{profilingConfig: {configMapRef: {name: base}}}",
+        ["one", "other"],
+        "the key in it; without, `disagg.yaml`",
+        OUTPUT,
+    ),
+    row("profilingConfig.outputPVC", "{}", ["one", "other"], "the claim for the profiler's files", OUTPUT),
+    row(
+        "profilingConfig.nodeSelector{}",
+        "{profilingConfig: {nodeSelector: {}}}",
+        ["one", "other"],
+        "as in `overrides.profilingJob`",
+        "Job, profiler",
+    ),
+    row("deploymentOverrides.name", "{}", ["one", "other"], NO_EFFECT, "condition"),
+    row("deploymentOverrides.namespace", "{}", ["one", "other"], NO_EFFECT, "condition"),
+    row("deploymentOverrides.labels{}", "{}", ["one", "other"], NO_EFFECT, "condition"),
+    row("deploymentOverrides.annotations{}", "{}", ["one", "other"], NO_EFFECT, "condition"),
+    row("deploymentOverrides.workersImage", "{}", ["one:1", "other:1"], "nothing beside `profilerImage`", "condition"),
+];
+
+pub const COPIED: &[Copied] = &[
+    ("profilingConfig.resources", "as in `overrides.profilingJob`, of container `profiler`", "Job, profiler"),
+    ("profilingConfig.tolerations", "as in `overrides.profilingJob`", "Job, profiler"),
+];
