@@ -62,12 +62,17 @@ async fn with_crds() -> Option<(&'static Cluster, Client)> {
     Some((cluster, cluster.admin().await.unwrap()))
 }
 
-/// Nodes belong to the whole cluster: tests in which hardware is discovered take turns, and begin without any.
-async fn without_nodes(admin: &Client) -> MutexGuard<'static, ()> {
-    static NODES: Mutex<()> = Mutex::const_new(());
-    let turn = NODES.lock().await;
+/// Nodes and exporters belong to the whole cluster: tests in which hardware is discovered take turns, and begin without any.
+async fn without_gpus(admin: &Client) -> MutexGuard<'static, ()> {
+    static GPUS: Mutex<()> = Mutex::const_new(());
+    let turn = GPUS.lock().await;
     let nodes: Api<Node> = Api::all(admin.clone());
     nodes.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    let pods: Api<Pod> = Api::all(admin.clone());
+    for pod in pods.list(&ListParams::default().labels("exporter")).await.unwrap() {
+        let pods: Api<Pod> = Api::namespaced(admin.clone(), &pod.namespace().unwrap());
+        pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
     turn
 }
 

@@ -5,17 +5,17 @@ mod shown;
 
 use kube::api::ListParams;
 use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{shared, wait};
+use steersman_testkit::{turn, wait};
 
 use self::shown::Shown;
 use super::*;
 use crate::process::operator::Place;
-use crate::schemas::{CRDS, uninstall};
+use crate::schemas::uninstall;
 
 #[tokio::test]
 async fn a_result_waits_for_the_crd_of_graphs_and_is_deployed_once_it_is_installed() {
-    let Some(cluster) = shared(Flavour::Full).await else { return };
-    let _turn = CRDS.lock().await;
+    let Some(turn) = turn(Flavour::Full).await else { return };
+    let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let admin = cluster.admin().await.unwrap();
     install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;

@@ -43,7 +43,7 @@ struct Place {
 impl Place {
     async fn open(prefix: &str) -> Option<Self> {
         let (cluster, admin) = with_crds().await?;
-        let turn = without_nodes(&admin).await;
+        let turn = without_gpus(&admin).await;
         let namespace = cluster.namespace(prefix).await.unwrap();
         let secret: Secret = object(json!({ "metadata": { "name": names::TOKEN_SECRET } }));
         namespace.all().create(&PostParams::default(), &secret).await.unwrap();

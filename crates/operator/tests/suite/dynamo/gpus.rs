@@ -3,31 +3,18 @@
 
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use steersman::observe::dynamo::hardware::{Endpoint, Hardware, Sources};
 use steersman::reach::{Http, Inside};
 use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::preflight::Answer;
 use steersman_testkit::wait;
-use tokio::sync::{Mutex, MutexGuard, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::process::operator::{Operator, Place};
 use crate::servers::fake::{Fake, Plays};
-
-/// Exporters and nodes are the whole cluster's, so that tests take turns; and those of the last one are gone.
-async fn turn(admin: &Client) -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
-    let pods: Api<Pod> = Api::all(admin.clone());
-    let exporters = pods.list(&ListParams::default().labels("exporter")).await.unwrap().items;
-    for pod in exporters {
-        let pods: Api<Pod> = Api::namespaced(admin.clone(), &pod.namespace().unwrap());
-        pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
-    }
-    turn
-}
 
 const METRICS: &str = r#"
 DCGM_FI_DEV_GPU_TEMP{gpu="0",modelName="NVIDIA H100 80GB HBM3"} 40
@@ -90,7 +77,7 @@ async fn looked(server: &Server, sources: Sources) -> HardwareSeen {
 #[tokio::test]
 async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
     let Some((cluster, admin)) = with_crds().await else { return };
-    let _turn = turn(&admin).await;
+    let _turn = without_gpus(&admin).await;
     let namespace = cluster.namespace("exporters").await.unwrap();
     let fake = Fake::start().await;
     let named = ("app.kubernetes.io/name", "dcgm-exporter");
@@ -145,7 +132,7 @@ async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
 #[tokio::test]
 async fn an_exporter_that_hangs_keeps_nobody_and_is_told_of() {
     let Some((cluster, admin)) = with_crds().await else { return };
-    let _turn = turn(&admin).await;
+    let _turn = without_gpus(&admin).await;
     let namespace = cluster.namespace("hanging").await.unwrap();
     let fake = Fake::start().await;
     exporter(&namespace, "a", ("app", "dcgm-exporter"), running("10.5.0.1")).await;
@@ -178,7 +165,7 @@ fn says(type_: &'static str, word: &'static str) -> impl Fn(&Value) -> bool {
 async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_the_settings_say() {
     let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
     let Some(scene) = Scene::new("gpus", wish).await else { return };
-    let _turn = turn(&scene.admin).await;
+    let _turn = without_gpus(&scene.admin).await;
     let place = Place::of(scene.cluster).await;
     let (namespace, fake) = (scene.namespace.name().to_owned(), Fake::start().await);
     exporter(&scene.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running("10.6.0.1")).await;
@@ -252,7 +239,7 @@ async fn measured(scene: &Scene, operator: &Operator, namespace: &str) {
 async fn the_labels_of_nodes_tell_where_no_exporter_does() {
     let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "hardware": { "gpuSku": "t4" } });
     let Some(scene) = Scene::new("labels", wish).await else { return };
-    let _turn = turn(&scene.admin).await;
+    let _turn = without_gpus(&scene.admin).await;
     let nodes: Api<Node> = Api::all(scene.admin.clone());
     let name = scene.namespace.name().to_owned();
     let node: Node = object(json!({ "metadata": { "name": name, "labels": { "nvidia.com/gpu.count": "4",

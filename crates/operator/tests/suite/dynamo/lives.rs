@@ -141,7 +141,7 @@ async fn a_foreign_graph_of_the_same_name_is_left_alone() {
 #[tokio::test]
 async fn gpus_are_found_by_the_labels_of_nodes_and_written_to_the_request() {
     let Some(scene) = Scene::new("gpus", spec(json!({ "hardware": {} }))).await else { return };
-    let _turn = without_nodes(&scene.admin).await;
+    let _turn = without_gpus(&scene.admin).await;
     scene.settle().await;
     let (phase, said) = scene.says().await;
     assert_eq!(phase, "Pending");
