@@ -46,7 +46,7 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict 
     }
     let object = match read(new) {
         Ok(object) => object,
-        Err(problem) => return Verdict { errors: vec![problem], ..Verdict::default() },
+        Err(problem) => return Verdict { errors: vec![*problem], ..Verdict::default() },
     };
     // One that cannot be read has nothing that could be held on to.
     let before = old.and_then(|old| read(old).ok());
@@ -82,10 +82,11 @@ fn in_vain(before: &ObjectSeen) -> Option<String> {
 }
 
 /// As far as admission looks at it.
-fn read(object: &Value) -> Result<ObjectSeen, Problem> {
+fn read(object: &Value) -> Result<ObjectSeen, Box<Problem>> {
     let spec = serde_json::from_value(object["spec"].clone()).map_err(|error| {
         let message = format!("cannot be read: {}", without_values(&error.to_string()));
-        Problem::new("spec", Cause::Invalid(None), message, "Compare it with `kubectl explain dgdr.spec --recursive`.")
+        let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
+        Box::new(Problem::new("spec", Cause::Invalid(None), message, remedy))
     })?;
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
