@@ -102,8 +102,7 @@ fn judges(settings: &Settings, server: &Server) -> Judges {
 fn of_requests(settings: &Settings) -> dynamo::Told {
     let told = settings.told();
     let default_image = default_image(told.dgdr_default_image.as_deref(), DYNAMO_VERSION);
-    // Whoever does not describe GPUs has them looked for.
-    dynamo::Told { default_image, discovery: true }
+    dynamo::Told { default_image, discovery: told.requests.by_labels }
 }
 
 fn nobody(family: Family) -> Judge {

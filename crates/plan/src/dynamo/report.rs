@@ -21,7 +21,7 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
     let stored = seen.object.status.clone().unwrap_or_default();
     let own_change = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
     // A Job that was made is told of by the pass that sees it, with all that this one could say.
-    let quiet = own_change || matches!(plan.step.act, Act::Job);
+    let quiet = own_change || (matches!(plan.step.act, Act::Job) && !plan.writes.is_empty());
     if (quiet && outcome.failure.is_none()) || seen.object.deleting {
         return stored;
     }
