@@ -23,7 +23,7 @@ async fn fails_in(phase: &str, error: &str) {
     shown.assert(
         "Failed",
         "Failed",
-        &[&reason, error, "kubectl logs -n", "new DGDR"],
+        &[&reason, error, "kubectl logs -n", "create a new one"],
         &["ProfilingCheckFailed", error],
     );
     assert_eq!(shown.column("MESSAGE").matches("rofiling failed").count(), 1, "no prefix is doubled");
@@ -66,7 +66,7 @@ async fn a_pod_that_is_killed_without_a_word_is_told_with_its_exit_code() {
     scene.ask(spec(json!({}))).await;
     let profiler = scene.profiler().await;
     profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
-    profiler.is_killed().await;
+    profiler.dies().await;
     let request = scene.until_phase("Failed").await;
     assert_eq!(condition(&request, "Profiling")["reason"], "SweepingPrefillFailed");
     let says = ["SweepingPrefillFailed", "ExitCode: 137, Reason: OOMKilled", "kubectl logs -n"];

@@ -103,7 +103,7 @@ impl<'a> Profiler<'a> {
     }
 
     /// The whole pod, without a word of anybody.
-    pub async fn is_killed(self) {
+    pub async fn dies(self) {
         kill_process(Pid::from_child(&self.relay), Signal::KILL).unwrap();
         self.ends(137).await;
     }

@@ -35,7 +35,7 @@ async fn a_pod_that_no_node_takes_is_told_while_it_lasts() {
     let template = json!({ "spec": { "nodeSelector": { "example.com/pool": pool }, "containers": [] } });
     scene.ask(spec(json!({ "overrides": { "profilingJob": { "template": template } } }))).await;
     scene.until_said("has no node").await;
-    let says = ["didn't match Pod's node affinity/selector", "spec.overrides.profilingJob", "new DGDR"];
+    let says = ["didn't match Pod's node affinity/selector", "spec.overrides.profilingJob", "create a new one"];
     scene.shown("unschedulable").assert("Profiling", "Profiling", &says, &["ProfilingJobCreated"]);
     let label = Patch::Merge(json!({ "metadata": { "labels": { "example.com/pool": pool } } }));
     let nodes: Api<Node> = Api::all(scene.admin.clone());

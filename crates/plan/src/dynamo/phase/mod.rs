@@ -177,11 +177,11 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
         (PROFILING, "JobCreationFailed") => "Change the spec accordingly: profiling then begins anew.".to_owned(),
         (PROFILING, _) => format!(
             "The profiler's log has more: kubectl logs -n {namespace} job/{} -c profiler. Profiling is not tried again: \
-             delete this DGDR and create a new DGDR.",
+             delete this DGDR and create a new one.",
             names::profiling_job(name)
         ),
         (SPEC_GENERATED, _) => format!(
-            "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new DGDR to profile again.",
+            "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
             names::output(name)
         ),
         (DEPLOYMENT, "DeploymentRejected") => "The graph is in status.profilingResults.selectedConfig. Change it by \

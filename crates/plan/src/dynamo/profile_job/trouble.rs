@@ -36,7 +36,7 @@ pub fn find(pods: &[PodSeen]) -> Option<Trouble> {
 }
 
 const PULLS_OF_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
-                            the image can be pulled. To use another image, delete this DGDR and create a new DGDR.";
+                            the image can be pulled. To use another image, delete this DGDR and create a new one.";
 /// What can be changed in a graph that is there.
 pub const PULLS_OF_GRAPH: &str = "Check the image's name and tag in the DGD, and the Secret to pull it with; the pod goes \
                                   on by itself once the image can be pulled.";
@@ -75,7 +75,7 @@ fn of_pod(pod: &PodSeen) -> Option<Trouble> {
             remedy: if claim {
                 "Create the PersistentVolumeClaim or correct its name; the pod is scheduled once it is there."
             } else {
-                "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new DGDR with \
+                "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new one with \
                  tolerations or nodeSelector in spec.overrides.profilingJob."
             },
         });

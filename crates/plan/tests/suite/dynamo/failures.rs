@@ -8,7 +8,7 @@ use super::{FINAL, World, a_request, output, said, spec};
 
 /// What is left to do once the profiler has given up.
 const LOG: &str = "The profiler's log has more: kubectl logs -n team-a job/profile-qwen -c profiler. Profiling is not tried \
-                   again: delete this DGDR and create a new DGDR.";
+                   again: delete this DGDR and create a new one.";
 
 fn profiling(phase: &str) -> World {
     let mut world = World::settled(&spec(""));
