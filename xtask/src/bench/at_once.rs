@@ -63,6 +63,8 @@ pub struct Burst {
     pub annotations: Vec<(&'static str, &'static str)>,
     /// An object of this name.
     pub object: fn(&str) -> Value,
+    /// What the operator writes into an object itself before it makes its children, as a merge patch.
+    pub patch: Option<Value>,
     /// What the operator would write for one in this namespace. A folder to work in is given, too.
     pub children: fn(&Path, &str) -> Result<Children>,
     /// Kinds that are created, not applied.
@@ -244,6 +246,10 @@ async fn floor_of<K: Resource<DynamicType = ()>>(
 ) -> Result<Duration> {
     let owner = burst.create(client, namespace, number).await?;
     let api_version = format!("{}/{}", burst.family.group(), burst.family.storage_version());
+    if let Some(patch) = &burst.patch {
+        let patch = Patch::Merge(patch);
+        burst.api(client, namespace).patch(&name(number), &PatchParams::default(), &patch).await?;
+    }
     let mut there = None;
     for child in children {
         let text = serde_json::to_string(child)?.replace(&name(0), &name(number));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use steersman::controllers::PROFILING_ROLE;
 use steersman_api::Family;
 use steersman_plan::dynamo::hardware::HardwareSeen;
-use steersman_plan::dynamo::{NamedSeen, ObjectSeen, Seen, Settings, profile_job};
+use steersman_plan::dynamo::{NamedSeen, ObjectSeen, Seen, Settings, names, profile_job};
 use steersman_testkit::play::{PLAY, Play};
 use steersman_testkit::{Gpu, NodePool};
 
@@ -25,6 +25,10 @@ pub fn run() -> Result<()> {
         nodes: vec![NodePool::usual(Gpu::H100, 4)],
         annotations: vec![(PLAY, Play::Hang.value())],
         object,
+        patch: Some(json!({
+            "metadata": { "annotations": { names::ACCEPTED_SPEC: "0123456789abcdef " } },
+            "spec": { "hardware": hardware() },
+        })),
         children,
         created: &["Job"],
         sizes: vec![500],
@@ -41,10 +45,14 @@ fn object(name: &str) -> Value {
     })
 }
 
+/// As it is found out on the nodes of the benchmark.
+fn hardware() -> Value {
+    json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 32, "rdma": false })
+}
+
 fn children(_: &Path, namespace: &str) -> Result<Children> {
     let mut spec = object(&name(0))["spec"].take();
-    spec["hardware"] =
-        json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 32, "rdma": false });
+    spec["hardware"] = hardware();
     let seen = Seen {
         now: "2026-11-16T00:00:00Z".parse()?,
         settings: Settings { operator_image: "steersman:local".to_owned(), ..Settings::default() },

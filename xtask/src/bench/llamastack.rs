@@ -21,6 +21,7 @@ pub fn run() -> Result<()> {
         nodes: vec![NodePool::plain("cpu", 12)],
         annotations: Vec::new(),
         object,
+        patch: None,
         children,
         created: &["PersistentVolumeClaim"],
         sizes: vec![200, 1000],

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Given;
 use super::driver::{Family, PassError, Passed, Tools, pass, stored_kind};
+use super::turns::{self, Turns};
 use super::wakes::Place;
 use crate::client::CallError;
 use crate::observe::served;
@@ -27,8 +28,8 @@ use crate::telemetry::metrics::{Metrics, PassResult};
 /// A burst of changes to one object and its children becomes one pass. Our own writes come back as such a burst.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Passes under way at once.
-const AT_ONCE: u16 = 8;
+/// Passes under way at once. They wait for the API server most of the time.
+const AT_ONCE: u16 = 16;
 
 /// How soon a failed pass is made again; twice as late each time, up to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -46,6 +47,7 @@ struct Control<F> {
     metrics: Arc<Metrics>,
     /// How often the passes over an object have failed in a row.
     failures: Mutex<HashMap<Place, u32>>,
+    turns: Turns,
 }
 
 /// Runs until `stop`, and until the passes under way have ended.
@@ -80,7 +82,7 @@ where
     };
     let queue = stream::select(own, stream::select(owners, woken)).map(Ok::<_, std::convert::Infallible>);
     let queue = queue.take_until(stop.clone().cancelled_owned());
-    let control = Arc::new(Control { family, tools, metrics, failures: Mutex::default() });
+    let control = Arc::new(Control { family, tools, metrics, failures: Mutex::default(), turns: Turns::default() });
     tracing::info!(controller = %api, "controller started");
     let config = controller::Config::default().debounce(SETTLE).concurrency(AT_ONCE);
     let passes = controller::applier(
@@ -133,6 +135,10 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
         // The watch brings what we have written, and with it a pass.
         return Ok(Action::requeue(OVERTAKEN));
     }
+    let can_wait = object.metadata.deletion_timestamp.is_none() && control.family.can_wait(&control.tools, &object);
+    let Some(_turn) = control.turns.take(&place(&object), can_wait, Instant::now()) else {
+        return Ok(Action::requeue(turns::LATER));
+    };
     let began = Instant::now();
     control.stands(&object);
     let passed = pass(&control.family, &control.tools, &object).await;
@@ -181,6 +187,7 @@ impl<F: Family> Control<F> {
 
     fn forget(&self, place: &Place) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
+        self.turns.forget(place);
     }
 
     /// When to look again at an object whose pass failed.

@@ -38,6 +38,11 @@ pub trait Family {
     /// The kinds of its children.
     fn children(&self) -> Vec<Watched>;
 
+    /// Whether a pass over the object only brings news of what runs already. While many objects begin, it comes after them.
+    fn can_wait(&self, _tools: &Tools, _object: &DynamicObject) -> bool {
+        false
+    }
+
     /// Reads only.
     fn observe(
         &self,

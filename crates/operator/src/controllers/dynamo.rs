@@ -43,7 +43,12 @@ pub fn rules() -> Vec<Rule> {
         ),
         rule("batch", "jobs", &["get", "list", "watch", "create"], run),
         rule("", "configmaps", replaced, run),
-        rule("", "pods", &["list", "watch"], "say in its objects' status why pods do not get on"),
+        rule(
+            "",
+            "pods",
+            &["list", "watch"],
+            "say in its objects' status why pods do not get on, and find exporters of GPUs",
+        ),
         rule("", "persistentvolumeclaims", &["get"], "see whether the claims are there that requests name"),
         rule(
             "",
@@ -160,6 +165,11 @@ impl Family for Dynamo {
 
     fn children(&self) -> Vec<Watched> {
         observed::children()
+    }
+
+    /// Its Job is there.
+    fn can_wait(&self, tools: &Tools, object: &DynamicObject) -> bool {
+        observed::has_job(tools, object)
     }
 
     async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {

@@ -6,6 +6,7 @@ mod driver;
 mod dynamo;
 mod llamastack;
 mod outdated;
+mod turns;
 mod wakes;
 
 use std::sync::Arc;

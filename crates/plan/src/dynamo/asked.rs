@@ -49,9 +49,16 @@ pub struct Kept {
     pub unreadable: Option<String>,
 }
 
+/// What all annotations with fields of v1alpha1 begin with.
+const KEPT: &str = "nvidia.com/dgdr-";
+
 pub const CONFIG_KEY: &str = "disagg.yaml";
 
 pub fn kept(object: &ObjectSeen) -> Kept {
+    // Most requests were never of v1alpha1, and every pass asks several times.
+    if !object.annotations.keys().any(|key| key.starts_with(KEPT)) {
+        return Kept::default();
+    }
     let (group, kind) = (Family::Dgdr.group(), Family::Dgdr.kind());
     let whole = json!({
         "apiVersion": format!("{group}/v1beta1"),

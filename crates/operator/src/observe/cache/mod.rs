@@ -173,6 +173,13 @@ impl Cache {
         live
     }
 
+    /// Whether there is a child of this name.
+    pub fn has(&self, kind: &GroupVersionKind, namespace: &str, name: &str) -> bool {
+        let index = self.kinds.iter().position(|watched| is_same(&watched.kind, kind));
+        let place = (namespace.to_owned(), name.to_owned());
+        index.is_some_and(|index| self.lock()[index].by_name.contains_key(&place))
+    }
+
     /// Takes in what one of our own writes was answered with, so that the next pass need not wait for the watch.
     pub fn wrote(&self, object: &DynamicObject) {
         let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };

@@ -51,6 +51,12 @@ pub fn children() -> Vec<Watched> {
     ]
 }
 
+/// Whether a Job of the request's name is known.
+pub fn has_job(tools: &Tools, object: &DynamicObject) -> bool {
+    let namespace = object.namespace().unwrap_or_default();
+    tools.cache.has(&gvk::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
+}
+
 /// Everything whose name is known beforehand.
 fn named(object: &ObjectSeen) -> Vec<(GroupVersionKind, String)> {
     let known = [

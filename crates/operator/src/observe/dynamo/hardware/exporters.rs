@@ -51,12 +51,13 @@ impl FromStr for Endpoint {
         let wrong =
             || format!("give the address of an exporter with {ADDRESS} for that of its pod, such as {ENDPOINT}");
         let after = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://")).ok_or_else(wrong)?;
-        // Nothing but the pod is asked: it stands where a host does, and ends where one does.
-        let rest = after.strip_prefix(ADDRESS).ok_or_else(wrong)?;
-        let ends = rest.is_empty() || rest.starts_with([':', '/']);
+        // Nothing but the pod is asked: it is the whole host, and what follows is a port or a path.
+        let rest = after.strip_prefix(ADDRESS).filter(|rest| !rest.contains(ADDRESS)).ok_or_else(wrong)?;
+        let port = rest.split(['/', '?']).next().unwrap_or_default();
+        let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
         let endpoint = Self(given.to_owned());
         let reads = endpoint.of(IpAddr::from([10, 0, 0, 1])).is_some();
-        if ends && reads && !rest.contains(ADDRESS) { Ok(endpoint) } else { Err(wrong()) }
+        if is_port && reads { Ok(endpoint) } else { Err(wrong()) }
     }
 }
 
@@ -140,6 +141,8 @@ mod tests {
             "ftp://{POD_IP}/metrics",
             "{POD_IP}:9400",
             "http://{POD_IP}:port/metrics",
+            "http://{POD_IP}:@example/metrics",
+            "http://{POD_IP}:1@example/metrics",
         ] {
             let said = wrong.parse::<Endpoint>().unwrap_err();
             assert!(said.ends_with("such as http://{POD_IP}:9400/metrics"), "{wrong}: {said}");
