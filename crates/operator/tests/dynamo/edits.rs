@@ -1,9 +1,26 @@
 //! Changes of a spec that come too late.
 
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::scene::{GRAPH, Scene, condition, spec};
+use crate::scene::{GRAPH, REQUEST, Scene, condition, spec};
+
+#[tokio::test]
+async fn a_change_while_profiling_is_refused_with_what_to_do_and_nothing_else_comes_of_it() {
+    let Some(scene) = Scene::open("refused").await else { return };
+    scene.ask(spec(json!({}))).await;
+    let profiler = scene.profiler().await;
+    profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
+    let change = Patch::Merge(json!({ "spec": { "model": "Qwen/Qwen3-32B" } }));
+    let refused = scene.requests().patch(REQUEST, &PatchParams::default(), &change).await.unwrap_err().to_string();
+    let says = "spec: Forbidden: updates are forbidden while the resource is in phase \"Profiling\"; delete and recreate";
+    assert!(refused.contains(says) && refused.contains("spec.model"), "{refused}");
+    scene.change(json!({ "metadata": { "labels": { "team": "search" } } })).await;
+    profiler.succeeds().await;
+    let deploying = scene.until_phase("Deploying").await;
+    assert_eq!(condition(&deploying, "SpecAccepted")["status"], "True", "{deploying}");
+}
 
 #[tokio::test]
 async fn a_spec_that_is_changed_while_profiling_is_told_of_and_not_acted_on_until_it_is_changed_back() {
