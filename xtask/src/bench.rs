@@ -22,6 +22,8 @@ pub struct Bench {
 enum Name {
     /// Generating the configuration of a LlamaStackDistribution, and converting one between its versions
     LlamastackConfig,
+    /// Converting a DynamoGraphDeploymentRequest between its versions
+    DynamoConvert,
     /// Many LlamaStackDistributions at once on the local cluster, beside the same writes from a bare client
     Llamastack,
     /// Many DynamoGraphDeploymentRequests at once on the local cluster, beside the same writes from a bare client
@@ -33,6 +35,7 @@ impl Bench {
     pub fn run(self) -> Result<()> {
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
+            Name::DynamoConvert => bench_target("steersman-api", "dynamo-convert"),
             Name::Llamastack => llamastack::run(),
             Name::Dynamo => dynamo::run(),
         }

@@ -1,5 +1,5 @@
-//! The Python packages that the real Llama Stack consists of, installed once per pinned set of versions. In goes Python
-//! 3.12 and a package index; out comes a folder of packages for each version of llama-stack.
+//! The Python packages that the real Llama Stack and the real profiler of Dynamo consist of, installed once per pinned set
+//! of versions. In goes Python 3.12 and a package index; out come folders of packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use crate::local_cluster::lock;
 use crate::progress::Progress;
 
 const REQUIREMENTS: &str = "crates/plan/tests/llamastack-real/requirements.txt";
+const DYNAMO: &str = "crates/operator/tests/dynamo-real/requirements.txt";
 
 /// The pinned packages are built for this version; llama-stack itself needs at least it.
 const VERSION: &str = "3.12";
@@ -80,42 +81,62 @@ impl Python {
         &self.0
     }
 
-    /// The packages, installed now if they are not there yet.
+    /// The packages of llama-stack, installed now if they are not there yet.
     pub fn packages(&self) -> Result<Packages> {
-        let requirements = fs::read_to_string(crate::root().join(REQUIREMENTS))
-            .with_context(|| format!("cannot read {REQUIREMENTS}"))?;
-        let parent = cache::folder()?.join("python");
-        let target = parent.join(key(&requirements));
-        if !target.is_dir() {
-            fs::create_dir_all(&parent).with_context(|| format!("cannot create {}", parent.display()))?;
-            let _lock = lock(&parent.join("install.lock"), "installing llama-stack")?;
-            // Whoever held the lock may have installed just what is needed.
-            if !target.is_dir() {
-                self.install(&target)?;
+        let versions = server_versions();
+        let what = format!("llama-stack {}", versions.join(", "));
+        let folder = self.installed(REQUIREMENTS, &versions, &what, |folder, progress| {
+            let packages = Packages(folder.to_owned());
+            self.pip(&packages.shared(), &wanted(REQUIREMENTS), "llama-stack", progress)?;
+            for version in &versions {
+                let server = ["llama-stack", "llama-stack-api"].map(|package| format!("{package}=={version}"));
+                self.pip(&packages.server(version), &server, "llama-stack", progress)?;
             }
-        }
-        Ok(Packages(target))
+            Ok(())
+        })?;
+        Ok(Packages(folder))
     }
 
-    fn install(&self, target: &Path) -> Result<()> {
-        // On the same file system as the target, so that it appears complete or not at all.
-        let run = RunFolder::create(&cache::runs()?)?;
-        let packages = Packages(run.path().join("packages"));
-        let versions = server_versions();
-        let mut progress = Progress::start(&format!("installing llama-stack {} (once)", versions.join(", ")));
-        let file = crate::root().join(REQUIREMENTS).display().to_string();
-        self.pip(&packages.shared(), &["--requirement".to_owned(), file], &mut progress)?;
-        for version in versions {
-            let wanted = ["llama-stack", "llama-stack-api"].map(|package| format!("{package}=={version}"));
-            self.pip(&packages.server(version), &wanted, &mut progress)?;
+    /// The packages of Dynamo's profiler, in one folder.
+    pub fn dynamo(&self) -> Result<PathBuf> {
+        self.installed(DYNAMO, &[], "Dynamo's profiler", |folder, progress| {
+            self.pip(folder, &wanted(DYNAMO), "Dynamo's profiler", progress)
+        })
+    }
+
+    /// The folder of a set of packages, made now if it is not there yet.
+    fn installed(
+        &self,
+        requirements: &str,
+        versions: &[&str],
+        what: &str,
+        install: impl FnOnce(&Path, &mut Progress) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let pins = fs::read_to_string(crate::root().join(requirements))
+            .with_context(|| format!("cannot read {requirements}"))?;
+        let parent = cache::folder()?.join("python");
+        let target = parent.join(key(&pins, versions));
+        if target.is_dir() {
+            return Ok(target);
         }
-        fs::rename(&packages.0, target).with_context(|| format!("cannot move the packages to {}", target.display()))?;
-        progress.done();
-        Ok(())
+        fs::create_dir_all(&parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        let _lock = lock(&parent.join("install.lock"), &format!("installing {what}"))?;
+        // Whoever held the lock may have installed just what is needed.
+        if !target.is_dir() {
+            // On the same file system as the target, so that it appears complete or not at all.
+            let run = RunFolder::create(&cache::runs()?)?;
+            let folder = run.path().join("packages");
+            let mut progress = Progress::start(&format!("installing {what} (once)"));
+            install(&folder, &mut progress)?;
+            fs::rename(&folder, &target)
+                .with_context(|| format!("cannot move the packages to {}", target.display()))?;
+            progress.done();
+        }
+        Ok(target)
     }
 
     /// Installs exactly what is named: nothing that it depends on, and nothing that would have to be built here.
-    fn pip(&self, into: &Path, wanted: &[String], progress: &mut Progress) -> Result<()> {
+    fn pip(&self, into: &Path, wanted: &[String], whose: &str, progress: &mut Progress) -> Result<()> {
         let mut command = Command::new(self.program());
         command.args(["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]);
         command.args(["--no-deps", "--only-binary", ":all:", "--target"]).arg(into).args(wanted);
@@ -138,17 +159,22 @@ impl Python {
         }
         let error = said.iter().rev().find(|line| line.contains("ERROR") || line.contains("No module named"));
         bail!(
-            "pip cannot install what llama-stack needs: {}; check that `{} -m pip` runs and reaches a package index",
+            "pip cannot install what {whose} needs: {}; check that `{} -m pip` runs and reaches a package index",
             error.or(said.last()).map_or("it says nothing", |line| line.as_str()),
             self.program().display()
         )
     }
 }
 
+/// All of a file of pins.
+fn wanted(requirements: &str) -> [String; 2] {
+    ["--requirement".to_owned(), crate::root().join(requirements).display().to_string()]
+}
+
 /// Everything that decides what gets installed.
-fn key(requirements: &str) -> String {
+fn key(requirements: &str, versions: &[&str]) -> String {
     let mut hash = Sha256::new();
-    for part in [requirements, &server_versions().join(" "), std::env::consts::ARCH, VERSION] {
+    for part in [requirements, &versions.join(" "), std::env::consts::ARCH, VERSION] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -178,20 +204,23 @@ mod tests {
 
     #[test]
     fn another_pin_is_another_folder() {
-        assert_eq!(key("a==1"), key("a==1"));
-        assert_ne!(key("a==1"), key("a==2"));
+        assert_eq!(key("a==1", &["1"]), key("a==1", &["1"]));
+        assert_ne!(key("a==1", &["1"]), key("a==2", &["1"]));
+        assert_ne!(key("a==1", &["1"]), key("a==1", &["2"]));
     }
 
     #[test]
     fn every_pin_is_exact() {
-        let text = fs::read_to_string(crate::root().join(REQUIREMENTS)).unwrap();
-        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert!(lines.len() > 50);
-        assert!(
-            lines.iter().all(|line| line.split_once("==").is_some_and(|(_, version)| !version.is_empty())),
-            "{text}"
-        );
-        let server = lines.iter().any(|line| line.starts_with("llama"));
-        assert!(!server, "the server's versions come from the registry of distributions");
+        for (file, server) in [(REQUIREMENTS, "llama"), (DYNAMO, "aisimulate")] {
+            let text = fs::read_to_string(crate::root().join(file)).unwrap();
+            let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            assert!(lines.len() > 50, "{file}");
+            assert!(
+                lines.iter().all(|line| line.split_once("==").is_some_and(|(_, version)| !version.is_empty())),
+                "{text}"
+            );
+            // The server's versions come from the registry of distributions; the other is on no public index.
+            assert!(!lines.iter().any(|line| line.starts_with(server)), "{file}: {server}");
+        }
     }
 }

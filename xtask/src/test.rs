@@ -11,7 +11,7 @@ use clap::Args;
 use steersman_testkit::cache::{self, RunFolder};
 
 use crate::progress::elapsed;
-use steps::{STEPS, Session, Step};
+use steps::{ON_DEMAND, STEPS, Session, Step};
 
 #[derive(Args)]
 pub struct Test {
@@ -22,10 +22,9 @@ pub struct Test {
 
 impl Test {
     pub fn run(self) -> Result<()> {
-        let chosen: Vec<&Step> = STEPS
-            .iter()
-            .filter(|step| self.suites.is_empty() || self.suites.iter().any(|name| name == step.name))
-            .collect();
+        let named = |step: &&Step| self.suites.iter().any(|name| name == step.name);
+        let usual = STEPS.iter().filter(|step| self.suites.is_empty() || named(step));
+        let chosen: Vec<&Step> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
         let run = RunFolder::create(&cache::runs()?)?;
         let mut session = Session::new(run.path());
         let results: Vec<(&Step, Duration, Result<()>)> = chosen

@@ -15,6 +15,7 @@ mod client;
 pub mod cluster;
 pub mod cut;
 mod kubectl;
+pub mod measure;
 mod namespace;
 pub mod nodes;
 pub mod openapi;

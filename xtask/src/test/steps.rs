@@ -54,8 +54,12 @@ pub const STEPS: [Step; 11] = [
     },
 ];
 
+/// Run only where they are named: what they need is large, and takes long.
+pub const ON_DEMAND: [Step; 1] =
+    [Step { name: "dynamo-real", about: "requests, by the real profiler of Dynamo", run: dynamo_real }];
+
 pub fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(STEPS.map(|step| step.name))
+    PossibleValuesParser::new(STEPS.iter().chain(&ON_DEMAND).map(|step| step.name))
 }
 
 /// What the steps of one run share.
@@ -190,6 +194,18 @@ fn llamastack_real(session: &mut Session) -> Result<()> {
     let packages = python.packages()?;
     let command = real::command(&python, &packages, &session.folder.join("llamastack-real"))?;
     session.test(&command)
+}
+
+fn dynamo_real(session: &mut Session) -> Result<()> {
+    let Some(python) = python::find() else {
+        return session.skip("dynamo-real", "no Python 3.12 was found; install it so that `python3.12` runs");
+    };
+    let packages = python.dynamo()?;
+    local_cluster::programs()?;
+    let mut command = test_command();
+    command.args(["--test", "operator", "--", "--ignored", "dynamo::real"]);
+    command.env("STEERSMAN_DYNAMO_PYTHON", python.program()).env("STEERSMAN_DYNAMO_PACKAGES", packages);
+    session.cargo_test(command)
 }
 
 /// More at once than there are processors: most of the time they wait for the cluster.

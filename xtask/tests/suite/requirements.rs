@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+type Ids = fn() -> BTreeSet<String>;
+
 /// The pages, each with the ids that it must have.
-const PAGES: [(&str, fn() -> BTreeSet<String>); 2] =
+const PAGES: [(&str, Ids); 2] =
     [("docs/requirements-llamastack.md", of_llamastack), ("docs/requirements-dynamo.md", of_dynamo)];
 
 fn root() -> PathBuf {

@@ -14,7 +14,8 @@ async fn a_change_while_profiling_is_refused_with_what_to_do_and_nothing_else_co
     profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
     let change = Patch::Merge(json!({ "spec": { "model": "Qwen/Qwen3-32B" } }));
     let refused = scene.requests().patch(REQUEST, &PatchParams::default(), &change).await.unwrap_err().to_string();
-    let says = "spec: Forbidden: updates are forbidden while the resource is in phase \"Profiling\"; delete and recreate";
+    let says =
+        "spec: Forbidden: updates are forbidden while the resource is in phase \"Profiling\"; delete and recreate";
     assert!(refused.contains(says) && refused.contains("spec.model"), "{refused}");
     scene.change(json!({ "metadata": { "labels": { "team": "search" } } })).await;
     profiler.succeeds().await;

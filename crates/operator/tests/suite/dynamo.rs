@@ -7,6 +7,7 @@ mod examples;
 mod gpus;
 mod lives;
 mod process;
+mod real;
 mod waiting;
 
 use std::sync::Arc;
@@ -143,7 +144,7 @@ impl Scene {
     /// Passes until nothing is written any more.
     async fn settle(&self) {
         for _ in 0..20 {
-            let passed = pass_once(self.cluster, self.admin.clone(), self.namespace.name()).await;
+            let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), NAME).await;
             match passed.unwrap() {
                 Passed::Done { written: 0, .. } => return,
                 passed => assert_ne!(passed, Passed::Leaving),

@@ -4,35 +4,22 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the inputs are our own files")]
 
-use std::hint::black_box;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, base, generate};
+use steersman_testkit::measure::{Row, measured, said, table};
 
 /// NFR-002: a configuration is generated within five seconds.
 const LIMIT: Duration = Duration::from_secs(5);
-
-const WARM_UP: Duration = Duration::from_millis(300);
-const MEASURED: Duration = Duration::from_secs(2);
-const RUNS: usize = 20_000;
 
 const MINIMAL: &str = include_str!("minimal.yaml");
 const TYPICAL: &str = include_str!("typical.yaml");
 const STRESS: &str = include_str!("stress.yaml");
 const OLD: &str = include_str!("../../../api/tests/fixtures/llamastack/valid/v1alpha1-everything.yaml");
-
-struct Row {
-    case: &'static str,
-    of: String,
-    goal: Duration,
-    median: Duration,
-    p99: Duration,
-    runs: usize,
-}
 
 fn main() -> ExitCode {
     let (micros, millis) = (Duration::from_micros, Duration::from_millis);
@@ -46,11 +33,7 @@ fn main() -> ExitCode {
         converted("convert to v1alpha1", "stress, most of it into an annotation", &new, "v1alpha1", micros(50)),
         converted("convert it back", "stress, most of it from an annotation", &kept, "v1alpha2", micros(50)),
     ];
-    println!("{:<20} {:<40} {:>10} {:>10} {:>10} {:>7}", "case", "objects", "median", "p99", "goal", "runs");
-    for Row { case, of, goal, median, p99, runs } in &rows {
-        let verdict = if median > goal { "  above the goal" } else { "" };
-        println!("{case:<20} {of:<40} {:>10} {:>10} {:>10} {runs:>7}{verdict}", said(*median), said(*p99), said(*goal));
-    }
+    println!("{}", table(&rows));
     match rows.iter().find(|row| row.p99 > LIMIT) {
         Some(row) => {
             eprintln!("{} takes {}, more than the {} of NFR-002", row.case, said(row.p99), said(LIMIT));
@@ -83,39 +66,4 @@ fn generated(case: &'static str, text: &str, goal: Duration) -> Row {
 fn converted(case: &'static str, of: &str, object: &Value, to: &str, goal: Duration) -> Row {
     let to = format!("llamastack.io/{to}");
     measured(case, of.to_owned(), goal, || object.clone(), |object| convert(object, &to))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark looks at the clock; the crate does not")]
-fn measured<I, O>(
-    case: &'static str,
-    of: String,
-    goal: Duration,
-    prepare: impl Fn() -> I,
-    run: impl Fn(I) -> O,
-) -> Row {
-    let warm = Instant::now();
-    while warm.elapsed() < WARM_UP {
-        black_box(run(black_box(prepare())));
-    }
-    let started = Instant::now();
-    let mut times = Vec::with_capacity(RUNS);
-    while times.len() < RUNS && (started.elapsed() < MEASURED || times.is_empty()) {
-        let input = black_box(prepare());
-        let before = Instant::now();
-        let output = black_box(run(input));
-        times.push(before.elapsed());
-        drop(output);
-    }
-    times.sort_unstable();
-    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    Row { case, of, goal, median: at(50), p99: at(99), runs: times.len() }
-}
-
-fn said(time: Duration) -> String {
-    let micros = time.as_secs_f64() * 1e6;
-    match micros {
-        ..1e3 => format!("{micros:.1} µs"),
-        ..1e6 => format!("{:.2} ms", micros / 1e3),
-        _ => format!("{:.2} s", micros / 1e6),
-    }
 }

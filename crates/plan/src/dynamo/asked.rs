@@ -83,8 +83,10 @@ pub fn kept(object: &ObjectSeen) -> Kept {
     }
 }
 
+type Fits = fn(&Value) -> bool;
+
 /// Where the opaque configuration of v1alpha1 says what v1beta1 has fields for, if the value is of that kind.
-const TYPED: [(&str, fn(&Value) -> bool); 9] = [
+const TYPED: [(&str, Fits); 9] = [
     ("sla.ttft", Value::is_number),
     ("sla.itl", Value::is_number),
     ("sla.optimizationType", |value| value == "latency" || value == "throughput"),

@@ -9,7 +9,7 @@ use steersman_testkit::skip;
 
 use super::*;
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.is_file());
@@ -17,31 +17,31 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn examples(folder: &str) -> Vec<PathBuf> {
+pub fn examples(folder: &str) -> Vec<PathBuf> {
     files(&[env!("CARGO_MANIFEST_DIR"), "../../examples/dynamo", folder].iter().collect::<PathBuf>())
 }
 
-fn documents(file: &Path) -> Vec<Value> {
+pub fn documents(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 /// As it is stored: nobody converts on this cluster.
-fn stored(object: Value) -> Value {
+pub fn stored(object: Value) -> Value {
     let is_request = object["kind"] == Family::Dgdr.kind();
     if is_request { convert(object, "nvidia.com/v1beta1").unwrap().object } else { object }
 }
 
 /// A namespace with the token for downloads, on a cluster with GPUs of the types that the manifests name.
-struct Place {
+pub struct Place {
     cluster: &'static Cluster,
     admin: Client,
-    namespace: Namespace,
+    pub namespace: Namespace,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Place {
-    async fn open(prefix: &str) -> Option<Self> {
+    pub async fn open(prefix: &str) -> Option<Self> {
         let (cluster, admin) = with_crds().await?;
         let turn = without_gpus(&admin).await;
         let namespace = cluster.namespace(prefix).await.unwrap();
@@ -57,18 +57,18 @@ impl Place {
         Some(Self { cluster, admin, namespace, _turn: turn })
     }
 
-    async fn claim(&self, name: &str) {
+    pub async fn claim(&self, name: &str) {
         let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": name }, "spec": {
             "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } }));
         self.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
     }
 
-    async fn apply(&self, object: &Value) -> Result<Vec<DynamicObject>> {
+    pub async fn apply(&self, object: &Value) -> Result<Vec<DynamicObject>> {
         apply::manifests(&self.admin, Some(self.namespace.name()), &object.to_string()).await
     }
 
     /// The status after as many passes as it takes.
-    async fn settled(&self, name: &str) -> Value {
+    pub async fn settled(&self, name: &str) -> Value {
         for _ in 0..20 {
             let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), name).await;
             if matches!(passed.unwrap(), Passed::Done { written: 0, .. }) {
@@ -128,7 +128,7 @@ async fn every_example_to_be_refused_is_refused_with_its_text() {
 
 /// What the API asks of a spec that is written for the profiler alone: no null, and overrides that say what they are. The
 /// profiler takes those that do not for v1alpha1.
-fn as_request(mut spec: Value) -> Value {
+pub fn as_request(mut spec: Value) -> Value {
     if let Some(Value::Object(sla)) = spec.get_mut("sla") {
         sla.retain(|_, value| !value.is_null());
     }

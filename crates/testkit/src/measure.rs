@@ -1,0 +1,68 @@
+//! How long something takes, for benchmarks.
+//! Comes in: what to run, again and again; goes out: the median and the slowest of a hundred, as a row of a table.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const WARM_UP: Duration = Duration::from_millis(300);
+const MEASURED: Duration = Duration::from_secs(2);
+const RUNS: usize = 20_000;
+
+pub struct Row {
+    pub case: &'static str,
+    /// What it was run with.
+    pub of: String,
+    pub goal: Duration,
+    pub median: Duration,
+    pub p99: Duration,
+    pub runs: usize,
+}
+
+/// `prepare` is not a part of what is measured.
+pub fn measured<I, O>(
+    case: &'static str,
+    of: String,
+    goal: Duration,
+    prepare: impl Fn() -> I,
+    run: impl Fn(I) -> O,
+) -> Row {
+    let warm = Instant::now();
+    while warm.elapsed() < WARM_UP {
+        black_box(run(black_box(prepare())));
+    }
+    let started = Instant::now();
+    let mut times = Vec::with_capacity(RUNS);
+    while times.len() < RUNS && (started.elapsed() < MEASURED || times.is_empty()) {
+        let input = black_box(prepare());
+        let before = Instant::now();
+        let output = black_box(run(input));
+        times.push(before.elapsed());
+        drop(output);
+    }
+    times.sort_unstable();
+    let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+    Row { case, of, goal, median: at(50), p99: at(99), runs: times.len() }
+}
+
+/// All rows, each with a word where it misses its goal.
+pub fn table(rows: &[Row]) -> String {
+    let mut table =
+        format!("{:<20} {:<40} {:>10} {:>10} {:>10} {:>7}", "case", "objects", "median", "p99", "goal", "runs");
+    for Row { case, of, goal, median, p99, runs } in rows {
+        let verdict = if median > goal { "  above the goal" } else { "" };
+        let [median, p99, goal] = [median, p99, goal].map(|time| said(*time));
+        // Writing to a text cannot fail.
+        let _ = write!(table, "\n{case:<20} {of:<40} {median:>10} {p99:>10} {goal:>10} {runs:>7}{verdict}");
+    }
+    table
+}
+
+pub fn said(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    match micros {
+        ..1e3 => format!("{micros:.1} µs"),
+        ..1e6 => format!("{:.2} ms", micros / 1e3),
+        _ => format!("{:.2} s", micros / 1e6),
+    }
+}
