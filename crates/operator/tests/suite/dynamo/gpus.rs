@@ -1,7 +1,6 @@
-//! Which GPUs there are, by exporters that the tests play and by the labels of nodes; and what the operator's settings make
-//! of a Job.
+//! Which GPUs there are, by exporters that the tests play; and what the operator's settings make of a Job.
 
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use steersman::observe::dynamo::hardware::{Endpoint, Hardware, Sources};
@@ -171,14 +170,15 @@ async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_
     exporter(&scene.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running("10.6.0.1")).await;
     let through = fake.address.to_string();
     let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--reach-through", &through];
-    let image = ["--operator-image", "steersman:1"];
+    // Other tests have nodes.
+    let image = ["--operator-image", "steersman:1", "--gpu-discovery", "off"];
 
-    // Nobody answers, and no node has labels: both are told, and nothing is lost by it.
+    // Nobody answers, and nodes are not looked at: both are told, and nothing is lost by it.
     let operator = place.start("gpus-1", &[&flags[..], &image].concat()).await;
     let status = until(&scene, &operator, "why there are no GPUs", says("Validation", "auto-discovery failed")).await;
     let message = condition(&status, "Validation").1;
     assert!(message.contains("metrics endpoint http://10.6.0.1:9400/metrics returned status 404"), "{message}");
-    assert!(message.contains("no nodes found in cluster"), "{message}");
+    assert!(message.contains("node-label discovery is disabled"), "{message}");
     assert_eq!(status["phase"], "Pending");
     operator.until_metric(&resources(&namespace, "Pending")).await;
     let version = scene.request().await.resource_version();
@@ -188,8 +188,7 @@ async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_
     fake.play("10.6.0.1:9400", metrics(METRICS));
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
     scene.namespace.all().create(&PostParams::default(), &account).await.unwrap();
-    let settings =
-        ["--gpu-discovery", "off", "--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
+    let settings = ["--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
     let addresses = ["--dgdr-nats-address", "nats://nats:4222", "--dgdr-etcd-address", "etcd:2379"];
     assert_eq!(scene.request().await.resource_version(), version);
     let operator = place.start("gpus-2", &[&flags[..], &image, &settings, &addresses].concat()).await;
@@ -233,22 +232,4 @@ async fn measured(scene: &Scene, operator: &Operator, namespace: &str) {
     let gone = wait::eventually("nothing is told of the namespace", gone).await;
     gone.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     operator.assert_log_is_json();
-}
-
-#[tokio::test]
-async fn the_labels_of_nodes_tell_where_no_exporter_does() {
-    let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "hardware": { "gpuSku": "t4" } });
-    let Some(scene) = Scene::new("labels", wish).await else { return };
-    let _turn = without_gpus(&scene.admin).await;
-    let nodes: Api<Node> = Api::all(scene.admin.clone());
-    let name = scene.namespace.name().to_owned();
-    let node: Node = object(json!({ "metadata": { "name": name, "labels": { "nvidia.com/gpu.count": "4",
-        "nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/rdma.present": "true" } } }));
-    nodes.create(&PostParams::default(), &node).await.unwrap();
-    scene.settle().await;
-    let hardware = scene.request().await.data["spec"]["hardware"].clone();
-    nodes.delete(&name, &Default::default()).await.unwrap();
-    let found = json!({ "gpuSku": "t4", "vramMb": 15_360, "numGpusPerNode": 4, "totalGpus": 4, "rdma": true });
-    assert_eq!(hardware, found);
-    assert_eq!(scene.says().await.0, "Profiling");
 }
