@@ -7,6 +7,7 @@ pub mod llamastack;
 pub mod named;
 pub mod oci;
 pub mod preflight;
+pub mod prometheus;
 pub mod served;
 mod unscheduled;
 pub mod watching;

@@ -7,8 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, LOCATION, USER_AGENT};
+use http::response::Parts;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -16,11 +17,11 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::connect::Connector;
-use super::inside::{AnyCertificate, Inside};
+use super::inside::Inside;
+use super::tls::{self, Identity, Trust};
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
 
@@ -33,11 +34,17 @@ pub struct Settings {
     pub connect: Duration,
     /// For one request with its answer.
     pub answer: Duration,
-    /// Hosts (`host` or `host:port`) that are asked at another address. The only way to plain http: a value with that
-    /// scheme.
+    /// Hosts (`host` or `host:port`) that are asked at another address, by plain http if the value has that scheme.
     pub elsewhere: BTreeMap<String, Uri>,
-    /// Trusted next to the system's certificates.
+    /// Addresses with the scheme `http` are asked as they are. Elsewhere that is refused.
+    pub plain: bool,
+    pub trust: Trust,
+    /// Authorities that `trust` speaks of.
     pub roots: Vec<CertificateDer<'static>>,
+    /// None: nobody is told who asks.
+    pub identity: Option<Arc<Identity>>,
+    /// None: a server must prove to be the host of its address.
+    pub server_name: Option<ServerName<'static>>,
     /// None: no proxy.
     pub proxies: Option<Arc<Matcher>>,
     /// For servers inside the cluster alone.
@@ -50,7 +57,11 @@ impl Default for Settings {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(15),
             elsewhere: BTreeMap::new(),
+            plain: false,
+            trust: Trust::default(),
             roots: vec![],
+            identity: None,
+            server_name: None,
             proxies: None,
             inside: None,
         }
@@ -120,32 +131,21 @@ pub struct Http {
     client: Client<HttpsConnector<Connector>, Full<Bytes>>,
     answer: Duration,
     elsewhere: Arc<BTreeMap<String, Uri>>,
+    plain: bool,
     inside: Option<Arc<Inside>>,
 }
 
 impl Http {
-    /// Reads the system's certificates; sends nothing yet.
+    /// Reads the system's certificates where they are trusted; sends nothing yet.
     pub fn new(settings: Settings) -> Result<Self, rustls::Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-        let tls = if settings.inside.is_some() {
-            tls.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        } else {
-            let mut roots = RootCertStore::empty();
-            // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            for root in settings.roots {
-                roots.add(root)?;
-            }
-            tls.with_root_certificates(roots)
-        };
-        let tls = tls.with_no_client_auth();
-        let connector = HttpsConnector::from((Connector::new(settings.connect, settings.proxies), tls));
+        let (tls, names) = (tls::config(&settings)?, tls::names(&settings));
+        let connector = HttpsConnector::new(Connector::new(settings.connect, settings.proxies), tls, false, names);
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
         Ok(Self {
             client,
             answer: settings.answer,
             elsewhere: Arc::new(settings.elsewhere),
+            plain: settings.plain,
             inside: settings.inside.map(Arc::new),
         })
     }
@@ -177,6 +177,24 @@ impl Http {
     }
 
     async fn once(&self, ask: &Ask) -> Result<Answer, ReachError> {
+        let mut body = BytesMut::new();
+        let parts = self.send(ask, |_, piece| body.extend_from_slice(piece)).await?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body.freeze() })
+    }
+
+    /// Sends the request and gives each piece of the answer away as it comes, so that a long one is never held whole. No
+    /// redirect is followed: it is an answer like any other.
+    pub async fn ask_in_pieces(
+        &self,
+        ask: &Ask,
+        piece: impl FnMut(StatusCode, &[u8]),
+    ) -> Result<(StatusCode, HeaderMap), ReachError> {
+        let slow = ReachError::TooSlow { host: host(&ask.url), limit: self.answer };
+        let sent = tokio::time::timeout(self.answer, self.send(ask, piece)).await;
+        sent.unwrap_or(Err(slow)).map(|parts| (parts.status, parts.headers))
+    }
+
+    async fn send(&self, ask: &Ask, mut piece: impl FnMut(StatusCode, &[u8])) -> Result<Parts, ReachError> {
         let host = host(&ask.url);
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
@@ -194,11 +212,17 @@ impl Http {
         if ask.method != Method::HEAD && announced.is_some_and(|length| length > ask.limit as u64) {
             return Err(long());
         }
-        let body = Limited::new(body, ask.limit)
-            .collect()
-            .await
-            .map_err(|error| if error.is::<LengthLimitError>() { long() } else { explain(&host, error.as_ref()) })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        let mut body = Limited::new(body, ask.limit);
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(
+                    |error| if error.is::<LengthLimitError>() { long() } else { explain(&host, error.as_ref()) },
+                )?;
+            if let Some(data) = frame.data_ref() {
+                piece(parts.status, data);
+            }
+        }
+        Ok(parts)
     }
 
     /// Where to ask. Without a word from the settings it is https or nothing.
@@ -208,8 +232,8 @@ impl Http {
         }
         let named = url.authority().map(|authority| authority.as_str().to_ascii_lowercase()).unwrap_or_default();
         let Some(other) = self.elsewhere.get(&named) else {
-            let secure = url.scheme() == Some(&Scheme::HTTPS);
-            return if secure { Ok(url.clone()) } else { Err(ReachError::NotHttps { host: host(url) }) };
+            let allowed = url.scheme() == Some(&Scheme::HTTPS) || (self.plain && url.scheme() == Some(&Scheme::HTTP));
+            return if allowed { Ok(url.clone()) } else { Err(ReachError::NotHttps { host: host(url) }) };
         };
         let mut parts = url.clone().into_parts();
         parts.scheme = other.scheme().cloned();

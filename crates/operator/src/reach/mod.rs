@@ -5,6 +5,8 @@ mod connect;
 mod http_client;
 mod inside;
 pub mod registry;
+mod tls;
 
 pub use http_client::{Answer, Ask, Http, ReachError, Settings};
 pub use inside::Inside;
+pub use tls::{Identity, Trust};

@@ -17,6 +17,7 @@ mod offline;
 mod overrides;
 mod preflight;
 mod process;
+mod prometheus;
 mod rbac;
 mod references;
 mod registry;

@@ -1,7 +1,4 @@
-use serde_json::json;
-use steersman_testkit::{Cluster, wait};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use steersman_testkit::{Cluster, Pods, wait};
 
 use crate::support::full_cluster;
 
@@ -20,17 +17,15 @@ async fn prometheus_scrapes_the_api_server() {
 #[tokio::test]
 async fn prometheus_scrapes_what_a_test_adds() {
     let cluster = full_cluster!();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request).await;
-            let body = "vllm:num_requests_waiting 42\n";
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close\r\n";
-            let _ = stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
-        }
-    });
-    cluster.scrape("added-by-a-test", &address, &json!({ "model_name": "m" })).unwrap();
-    until_value(cluster, r#"vllm:num_requests_waiting{model_name="m"}"#, "42").await;
+    let pods = Pods::start().await.unwrap();
+    pods.say("a", "one", "vllm:num_requests_waiting 42\n");
+    pods.say("a", "two", "vllm:num_requests_waiting 7\n");
+    for name in ["one", "two"] {
+        let labels = Pods::labels("a", name);
+        cluster.scrape(&format!("added-by-a-test-{name}"), &pods.address().to_string(), &labels).unwrap();
+    }
+    until_value(cluster, r#"vllm:num_requests_waiting{namespace="a",pod="one"}"#, "42").await;
+    until_value(cluster, r#"vllm:num_requests_waiting{namespace="a",pod="two"}"#, "7").await;
+    pods.silence("a", "one");
+    until_value(cluster, r#"up{namespace="a",pod="one"}"#, "0").await;
 }

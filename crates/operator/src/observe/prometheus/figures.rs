@@ -1,0 +1,311 @@
+//! What was measured of each pod, put together from the answers.
+//! Comes in: values with the pod that each is of; goes out: a pod's metrics, as fresh as the plan needs them. What was not
+//! measured stays absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use steersman_plan::variant::PodSeen;
+
+use super::PodPlace;
+use super::answer::{Labels, Sample};
+use super::places::{Places, Sure};
+
+/// Older than this, metrics say nothing about now.
+pub const STALE: SignedDuration = SignedDuration::from_mins(5);
+
+/// A pod may be said to have started a moment after its first measurement.
+const CLOCKS: f64 = 5.0;
+
+/// What a query is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    Kv,
+    Queue,
+    /// Seconds since it was measured.
+    Age,
+    Capacity,
+    Input,
+    Output,
+    Hits,
+}
+
+/// How many of them there are.
+const WHATS: usize = What::Hits as usize + 1;
+
+/// A value of a pod. There are many: pod and model are told by their numbers.
+pub struct Figure {
+    pod: usize,
+    /// None: the series names none, as those of the capacity do.
+    model: Option<usize>,
+    sure: Sure,
+    value: f64,
+}
+
+/// None: it is not a number, or not of a pod that lives and a model that is asked about.
+pub fn figure(what: What, places: &Places<'_>, sample: &Sample) -> Option<Figure> {
+    let (pod, sure) = places.of(&sample.labels)?;
+    figure_of(what, places, pod, sure, sample)
+}
+
+/// The same where it is known whose it is.
+pub fn figure_of(what: What, places: &Places<'_>, pod: usize, sure: Sure, sample: &Sample) -> Option<Figure> {
+    let model = match sample.labels.model_name.as_str() {
+        "" if what == What::Capacity => None,
+        name => Some(places.model(pod, name)?),
+    };
+    let value = match what {
+        What::Capacity => tokens(sample)?,
+        _ => sample.value.filter(|value| what.allows(*value))?,
+    };
+    Some(Figure { pod, model, sure, value })
+}
+
+impl What {
+    /// Clocks and the last bits of a division may be a little off; anything else that cannot be is nonsense.
+    fn allows(self, value: f64) -> bool {
+        match self {
+            Self::Kv | Self::Hits => (0.0..=1.0 + 1e-6).contains(&value),
+            Self::Age => true,
+            _ => value >= 0.0,
+        }
+    }
+}
+
+/// vLLM tells blocks and their size as labels, SGLang the tokens themselves.
+fn tokens(sample: &Sample) -> Option<f64> {
+    let Labels { num_gpu_blocks, block_size, .. } = &sample.labels;
+    let tokens = match num_gpu_blocks.as_str() {
+        "" => sample.value?,
+        blocks => blocks.parse::<u32>().ok().map(f64::from)? * f64::from(block_size.parse::<u32>().ok()?),
+    };
+    (tokens > 0.0).then_some(tokens)
+}
+
+/// All values of a fleet.
+#[derive(Default)]
+pub struct Figures {
+    /// By pod and model.
+    values: BTreeMap<(usize, Option<usize>), Values>,
+}
+
+type Values = [Option<(Sure, f64)>; WHATS];
+
+/// What is known of a model at one pod: its metrics, or how old they are where they are too old.
+pub type Measured = Result<PodSeen, SignedDuration>;
+
+impl Figures {
+    /// Of several series of one pod those count that are most surely its own; of those, the highest.
+    pub fn add(&mut self, what: What, figure: Figure) {
+        let values = self.values.entry((figure.pod, figure.model)).or_default();
+        let kept = &mut values[what as usize];
+        *kept = match *kept {
+            Some((sure, _)) if figure.sure < sure => return,
+            Some((sure, value)) if figure.sure == sure => {
+                let better = if what == What::Age { value.min(figure.value) } else { value.max(figure.value) };
+                Some((sure, better))
+            }
+            _ => Some((figure.sure, figure.value)),
+        };
+    }
+
+    /// Pods and models that have figures of their own, however old.
+    fn own(&self, pods: &[PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
+        self.values.iter().filter_map(move |((pod, model), values)| {
+            is_own(&pods[*pod], values, now).then_some((*pod, (*model)?, values))
+        })
+    }
+
+    /// The same, where the figures are those that count.
+    fn measured(&self, pods: &[PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
+        self.own(pods, now)
+            .filter(|(.., values)| [What::Kv, What::Queue].iter().any(|what| get(values, *what).is_some()))
+    }
+
+    /// By number: the models that have any pod, and the pods that have any fresh figure.
+    pub fn heard(&self, pods: &[PodPlace], now: Timestamp) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let models = self.measured(pods, now).map(|(_, model, _)| model).collect();
+        let fresh = self.measured(pods, now).filter(|(.., values)| age(values) <= STALE);
+        (models, fresh.map(|(pod, ..)| pod).collect())
+    }
+
+    /// By the number of the model.
+    pub fn by_model(&self, pods: &[PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
+        let mut models: BTreeMap<usize, Vec<Measured>> = BTreeMap::new();
+        for (pod, model, values) in self.measured(pods, now) {
+            let nameless = || get(self.values.get(&(pod, None))?, What::Capacity);
+            let capacity = get(values, What::Capacity).or_else(nameless);
+            let seen = || PodSeen {
+                name: pods[pod].name.clone(),
+                target: pods[pod].target.clone(),
+                kv: get(values, What::Kv).map(|kv| kv.min(1.0)),
+                queue: get(values, What::Queue),
+                total_kv: capacity.map(|tokens| tokens as i64),
+                input: get(values, What::Input),
+                output: get(values, What::Output),
+                hit_rate: get(values, What::Hits).map(|rate| rate.min(1.0)),
+            };
+            let age = age(values);
+            models.entry(model).or_default().push(if age > STALE { Err(age) } else { Ok(seen()) });
+        }
+        models
+    }
+
+    /// By the number of the model: how long ago any of its pods was last heard.
+    pub fn last_heard(&self, pods: &[PodPlace], now: Timestamp) -> BTreeMap<usize, SignedDuration> {
+        let mut models = BTreeMap::new();
+        for (_, model, values) in self.own(pods, now) {
+            let youngest = models.entry(model).or_insert(age(values));
+            *youngest = age(values).min(*youngest);
+        }
+        models
+    }
+}
+
+fn get(values: &Values, what: What) -> Option<f64> {
+    values[what as usize].map(|(_, value)| value)
+}
+
+/// Who was measured within the last minute may have none.
+fn age(values: &Values) -> SignedDuration {
+    SignedDuration::from_secs(get(values, What::Age).map_or(0, |age| age.round() as i64))
+}
+
+/// Pods of a StatefulSet have the names of those before them, whose last minute is still on record.
+fn is_own(pod: &PodPlace, values: &Values, now: Timestamp) -> bool {
+    let lived = pod.started.map(|started| now.duration_since(started).as_secs_f64());
+    match (get(values, What::Age), lived) {
+        (Some(age), Some(lived)) => age <= lived + CLOCKS,
+        (Some(_), None) => true,
+        // Nobody is measured there any more.
+        (None, _) => values.iter().flatten().any(|(sure, _)| *sure > Sure::Elsewhere),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steersman_plan::variant::Key;
+
+    use super::super::ModelAsked;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn pod(name: &str, started: Option<i64>) -> PodPlace {
+        PodPlace {
+            namespace: "n".to_owned(),
+            name: name.to_owned(),
+            target: "t".to_owned(),
+            ip: Some("10.0.0.1".to_owned()),
+            ready: true,
+            started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),
+        }
+    }
+
+    fn sample(pod: &str, instance: &str, value: &str) -> Sample {
+        let labels = Labels {
+            namespace: "n".to_owned(),
+            pod: pod.to_owned(),
+            instance: instance.to_owned(),
+            model_name: "m".to_owned(),
+            ..Labels::default()
+        };
+        Sample { labels, value: super::super::answer::number(value), at: 0.0 }
+    }
+
+    fn seen(pods: &[PodPlace], samples: &[(What, Sample)]) -> Vec<Measured> {
+        let models = [ModelAsked { key: Key::new("n", "m"), retention: SignedDuration::ZERO }];
+        let (places, mut figures) = (Places::new(&models, pods), Figures::default());
+        for (what, sample) in samples {
+            if let Some(figure) = figure(*what, &places, sample) {
+                figures.add(*what, figure);
+            }
+        }
+        figures.by_model(pods, NOW).remove(&0).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_a_number_of_its_kind_is_absent() {
+        let pods = [pod("p", None)];
+        for (what, value, expected) in [
+            (What::Kv, "0.5", Some(0.5)),
+            (What::Kv, "NaN", None),
+            (What::Kv, "+Inf", None),
+            (What::Kv, "-0.1", None),
+            (What::Kv, "73", None),
+            (What::Kv, "1.0000000001", Some(1.0)),
+            (What::Kv, "0", Some(0.0)),
+        ] {
+            let queue = (What::Queue, sample("p", "", "1"));
+            let one = seen(&pods, &[queue, (what, sample("p", "", value))]).remove(0).unwrap();
+            assert_eq!((one.kv, one.queue), (expected, Some(1.0)), "{value}");
+        }
+        assert!(seen(&pods, &[(What::Kv, sample("p", "", "NaN")), (What::Input, sample("p", "", "5"))]).is_empty());
+        let mut other = sample("p", "", "0.5");
+        other.labels.model_name = "another".to_owned();
+        assert!(seen(&pods, &[(What::Kv, other)]).is_empty(), "nobody asked about that model");
+    }
+
+    #[test]
+    fn of_several_series_those_count_that_are_the_pods_own() {
+        let pods = [pod("p", None)];
+        let kv = |instance: &str, value: &str| (What::Kv, sample("p", instance, value));
+        let age = (What::Age, sample("p", "10.0.0.9:1", "1"));
+        for (samples, expected) in [
+            (vec![kv("10.0.0.1:1", "0.2"), kv("10.0.0.1:2", "0.4")], Some(0.4)),
+            (vec![kv("10.0.0.1:1", "0.2"), kv("10.0.0.9:1", "0.9"), age.clone()], Some(0.2)),
+            (vec![kv("10.0.0.9:1", "0.9"), kv("10.0.0.1:1", "0.2")], Some(0.2)),
+            (vec![kv("node", "0.3")], Some(0.3)),
+            (vec![kv("10.0.0.9:1", "0.9"), age], Some(0.9)),
+            // Measured a minute ago at an address that is gone: an earlier pod's.
+            (vec![kv("10.0.0.9:1", "0.9")], None),
+        ] {
+            let kv = seen(&pods, &samples).first().and_then(|one| one.as_ref().ok()?.kv);
+            assert_eq!(kv, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_the_pod_is_not_its_own_and_what_is_too_old_is_stale() {
+        for (started, age, expected) in [
+            (Some(100), "30", Some(true)),
+            (Some(10), "30", None),
+            (Some(10), "12", Some(true)),
+            (None, "30", Some(true)),
+            (None, "300", Some(true)),
+            (None, "301", Some(false)),
+            (Some(1000), "301", Some(false)),
+            (Some(1000), "-3", Some(true)),
+        ] {
+            let samples = [(What::Kv, sample("p", "", "0.5")), (What::Age, sample("p", "", age))];
+            let fresh = seen(&[pod("p", started)], &samples).first().map(Result::is_ok);
+            assert_eq!(fresh, expected, "started {started:?} s ago, measured {age} s ago");
+        }
+    }
+
+    #[test]
+    fn the_capacity_is_told_by_labels_or_by_the_value_and_need_not_name_the_model() {
+        let pods = [pod("p", None)];
+        let capacity = |blocks: &str, size: &str, value: &str| {
+            let mut sample = sample("p", "", value);
+            sample.labels.model_name.clear();
+            (sample.labels.num_gpu_blocks, sample.labels.block_size) = (blocks.to_owned(), size.to_owned());
+            (What::Capacity, sample)
+        };
+        for (given, expected) in [
+            (capacity("1000", "16", "1"), Some(16_000)),
+            (capacity("", "", "4096"), Some(4096)),
+            (capacity("None", "16", "1"), None),
+            (capacity("1000", "", "1"), None),
+            (capacity("0", "16", "1"), None),
+            (
+                capacity("4294967295", "4294967295", "1"),
+                Some(18_446_744_065_119_617_025_i128.min(i128::from(i64::MAX)) as i64),
+            ),
+            (capacity("", "", "NaN"), None),
+        ] {
+            let one = seen(&pods, &[(What::Kv, sample("p", "", "0")), given]).remove(0).unwrap();
+            assert_eq!(one.total_kv, expected);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the answers say of each model.
+//! Comes in: what was found out; goes out: a model's metrics, or why there are none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::duration;
+use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence};
+
+use super::answer::Sample;
+use super::figures::{Figures, Measured};
+use super::{ModelAsked, PodPlace};
+
+/// Requests of the models of one namespace within one period; no namespace where series have none.
+pub type Counts = BTreeMap<(String, String), Option<f64>>;
+
+pub struct Found {
+    pub figures: Figures,
+    /// By namespace: why nothing is known of its pods.
+    pub failed: BTreeMap<String, String>,
+    /// By the number of the model.
+    pub last_heard: BTreeMap<usize, SignedDuration>,
+    /// By period and namespace that was asked about.
+    pub requests: BTreeMap<(SignedDuration, String), Result<Arc<Counts>, String>>,
+    /// What waits before the replicas.
+    pub waiting: Result<Vec<Sample>, String>,
+}
+
+impl Found {
+    /// `periods`: which period was asked about for each that is wanted.
+    pub fn tell(
+        &self,
+        models: &[ModelAsked],
+        pods: &[PodPlace],
+        periods: &BTreeMap<SignedDuration, SignedDuration>,
+        now: Timestamp,
+    ) -> BTreeMap<Key, ModelSeen> {
+        let mut measured = self.figures.by_model(pods, now);
+        let tell = |(number, model): (usize, &ModelAsked)| {
+            let seen = ModelSeen {
+                pods: self.pods(number, &model.key, measured.remove(&number).unwrap_or_default()),
+                requests: self.requests(model, periods),
+                queue: self.queue(&model.key),
+            };
+            (model.key.clone(), seen)
+        };
+        models.iter().enumerate().map(tell).collect()
+    }
+
+    fn pods(&self, number: usize, model: &Key, measured: Vec<Measured>) -> Result<Vec<PodSeen>, Silence> {
+        let youngest = measured.iter().filter_map(|one| one.as_ref().err()).min().copied();
+        let fresh: Vec<PodSeen> = measured.into_iter().flatten().collect();
+        if !fresh.is_empty() {
+            return Ok(fresh);
+        }
+        if let Some(cause) = self.failed.get(&model.namespace) {
+            return Err(Silence::Failed(cause.clone()));
+        }
+        let age = youngest.or_else(|| self.last_heard.get(&number).copied());
+        Err(age.map_or(Silence::Missing, |age| Silence::Stale(duration::go(age))))
+    }
+
+    fn requests(&self, model: &ModelAsked, periods: &BTreeMap<SignedDuration, SignedDuration>) -> Answer<f64> {
+        let Key { namespace, name } = &model.key;
+        let asked = periods.get(&model.retention).copied().unwrap_or(model.retention);
+        let counts = match self.requests.get(&(asked, namespace.clone())) {
+            Some(Ok(counts)) => counts,
+            Some(Err(cause)) => return Answer::Unknown(cause.clone()),
+            None => return Answer::Unknown("Prometheus was not asked".to_owned()),
+        };
+        // Series without a namespace may be any namespace's: a model that may be in use is.
+        let places = [namespace.as_str(), ""];
+        let counted = places.into_iter().filter_map(|place| counts.get(&(place.to_owned(), name.clone())));
+        let sum = counted.copied().reduce(|one, other| Some(one? + other?));
+        match sum {
+            Some(Some(requests)) => Answer::Known(requests),
+            Some(None) => Answer::Unknown("the count in Prometheus is not a number".to_owned()),
+            None => {
+                let period = duration::go(asked);
+                Answer::Unknown(format!("Prometheus has no count of them for the last {period}"))
+            }
+        }
+    }
+
+    /// As the endpoint picker tells it: by the model that it sends requests to, or by the one that was asked for where it
+    /// names no other.
+    fn queue(&self, model: &Key) -> Answer<Option<SchedulerQueue>> {
+        let samples = match &self.waiting {
+            Ok(samples) => samples,
+            Err(cause) => return Answer::Unknown(cause.clone()),
+        };
+        let near = |sample: &&Sample| [model.namespace.as_str(), ""].contains(&sample.labels.namespace.as_str());
+        let target = |sample: &&Sample| sample.labels.target_model_name == model.name;
+        let wanted =
+            |sample: &&Sample| sample.labels.target_model_name.is_empty() && sample.labels.model_name == model.name;
+        let mut own: Vec<&Sample> = samples.iter().filter(near).filter(target).collect();
+        if own.is_empty() {
+            own = samples.iter().filter(near).filter(wanted).collect();
+        }
+        let sum = |ending: &str| {
+            let values = own.iter().filter(|sample| sample.labels.metric.ends_with(ending)).map(|sample| sample.value);
+            values.reduce(|one, other| Some(one? + other?))
+        };
+        match (own.is_empty(), sum("_size"), sum("_bytes")) {
+            (true, ..) => Answer::Known(None),
+            // Bytes only ever add to what the number of requests says.
+            (_, Some(Some(requests)), bytes) => {
+                Answer::Known(Some(SchedulerQueue { requests, bytes: bytes.flatten().unwrap_or_default() }))
+            }
+            _ => Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::Labels;
+    use super::*;
+
+    fn found() -> Found {
+        Found {
+            figures: Figures::default(),
+            failed: BTreeMap::new(),
+            last_heard: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            waiting: Ok(vec![]),
+        }
+    }
+
+    fn waiting(metric: &str, namespace: &str, model: &str, target: &str, value: Option<f64>) -> Sample {
+        let labels = Labels {
+            metric: metric.to_owned(),
+            namespace: namespace.to_owned(),
+            model_name: model.to_owned(),
+            target_model_name: target.to_owned(),
+            ..Labels::default()
+        };
+        Sample { labels, value, at: 0.0 }
+    }
+
+    #[test]
+    fn what_waits_at_the_endpoint_picker_is_the_targets() {
+        let size = "inference_extension_flow_control_queue_size";
+        let bytes = "llm_d_epp_flow_control_queue_bytes";
+        let known = |requests, bytes| Answer::Known(Some(SchedulerQueue { requests, bytes }));
+        for (samples, expected) in [
+            (vec![], Answer::Known(None)),
+            (vec![waiting(size, "n", "x", "m", Some(2.0)), waiting(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
+            (vec![waiting(size, "n", "m", "", Some(2.0)), waiting(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
+            // Sent elsewhere, or waiting elsewhere.
+            (vec![waiting(size, "n", "m", "other", Some(2.0))], Answer::Known(None)),
+            (vec![waiting(size, "other", "m", "m", Some(2.0))], Answer::Known(None)),
+            (vec![waiting(size, "", "m", "m", Some(2.0))], known(2.0, 0.0)),
+            // Where some name the target, the others are asked for under another name.
+            (vec![waiting(size, "n", "m", "m", Some(2.0)), waiting(size, "n", "m", "", Some(9.0))], known(2.0, 0.0)),
+            (
+                vec![waiting(size, "n", "m", "m", None)],
+                Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+            ),
+            (
+                vec![waiting(bytes, "n", "m", "m", Some(1.0))],
+                Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+            ),
+        ] {
+            let found = Found { waiting: Ok(samples.clone()), ..found() };
+            assert_eq!(found.queue(&Key::new("n", "m")), expected, "{samples:?}");
+        }
+        let failed = Found { waiting: Err("down".to_owned()), ..found() };
+        assert_eq!(failed.queue(&Key::new("n", "m")), Answer::Unknown("down".to_owned()));
+    }
+
+    #[test]
+    fn requests_that_nobody_counted_are_unknown() {
+        let hour = SignedDuration::from_hours(1);
+        let model = ModelAsked { key: Key::new("n", "m"), retention: hour };
+        let counts = |all: &[(&str, &str, Option<f64>)]| {
+            let each = all.iter().map(|(place, name, count)| (((*place).to_owned(), (*name).to_owned()), *count));
+            Ok(Arc::new(each.collect::<Counts>()))
+        };
+        let unknown = |why: &str| Answer::Unknown(why.to_owned());
+        for (counted, expected) in [
+            (counts(&[("n", "m", Some(3.0)), ("n", "x", Some(9.0)), ("o", "m", Some(9.0))]), Answer::Known(3.0)),
+            (counts(&[("n", "m", Some(0.0))]), Answer::Known(0.0)),
+            (counts(&[("n", "m", Some(0.0)), ("", "m", Some(2.0))]), Answer::Known(2.0)),
+            (counts(&[("n", "m", None)]), unknown("the count in Prometheus is not a number")),
+            (counts(&[("o", "m", Some(9.0))]), unknown("Prometheus has no count of them for the last 1h0m0s")),
+            (Err("down".to_owned()), unknown("down")),
+        ] {
+            let found = Found { requests: BTreeMap::from([((hour, "n".to_owned()), counted)]), ..found() };
+            assert_eq!(found.requests(&model, &BTreeMap::new()), expected);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_before_an_age_and_an_age_before_nothing() {
+        let (key, age) = (Key::new("n", "m"), SignedDuration::from_secs(603));
+        let heard = Found { last_heard: BTreeMap::from([(0, age)]), ..found() };
+        assert_eq!(found().pods(0, &key, vec![]), Err(Silence::Missing));
+        assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
+        assert_eq!(found().pods(0, &key, vec![Err(age)]), Err(Silence::Stale("10m3s".to_owned())));
+        let failed = Found { failed: BTreeMap::from([("n".to_owned(), "down".to_owned())]), ..heard };
+        assert_eq!(failed.pods(0, &key, vec![]), Err(Silence::Failed("down".to_owned())));
+        let pod = PodSeen { name: "p".to_owned(), ..PodSeen::default() };
+        assert_eq!(failed.pods(0, &key, vec![Err(age), Ok(pod.clone())]), Ok(vec![pod]));
+    }
+}

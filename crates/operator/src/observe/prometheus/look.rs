@@ -1,0 +1,224 @@
+//! One look at the whole fleet.
+//! Comes in: models and pods; goes out: what Prometheus, and the pods that it does not know, say of all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use steersman_plan::variant::{Key, ModelSeen};
+use tokio::time::Instant;
+
+use super::answer::Sample;
+use super::ask::ask;
+use super::batches::{batches, periods};
+use super::figures::{Figure, Figures, What, figure};
+use super::found::{Counts, Found};
+use super::places::Places;
+use super::queries::{self, HITS, INPUT, KV, OUTPUT, QUEUE, Within};
+use super::scrape::Scraper;
+use super::way::{Pass, Way};
+use super::{ModelAsked, PodPlace};
+
+/// For all queries together.
+const LIMIT: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 4;
+
+/// What is asked of pods. Without the first three, nothing is known of them; the others are as good as they are.
+const OF_PODS: [What; 7] = [What::Kv, What::Queue, What::Age, What::Capacity, What::Input, What::Output, What::Hits];
+const NEEDED: [What; 3] = [What::Kv, What::Queue, What::Age];
+
+pub struct Look<'a> {
+    pub models: &'a [ModelAsked],
+    pub places: Places<'a>,
+    pub now: Timestamp,
+    /// Which period is asked about for each that is wanted.
+    periods: BTreeMap<SignedDuration, SignedDuration>,
+    namespaces: BTreeSet<&'a str>,
+    deadline: Instant,
+}
+
+/// One answer, or why there is none.
+enum Told {
+    Pods(usize, What, Result<Vec<Figure>, String>),
+    Requests(usize, SignedDuration, Result<Arc<Counts>, String>),
+    Waiting(Result<Vec<Sample>, String>),
+}
+
+impl<'a> Look<'a> {
+    pub fn new(models: &'a [ModelAsked], pods: &'a [PodPlace], now: Timestamp) -> Self {
+        Self {
+            models,
+            places: Places::new(models, pods),
+            now,
+            periods: periods(&models.iter().map(|model| model.retention).collect()),
+            namespaces: models.iter().map(|model| model.key.namespace.as_str()).collect(),
+            deadline: Instant::now() + LIMIT,
+        }
+    }
+
+    pub async fn look(&self, way: &Way, most_series: u64, scraper: Option<&Scraper>) -> BTreeMap<Key, ModelSeen> {
+        let mut found = match self.prometheus(way, most_series).await {
+            Ok(found) => found,
+            Err(cause) => self.nothing(&cause),
+        };
+        if let Some(scraper) = scraper {
+            for (what, figure) in scraper.ask(&self.places, self.unheard(&found.figures), self.now).await {
+                found.figures.add(what, figure);
+            }
+        }
+        found.tell(self.models, self.places.pods, &self.periods, self.now)
+    }
+
+    async fn prometheus(&self, way: &Way, most_series: u64) -> Result<Found, String> {
+        let mut pass = way.pass()?;
+        let everywhere = Within::new(self.namespaces.iter().copied(), true);
+        // Cheap, and the first to notice that nobody answers.
+        let count = queries::count(&everywhere);
+        let counted = self.ask(&pass, &count, Some).await?;
+        // All that follows is about the same moment: measurements that come meanwhile would not fit together.
+        pass.at = counted.first().map(|sample| sample.at);
+        let pass = &pass;
+        let series = counted.into_iter().filter_map(|sample| Some((sample.labels.namespace, sample.value? as u64)));
+        let batches = batches(&self.namespaces, &series.collect(), most_series);
+        let within = |number: usize| Within::new(batches[number].iter().copied(), number == 0);
+        let withins: Vec<Within> = (0..batches.len()).map(within).collect();
+        let told = self.all(self.queries(pass, &withins, &everywhere)).await;
+        let mut found = self.found(&batches, told);
+        self.listen_for_the_silent(pass, &batches, &withins, &mut found).await;
+        Ok(found)
+    }
+
+    fn queries<'b>(&'b self, pass: &'b Pass, withins: &[Within], everywhere: &Within) -> Vec<BoxFuture<'b, Told>> {
+        let mut queries: Vec<BoxFuture<'b, Told>> = Vec::new();
+        let waiting = queries::waiting(everywhere);
+        queries.push(async move { Told::Waiting(self.ask(pass, &waiting, Some).await) }.boxed());
+        for (batch, within) in withins.iter().enumerate() {
+            for what in OF_PODS {
+                queries.push(self.of_pods(pass, batch, what, query(what, within)).boxed());
+            }
+            for period in self.periods.values().copied().collect::<BTreeSet<_>>() {
+                let query = queries::requests(period, within);
+                let count = |sample: Sample| Some(((sample.labels.namespace, sample.labels.model_name), sample.value));
+                let ask = async move {
+                    let counts = self.ask(pass, &query, count).await;
+                    Told::Requests(batch, period, counts.map(|counts| Arc::new(counts.into_iter().collect())))
+                };
+                queries.push(ask.boxed());
+            }
+        }
+        queries
+    }
+
+    async fn of_pods(&self, pass: &Pass, batch: usize, what: What, query: String) -> Told {
+        Told::Pods(batch, what, self.ask(pass, &query, |sample| figure(what, &self.places, &sample)).await)
+    }
+
+    async fn ask<T>(&self, pass: &Pass, query: &str, take: impl FnMut(Sample) -> Option<T>) -> Result<Vec<T>, String> {
+        let late = || Err(format!("all queries together took longer than {LIMIT:?}; Prometheus is overloaded"));
+        tokio::time::timeout_at(self.deadline, ask(pass, query, take)).await.unwrap_or_else(|_| late())
+    }
+
+    async fn all(&self, queries: Vec<BoxFuture<'_, Told>>) -> Vec<Told> {
+        stream::iter(queries).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    fn found(&self, batches: &[BTreeSet<&str>], told: Vec<Told>) -> Found {
+        let mut found = self.nothing("");
+        found.failed.clear();
+        let mut pods: BTreeMap<usize, Vec<(What, Vec<Figure>)>> = BTreeMap::new();
+        for one in told {
+            match one {
+                Told::Waiting(samples) => found.waiting = samples,
+                Told::Requests(batch, period, counts) => {
+                    for namespace in &batches[batch] {
+                        found.requests.insert((period, (*namespace).to_owned()), counts.clone());
+                    }
+                }
+                Told::Pods(batch, what, Ok(figures)) => pods.entry(batch).or_default().push((what, figures)),
+                Told::Pods(batch, what, Err(cause)) if NEEDED.contains(&what) => {
+                    for namespace in &batches[batch] {
+                        found.failed.insert((*namespace).to_owned(), cause.clone());
+                    }
+                }
+                Told::Pods(_, what, Err(cause)) => tracing::debug!(cause, "Prometheus does not tell {what:?} of pods"),
+            }
+        }
+        for (batch, answers) in pods {
+            // Half of what is needed is nothing.
+            let whole = batches[batch].iter().all(|namespace| !found.failed.contains_key(*namespace));
+            for (what, figures) in answers.into_iter().filter(|_| whole) {
+                figures.into_iter().for_each(|figure| found.figures.add(what, figure));
+            }
+        }
+        found
+    }
+
+    /// Where a model has nothing, whether it had something within the last hour.
+    async fn listen_for_the_silent(
+        &self,
+        pass: &Pass,
+        batches: &[BTreeSet<&str>],
+        withins: &[Within],
+        found: &mut Found,
+    ) {
+        let (known, _) = found.figures.heard(self.places.pods, self.now);
+        let silent = |(number, model): &(usize, &ModelAsked)| {
+            !known.contains(number) && !found.failed.contains_key(&model.key.namespace)
+        };
+        let silent = self.models.iter().enumerate().filter(silent);
+        let silent: BTreeSet<&str> = silent.map(|(_, model)| model.key.namespace.as_str()).collect();
+        let populated: BTreeSet<&str> = self.places.pods.iter().map(|pod| pod.namespace.as_str()).collect();
+        let silent: BTreeSet<&str> = silent.intersection(&populated).copied().collect();
+        let concerned = batches.iter().enumerate().filter(|(_, batch)| !batch.is_disjoint(&silent));
+        let queries = concerned
+            .map(|(batch, _)| self.of_pods(pass, batch, What::Age, queries::last_heard(&withins[batch])).boxed());
+        let mut heard = Figures::default();
+        for told in self.all(queries.collect()).await {
+            if let Told::Pods(_, what, Ok(figures)) = told {
+                figures.into_iter().for_each(|figure| heard.add(what, figure));
+            }
+        }
+        found.last_heard = heard.last_heard(self.places.pods, self.now);
+    }
+
+    /// Pods that should have metrics, and have none that are fresh.
+    fn unheard(&self, figures: &Figures) -> Vec<(usize, &'a PodPlace)> {
+        let (_, heard) = figures.heard(self.places.pods, self.now);
+        let unheard = |(number, pod): &(usize, &PodPlace)| {
+            let asked = self.namespaces.contains(pod.namespace.as_str());
+            asked && pod.ready && pod.ip.is_some() && !heard.contains(number)
+        };
+        self.places.pods.iter().enumerate().filter(unheard).collect()
+    }
+
+    /// Before anybody answered, or because nobody does.
+    fn nothing(&self, cause: &str) -> Found {
+        let periods: BTreeSet<SignedDuration> = self.periods.values().copied().collect();
+        let each = |namespace: &&str| {
+            let namespace = (*namespace).to_owned();
+            periods.iter().map(move |period| (*period, namespace.clone())).collect::<Vec<_>>()
+        };
+        Found {
+            figures: Figures::default(),
+            failed: self.namespaces.iter().map(|one| ((*one).to_owned(), cause.to_owned())).collect(),
+            last_heard: BTreeMap::new(),
+            requests: self.namespaces.iter().flat_map(each).map(|key| (key, Err(cause.to_owned()))).collect(),
+            waiting: Err(cause.to_owned()),
+        }
+    }
+}
+
+fn query(what: What, within: &Within) -> String {
+    match what {
+        What::Kv => queries::peak(&KV, within),
+        What::Queue => queries::peak(&QUEUE, within),
+        What::Age => queries::age(within),
+        What::Capacity => queries::capacity(within),
+        What::Input => queries::ratio(&INPUT, within),
+        What::Output => queries::ratio(&OUTPUT, within),
+        What::Hits => queries::ratio(&HITS, within),
+    }
+}

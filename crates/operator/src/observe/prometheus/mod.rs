@@ -1,0 +1,83 @@
+//! What Prometheus knows of the fleet: one look answers for all models at once.
+//! Comes in: which models are asked about and which pods there are; goes out: for each of them its metrics, or why there are
+//! none. Nothing that is missing is ever a zero.
+
+mod answer;
+mod ask;
+mod batches;
+mod figures;
+mod found;
+mod look;
+mod places;
+mod queries;
+mod scrape;
+mod text;
+mod way;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_plan::variant::{Key, ModelSeen};
+
+use batches::MOST_SERIES;
+use look::Look;
+use scrape::Scraper;
+pub use scrape::Scraping;
+use way::Way;
+
+/// A model of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelAsked {
+    pub key: Key,
+    /// How far back its requests count.
+    pub retention: SignedDuration,
+}
+
+/// A pod that lives, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodPlace {
+    pub namespace: String,
+    pub name: String,
+    /// Name of the workload that it belongs to.
+    pub target: String,
+    pub ip: Option<String>,
+    pub ready: bool,
+    pub started: Option<Timestamp>,
+}
+
+/// The way to one Prometheus.
+#[derive(Clone)]
+pub struct Prometheus {
+    way: Arc<Way>,
+    scraper: Option<Arc<Scraper>>,
+}
+
+impl fmt::Debug for Prometheus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Prometheus").field("settings", &self.way.settings).field("scraper", &self.scraper).finish()
+    }
+}
+
+impl Prometheus {
+    /// Err: it cannot be asked with these settings, and why. Files that are missing or wrong are no reason: they may come,
+    /// and until then each look says what is the matter with them.
+    pub fn new(settings: &Settings) -> Result<Self, String> {
+        Self { way: Arc::new(Way::new(settings)?), scraper: None }.scraping(Some(Scraping::default()))
+    }
+
+    /// Whether, and how, pods are asked themselves where Prometheus has nothing of them.
+    pub fn scraping(self, scraping: Option<Scraping>) -> Result<Self, String> {
+        Ok(Self { scraper: scraping.map(Scraper::new).transpose()?.map(Arc::new), ..self })
+    }
+
+    /// Every model that was asked about has its answer.
+    pub async fn look(&self, models: &[ModelAsked], pods: &[PodPlace], now: Timestamp) -> BTreeMap<Key, ModelSeen> {
+        if models.is_empty() {
+            return BTreeMap::new();
+        }
+        Look::new(models, pods, now).look(&self.way, MOST_SERIES, self.scraper.as_deref()).await
+    }
+}

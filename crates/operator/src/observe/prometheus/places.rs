@@ -1,0 +1,134 @@
+//! Which pod and model a series is of.
+//! Comes in: the pods that live, the models that are asked about, and the labels of a series; goes out: one of those pods,
+//! or none: series of pods that are gone, or of somebody else's, are nobody's.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::answer::Labels;
+use super::{ModelAsked, PodPlace};
+
+/// How sure it is that a series is of this very pod, and not of an earlier one with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sure {
+    /// It was measured at another address: an earlier pod's, or that of somebody who passes measurements on.
+    Elsewhere,
+    Named,
+    /// It was measured at the pod's address.
+    Addressed,
+}
+
+pub struct Places<'a> {
+    pub pods: &'a [PodPlace],
+    models: BTreeMap<(&'a str, &'a str), usize>,
+    /// None: several.
+    named: BTreeMap<&'a str, Option<usize>>,
+    placed: BTreeMap<(&'a str, &'a str), usize>,
+    /// None: several, as of pods in the network of their node.
+    addressed: BTreeMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Places<'a> {
+    pub fn new(models: &'a [ModelAsked], pods: &'a [PodPlace]) -> Self {
+        let asked = models.iter().map(|model| (model.key.namespace.as_str(), model.key.name.as_str()));
+        let mut places = Self {
+            pods,
+            models: asked.zip(0..).collect(),
+            named: BTreeMap::new(),
+            placed: BTreeMap::new(),
+            addressed: BTreeMap::new(),
+        };
+        for (index, pod) in pods.iter().enumerate() {
+            places.placed.insert((&pod.namespace, &pod.name), index);
+            places.named.entry(&pod.name).and_modify(|other| *other = None).or_insert(Some(index));
+            if let Some(ip) = &pod.ip {
+                places.addressed.entry(ip).and_modify(|other| *other = None).or_insert(Some(index));
+            }
+        }
+        places
+    }
+
+    /// The number of a model in the list, if it is asked about where the pod is.
+    pub fn model(&self, pod: usize, name: &str) -> Option<usize> {
+        self.models.get(&(self.pods[pod].namespace.as_str(), name)).copied()
+    }
+
+    /// The pod's number in the list.
+    pub fn of(&self, labels: &Labels) -> Option<(usize, Sure)> {
+        let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
+        let host = host(&labels.instance);
+        let index = match (labels.namespace.as_str(), name) {
+            ("", Some(name)) => self.named.get(name.as_str()).copied().flatten(),
+            (namespace, Some(name)) => self.placed.get(&(namespace, name.as_str())).copied(),
+            (namespace, None) => {
+                let index = self.addressed.get(host).copied().flatten();
+                index.filter(|index| namespace.is_empty() || self.pods[*index].namespace == namespace)
+            }
+        }?;
+        let sure = match &self.pods[index].ip {
+            Some(ip) if ip == host => Sure::Addressed,
+            Some(_) if host.parse::<IpAddr>().is_ok() => Sure::Elsewhere,
+            _ => Sure::Named,
+        };
+        Some((index, sure))
+    }
+}
+
+/// Without its port.
+fn host(instance: &str) -> &str {
+    let host = instance.rsplit_once(':').map_or(instance, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(namespace: &str, name: &str, ip: &str) -> PodPlace {
+        PodPlace {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            target: "t".to_owned(),
+            ip: (!ip.is_empty()).then(|| ip.to_owned()),
+            ready: true,
+            started: None,
+        }
+    }
+
+    #[test]
+    fn a_series_is_of_the_pod_that_its_labels_name() {
+        let pods = [
+            pod("a", "one", "10.0.0.1"),
+            pod("b", "one", "10.0.0.2"),
+            pod("a", "two", "fd00::2"),
+            pod("a", "node-1", "10.9.9.9"),
+            pod("a", "node-2", "10.9.9.9"),
+            pod("a", "new", ""),
+        ];
+        let places = Places::new(&[], &pods);
+        for (labels, expected) in [
+            (["a", "one", "", "10.0.0.1:8000"], Some((0, Sure::Addressed))),
+            (["a", "", "one", "10.0.0.1:8000"], Some((0, Sure::Addressed))),
+            (["a", "one", "", "10.0.0.7:8000"], Some((0, Sure::Elsewhere))),
+            (["a", "one", "", "collector:8000"], Some((0, Sure::Named))),
+            (["b", "one", "", ""], Some((1, Sure::Named))),
+            (["a", "two", "", "[fd00::2]:8000"], Some((2, Sure::Addressed))),
+            (["a", "new", "", "10.0.0.7:8000"], Some((5, Sure::Named))),
+            // Somebody else's, or gone.
+            (["c", "one", "", "10.0.0.1:8000"], None),
+            (["a", "gone", "", "10.0.0.1:8000"], None),
+            // Without a namespace a name must be the only one of its kind.
+            (["", "two", "", ""], Some((2, Sure::Named))),
+            (["", "one", "", ""], None),
+            // Without a name the address must be.
+            (["", "", "", "10.0.0.2:8000"], Some((1, Sure::Addressed))),
+            (["a", "", "", "10.0.0.2:8000"], None),
+            (["", "", "", "10.9.9.9:8000"], None),
+            (["a", "", "", ""], None),
+        ] {
+            let [namespace, pod, pod_name, instance] = labels.map(str::to_owned);
+            let labels = Labels { namespace, pod, pod_name, instance, ..Labels::default() };
+            assert_eq!(places.of(&labels), expected, "{labels:?}");
+        }
+    }
+}

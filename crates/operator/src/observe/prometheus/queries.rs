@@ -1,0 +1,152 @@
+//! What Prometheus is asked. Each query speaks of all pods of its namespaces at once, so that their number does not grow
+//! with the fleet.
+//! Comes in: namespaces; goes out: queries in Prometheus' language.
+
+use jiff::SignedDuration;
+use steersman_plan::variant::config::duration;
+
+/// By what pods and models are told apart. A pod that two jobs scrape has two series.
+const PLACE: &str = "namespace, pod, pod_name, instance, model_name";
+
+/// Share of the KV cache in use: vLLM, the same under its earlier name, SGLang.
+pub const KV: [&str; 3] = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"];
+/// Waiting requests.
+pub const QUEUE: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
+/// The sizes are labels of the first, the value of the second.
+pub const CAPACITY: [&str; 2] = ["vllm:cache_config_info", "sglang:max_total_num_tokens"];
+/// What is divided by what: tokens by requests, hits by lookups. Clients of Python append `_total` to counters.
+pub const INPUT: [Ratio; 2] = [
+    ("vllm:request_prompt_tokens_sum", "vllm:request_prompt_tokens_count"),
+    ("sglang:prompt_tokens_histogram_sum", "sglang:prompt_tokens_histogram_count"),
+];
+pub const OUTPUT: [Ratio; 2] = [
+    ("vllm:request_generation_tokens_sum", "vllm:request_generation_tokens_count"),
+    ("sglang:generation_tokens_histogram_sum", "sglang:generation_tokens_histogram_count"),
+];
+pub const HITS: [Ratio; 3] = [
+    ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"),
+    ("vllm:prefix_cache_hits", "vllm:prefix_cache_queries"),
+    ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"),
+];
+const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
+/// Of the endpoint picker: its name before and after it moved.
+const PICKER: &str = "(inference_extension|llm_d_epp)_flow_control_queue_(size|bytes)";
+
+pub type Ratio = (&'static str, &'static str);
+
+/// `{namespace=~"…"}`. Series without a namespace are asked for where `nowhere` says so: their pods may be known by
+/// address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Within(String);
+
+impl Within {
+    pub fn new<'a>(namespaces: impl IntoIterator<Item = &'a str>, nowhere: bool) -> Self {
+        let mut any: Vec<String> = namespaces.into_iter().map(literally).collect();
+        if nowhere {
+            any.push(String::new());
+        }
+        Self(format!("namespace=~{}", quoted(&any.join("|"))))
+    }
+}
+
+/// How many series each namespace has.
+pub fn count(within: &Within) -> String {
+    let all = either(KV.iter().chain(&QUEUE).map(|metric| format!("{metric}{{{}}}", within.0)));
+    format!("count by (namespace) (max by ({PLACE}) ({all}))")
+}
+
+/// The most that was measured in the last minute; where measurements are rarer, the newest.
+pub fn peak(metrics: &[&str], within: &Within) -> String {
+    let Within(within) = within;
+    let recent = metrics.iter().map(|metric| format!("max_over_time({metric}{{{within}}}[1m])"));
+    let newest = metrics.iter().map(|metric| format!("{metric}{{{within}}}"));
+    format!("max by ({PLACE}) ({})", either(recent.chain(newest)))
+}
+
+/// How old the newest sample of each pod is, in seconds by Prometheus' own clock.
+pub fn age(within: &Within) -> String {
+    let Within(within) = within;
+    let times = KV.iter().chain(&QUEUE).map(|metric| format!("timestamp({metric}{{{within}}})"));
+    format!("time() - max by ({PLACE}) ({})", either(times))
+}
+
+/// The same for pods that have fallen silent within the last hour.
+pub fn last_heard(within: &Within) -> String {
+    let Within(within) = within;
+    let times = KV.iter().chain(&QUEUE).map(|metric| format!("max_over_time(timestamp({metric}{{{within}}})[1h:1m])"));
+    format!("time() - max by ({PLACE}) ({})", either(times))
+}
+
+pub fn capacity(within: &Within) -> String {
+    let newest = CAPACITY.iter().map(|metric| format!("{metric}{{{}}}", within.0));
+    format!("max by ({PLACE}, num_gpu_blocks, block_size) ({})", either(newest))
+}
+
+/// Averages of the last five minutes. Where nothing came, zero by zero is no number.
+pub fn ratio(ratios: &[Ratio], within: &Within) -> String {
+    let rate = |metric: &str| format!("sum by ({PLACE}) (rate({metric}{{{}}}[5m]))", within.0);
+    either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
+}
+
+/// Requests within `period`. The growth of a counter misses what a series began with: of one that was not there when the
+/// period began, all that it counted is new.
+pub fn requests(period: SignedDuration, within: &Within) -> String {
+    let (Within(within), period) = (within, duration::prometheus(period));
+    let each = REQUESTS.iter().map(|metric| {
+        let series = format!("{metric}{{{within}}}");
+        format!("(max_over_time({series}[{period}]) unless {series} offset {period}) or increase({series}[{period}])")
+    });
+    format!("sum by (namespace, model_name) ({})", either(each))
+}
+
+/// Requests that wait before the replicas, and their bytes.
+pub fn waiting(within: &Within) -> String {
+    format!("sum by (__name__, namespace, model_name, target_model_name) ({{__name__=~\"{PICKER}\",{}}})", within.0)
+}
+
+fn either(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(" or ")
+}
+
+/// The text itself within a regular expression.
+fn literally(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if "\\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+        out
+    })
+}
+
+/// As a string of Prometheus' language.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_themselves_whatever_they_hold() {
+        for (namespaces, nowhere, expected) in [
+            (vec!["team-a"], false, r#"namespace=~"team-a""#),
+            (vec!["a", "b"], true, r#"namespace=~"a|b|""#),
+            (vec!["a.b|c"], false, r#"namespace=~"a\\.b\\|c""#),
+            (vec!["a\"} or up{x=\""], false, r#"namespace=~"a\"\\} or up\\{x=\"""#),
+            (vec!["a\\\n"], false, "namespace=~\"a\\\\\\\\\\n\""),
+        ] {
+            assert_eq!(Within::new(namespaces, nowhere).0, expected);
+        }
+    }
+
+    #[test]
+    fn periods_are_written_as_prometheus_reads_them() {
+        let within = Within::new(["n"], false);
+        for (period, expected) in [(90, "[90s]"), (600, "[10m]"), (86_400, "[1d]"), (0, "[1s]")] {
+            let query = requests(SignedDuration::from_secs(period), &within);
+            assert_eq!(query.matches(expected).count(), 4, "{query}");
+        }
+    }
+}

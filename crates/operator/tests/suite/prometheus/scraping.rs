@@ -1,0 +1,80 @@
+//! Pods that are asked themselves, as Prometheus does not know them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use steersman::observe::prometheus::{PodPlace, Prometheus, Scraping};
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::ModelSeen;
+use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_testkit::Pods;
+use steersman_testkit::prometheus::Door;
+
+use super::{Scene, asked, failure, place, pod, until, vllm};
+
+/// Nobody listens there.
+const NOWHERE: &str = "https://127.0.0.1:1";
+
+fn way(url: &str, port: u16) -> Prometheus {
+    let settings = Settings { base_url: url.to_owned(), insecure_skip_verify: true, ..Settings::default() };
+    let patient = Duration::from_secs(60);
+    // The first port is one where nobody listens.
+    let scraping = Scraping { ports: vec![1, port], answer: patient, limit: patient, ..Scraping::default() };
+    Prometheus::new(&settings).unwrap().scraping(Some(scraping)).unwrap()
+}
+
+fn at(namespace: &str, name: &str, ip: &str) -> PodPlace {
+    PodPlace { ip: Some(ip.to_owned()), ..place(namespace, name) }
+}
+
+async fn look(way: &Prometheus, pods: &[PodPlace], now: Timestamp) -> ModelSeen {
+    let model = asked("a", super::MODEL);
+    way.look(std::slice::from_ref(&model), pods, now).await.remove(&model.key).unwrap()
+}
+
+#[tokio::test]
+async fn pods_speak_for_themselves_where_prometheus_does_not_answer() {
+    let one = Pods::start_at("127.0.0.2:0").await.unwrap();
+    let port = one.address().port();
+    one.say("a", "one", vllm("0.5", "3", 10));
+    let pods = [at("a", "one", "127.0.0.2"), at("a", "unready", "127.0.0.2"), at("b", "other", "127.0.0.2")];
+    let mut pods = pods.to_vec();
+    pods[1].ready = false;
+    pods.extend([at("a", "silent", "127.0.0.9"), place("a", "nowhere"), at("a", "odd", "not an address")]);
+    let seen = look(&way(NOWHERE, port), &pods, Timestamp::now()).await;
+    let names: Vec<_> = seen.pods.iter().flatten().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["one"]);
+    let one = pod(&seen, "one").unwrap();
+    assert_eq!((one.kv, one.queue, one.total_kv), (Some(0.5), Some(3.0), Some(16_000)));
+    assert_eq!((one.input, one.output, one.hit_rate), (Some(200.0), Some(100.0), Some(0.25)));
+    let Answer::Unknown(why) = &seen.requests else { panic!("a pod does not know when it was asked: {seen:?}") };
+    assert!(why.contains("refuses connections"), "{why}");
+    assert!(matches!(seen.queue, Answer::Unknown(_)));
+}
+
+#[tokio::test]
+async fn only_pods_that_prometheus_does_not_know_are_asked() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    scene.play("a", "known", &vllm("0.5", "3", 10));
+    let known = [place("a", "known")];
+    until(&scene.way(), "a", &known, "the pod", |seen| pod(seen, "known").is_some()).await;
+    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
+    server.say("a", "any", vllm("0.9", "9", 10));
+    let pods = [at("a", "known", "127.0.0.2"), at("a", "new", "127.0.0.2")];
+    let seen = look(&way(&scene.prometheus.url(), server.address().port()), &pods, Timestamp::now()).await;
+    assert_eq!(pod(&seen, "known").and_then(|pod| pod.kv), Some(0.5));
+    assert_eq!(pod(&seen, "new").and_then(|pod| pod.kv), Some(0.9));
+    assert_eq!(seen.requests, Answer::Known(10.0));
+}
+
+#[tokio::test]
+async fn where_no_pod_answers_none_is_asked_again_for_a_while() {
+    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
+    let pods = [at("a", "one", "127.0.0.2")];
+    let (way, now) = (way(NOWHERE, server.address().port()), Timestamp::now());
+    failure(&look(&way, &pods, now).await);
+    server.say("a", "one", vllm("0.5", "3", 10));
+    failure(&look(&way, &pods, now + SignedDuration::from_secs(59)).await);
+    let later = look(&way, &pods, now + SignedDuration::from_secs(60)).await;
+    assert!(pod(&later, "one").is_some(), "{later:?}");
+}

@@ -1,0 +1,110 @@
+//! What is told when all is well.
+
+use serde_json::json;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::Silence;
+use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_testkit::Pods;
+use steersman_testkit::prometheus::Door;
+
+use super::{MODEL, Scene, look, place, pod, until, vllm};
+
+#[tokio::test]
+async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mixed_in() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let (way, pods) = (scene.way(), [place("a", "one"), place("a", "two"), place("b", "one")]);
+    scene.play("a", "one", &vllm("0.5", "3", 100));
+    scene.play("a", "two", &vllm("0.25", "0", 0));
+    scene.play("b", "one", &vllm("0.9", "70", 0));
+    until(&way, "a", &pods, "two pods", |seen| seen.pods.as_ref().is_ok_and(|pods| pods.len() == 2)).await;
+    // An average needs two measurements with requests between them.
+    scene.pods.say("a", "one", vllm("0.5", "3", 120));
+    let seen =
+        until(&way, "a", &pods, "averages", |seen| pod(seen, "one").is_some_and(|pod| pod.hit_rate.is_some())).await;
+    let one = pod(&seen, "one").unwrap();
+    assert_eq!(
+        (one.kv, one.queue, one.total_kv, one.target.as_str()),
+        (Some(0.5), Some(3.0), Some(16_000), "one-target")
+    );
+    let near = |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value - wanted).abs() < 1e-6);
+    assert!(near(one.input, 200.0) && near(one.output, 100.0) && near(one.hit_rate, 0.25), "{one:?}");
+    let two = pod(&seen, "two").unwrap();
+    assert_eq!((two.kv, two.queue), (Some(0.25), Some(0.0)));
+    assert_eq!((two.input, two.hit_rate), (None, None), "nothing came: there is no average");
+    assert_eq!(seen.queue, Answer::Known(None));
+    let other = look(&way, "b", &pods).await;
+    assert_eq!(pod(&other, "one").and_then(|pod| pod.kv), Some(0.9));
+    assert_eq!(look(&way, "c", &pods).await.pods, Err(Silence::Missing));
+}
+
+#[tokio::test]
+async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let model = super::model();
+    let sglang = format!(
+        "sglang:token_usage{{model_name=\"{model}\"}} 0.75\nsglang:num_queue_reqs{{model_name=\"{model}\"}} 4\n\
+         sglang:max_total_num_tokens{{model_name=\"{model}\"}} 4096\n"
+    );
+    let old = format!(
+        "vllm:gpu_cache_usage_perc{{model_name=\"{model}\"}} 0.125\nvllm:num_requests_waiting{{model_name=\"{model}\"}} 1\n"
+    );
+    scene.play("a", "sglang", &sglang);
+    scene.pods.say("a", "old", old);
+    // Nothing but the address tells whose this is.
+    scene.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
+    let mut pods = [place("a", "sglang"), place("a", "old")];
+    pods[1].ip = Some("10.1.2.3".to_owned());
+    let both = |seen: &_| pod(seen, "sglang").is_some_and(|pod| pod.total_kv.is_some()) && pod(seen, "old").is_some();
+    let seen = until(&scene.way(), "a", &pods, "both pods", both).await;
+    let told = |name| pod(&seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
+    assert_eq!(told("sglang"), Some((Some(0.75), Some(4.0), Some(4096))));
+    assert_eq!(told("old"), Some((Some(0.125), Some(1.0), None)));
+}
+
+#[tokio::test]
+async fn what_waits_at_the_endpoint_picker_is_told() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let model = super::model();
+    let flow = "inference_extension_flow_control_queue";
+    let text = format!(
+        "{flow}_size{{fairness_id=\"x\",model_name=\"{model}\",target_model_name=\"{model}\"}} 3\n\
+         {flow}_size{{fairness_id=\"y\",model_name=\"{model}\",target_model_name=\"{model}\"}} 4\n\
+         {flow}_bytes{{fairness_id=\"y\",model_name=\"{model}\",target_model_name=\"{model}\"}} 900\n\
+         {flow}_size{{fairness_id=\"y\",model_name=\"other\",target_model_name=\"other\"}} 50\n"
+    );
+    scene.play("a", "picker", &text);
+    let expected = Answer::Known(Some(SchedulerQueue { requests: 7.0, bytes: 900.0 }));
+    until(&scene.way(), "a", &[], "the queue", |seen| seen.queue == expected).await;
+    assert_eq!(look(&scene.way(), "b", &[]).await.queue, Answer::Known(None));
+}
+
+#[tokio::test]
+async fn what_is_not_a_number_is_absent_and_never_zero() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let pods = [place("a", "nan"), place("a", "inf"), place("a", "well")];
+    scene.play("a", "nan", &vllm("NaN", "2", 0));
+    scene.play("a", "inf", &vllm("0.5", "+Inf", 0));
+    scene.play("a", "well", &vllm("0.5", "1", 0));
+    let all = |seen: &_| ["nan", "inf", "well"].iter().all(|name| pod(seen, name).is_some());
+    let seen = until(&scene.way(), "a", &pods, "three pods", all).await;
+    let told = |name| pod(&seen, name).map(|pod| (pod.kv, pod.queue));
+    assert_eq!(told("nan"), Some((None, Some(2.0))));
+    assert_eq!(told("inf"), Some((Some(0.5), None)));
+    assert_eq!(told("well"), Some((Some(0.5), Some(1.0))));
+}
+
+#[tokio::test]
+async fn a_pod_that_two_jobs_scrape_is_one_pod() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    scene.play("a", "one", &vllm("0.5", "3", 0));
+    let mut labels = Pods::labels("a", "one");
+    labels["instance"] = json!("another-port");
+    scene.scrape("again", &labels);
+    let pods = [place("a", "one")];
+    let way = scene.way();
+    let query = "count(vllm:kv_cache_usage_perc)";
+    let twice = async || (scene.prometheus.query(query).await.unwrap()[0]["value"][1] == "2").then_some(());
+    steersman_testkit::wait::eventually("two series", twice).await.unwrap();
+    let seen = look(&way, "a", &pods).await;
+    assert_eq!(seen.pods.as_ref().map(Vec::len), Ok(1), "{seen:?} of {MODEL}");
+}

@@ -1,0 +1,92 @@
+//! What a pod says of itself.
+//! Comes in: a fleet and a pod of it; goes out: vLLM's metrics in Prometheus' text format.
+
+use std::fmt::Write;
+
+use crate::Millis;
+use crate::fleet::Fleet;
+
+/// None: the pod is silent, still starting, or not there.
+pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
+    let pod = fleet.pods().get(name).filter(|pod| pod.ready && !pod.silent)?;
+    let (counted, shape, labels) =
+        (pod.counted, fleet.shape(), format!("engine=\"0\",model_name=\"{}\"", escaped(model)));
+    let mut out = Text::default();
+    let share = match pod.speed.capacity() {
+        0 => 0.0,
+        capacity => pod.held(shape, fleet.now()) as f64 / capacity as f64,
+    };
+    out.gauge("vllm:kv_cache_usage_perc", &labels, share);
+    out.gauge("vllm:num_requests_running", &labels, pod.running());
+    out.gauge("vllm:num_requests_waiting", &labels, fleet.waiting_at(name));
+    let cache = format!("block_size=\"{}\",engine=\"0\",num_gpu_blocks=\"{}\"", pod.speed.block_size, pod.speed.blocks);
+    out.gauge("vllm:cache_config_info", &cache, 1);
+    out.kind("vllm:request_success_total", "counter");
+    for (reason, count) in [("stop", counted.requests), ("length", 0), ("abort", 0)] {
+        out.value("vllm:request_success_total", &format!("{labels},finished_reason=\"{reason}\""), count);
+    }
+    out.counter("vllm:prefix_cache_queries_total", &labels, counted.input);
+    out.counter("vllm:prefix_cache_hits_total", &labels, counted.known);
+    out.average("vllm:request_prompt_tokens", &labels, counted.input, counted.requests);
+    out.average("vllm:request_generation_tokens", &labels, counted.output, counted.requests);
+    out.average("vllm:time_to_first_token_seconds", &labels, seconds(counted.first_token), counted.requests);
+    // Both names of the same: servers changed from the first to the second.
+    for name in ["vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"] {
+        out.average(name, &labels, seconds(counted.writing), counted.output);
+    }
+    Some(out.0)
+}
+
+/// What the endpoint picker before the fleet says: requests that no pod can take as none serves.
+pub fn picker(fleet: &Fleet, model: &str) -> String {
+    let mut out = Text::default();
+    let model = escaped(model);
+    let labels = format!("model_name=\"{model}\",target_model_name=\"{model}\"");
+    let waiting = fleet.waiting_before();
+    out.gauge("inference_extension_flow_control_queue_size", &labels, waiting);
+    // Four bytes are about a token.
+    let bytes = waiting * u64::from(fleet.shape().input) * 4;
+    out.gauge("inference_extension_flow_control_queue_bytes", &labels, bytes);
+    out.0
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn kind(&mut self, name: &str, kind: &str) {
+        // Writing into a text cannot fail.
+        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+    }
+
+    fn value(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
+        self.kind(name, "gauge");
+        self.value(name, labels, value);
+    }
+
+    fn counter(&mut self, name: &str, labels: &str, value: u64) {
+        self.kind(name, "counter");
+        self.value(name, labels, value);
+    }
+
+    /// A histogram with the one bucket that it must have.
+    fn average(&mut self, name: &str, labels: &str, sum: impl std::fmt::Display, count: u64) {
+        self.kind(name, "histogram");
+        self.value(&format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), count);
+        self.value(&format!("{name}_sum"), labels, sum);
+        self.value(&format!("{name}_count"), labels, count);
+    }
+}
+
+/// Exact: the same on every machine.
+fn seconds(time: Millis) -> String {
+    format!("{}.{:03}", time / 1000, time % 1000)
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,191 @@
+//! All pods of one model, and the requests that come for it.
+//! Comes in: a load, pods that start, stop, restart or fall silent, and the time until which to go on; goes out: how the
+//! fleet is then. Neither the steps in which time passes nor the machine change a number.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::Millis;
+use crate::load::Load;
+use crate::queue::Queue;
+use crate::server::{Counted, Request, Served, Server, Shape, Speed};
+
+#[derive(Clone, Debug)]
+enum Event {
+    Started { pod: String },
+    Finished { pod: String, number: u64 },
+}
+
+/// One queue for all pods, as behind a router that spreads it evenly: whoever has room takes the oldest request.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    shape: Shape,
+    load: Load,
+    now: Millis,
+    events: Queue<Event>,
+    pods: BTreeMap<String, Server>,
+    waiting: VecDeque<Request>,
+    next_number: u64,
+    arrived: u64,
+    served: u64,
+}
+
+impl Fleet {
+    pub fn new(shape: Shape, load: Load) -> Self {
+        Self {
+            shape,
+            load,
+            now: 0,
+            events: Queue::default(),
+            pods: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            next_number: 0,
+            arrived: 0,
+            served: 0,
+        }
+    }
+
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub fn pods(&self) -> &BTreeMap<String, Server> {
+        &self.pods
+    }
+
+    /// Requests that came so far.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    pub fn served(&self) -> u64 {
+        self.served
+    }
+
+    pub fn running(&self) -> u64 {
+        self.pods.values().map(|pod| pod.running() as u64).sum()
+    }
+
+    /// Requests that no pod has begun.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+
+    /// Those of them that stand at one pod; none where it does not serve yet.
+    pub fn waiting_at(&self, name: &str) -> u64 {
+        let ready = || self.pods.iter().filter(|(_, pod)| pod.ready);
+        let (count, all) = (ready().count() as u64, self.waiting());
+        let place = ready().position(|(other, _)| other == name).map(|place| place as u64);
+        place.map_or(0, |place| all / count + u64::from(place < all % count))
+    }
+
+    /// Those of them that stand before the fleet, as no pod serves.
+    pub fn waiting_before(&self) -> u64 {
+        if self.pods.values().any(|pod| pod.ready) { 0 } else { self.waiting() }
+    }
+
+    /// What comes from now on.
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
+    }
+
+    /// A pod is created and begins to start; one with this name restarts, with another speed.
+    pub fn add(&mut self, name: &str, speed: Speed) {
+        self.remove(name);
+        let mut pod = Server::new(speed);
+        pod.starting = Some(self.events.schedule(self.now + speed.start, Event::Started { pod: name.to_owned() }));
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    /// The pod is gone; what it had begun is begun again elsewhere.
+    pub fn remove(&mut self, name: &str) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        if let Some(ticket) = pod.starting {
+            self.events.cancel(ticket);
+        }
+        // They came before all that still waits.
+        for served in pod.serving.values().rev() {
+            self.events.cancel(served.ticket);
+            self.waiting.push_front(served.request);
+        }
+        self.waiting.make_contiguous().sort_by_key(|request| request.arrived);
+        self.begin(self.now);
+    }
+
+    /// It loses what it was serving, and its counters; it is as silent as before.
+    pub fn restart(&mut self, name: &str) {
+        let Some((speed, silent)) = self.pods.get(name).map(|pod| (pod.speed, pod.silent)) else { return };
+        self.add(name, speed);
+        self.silence(name, silent);
+    }
+
+    pub fn silence(&mut self, name: &str, silent: bool) {
+        if let Some(pod) = self.pods.get_mut(name) {
+            pod.silent = silent;
+        }
+    }
+
+    /// What a pod has counted since it started.
+    pub fn counted(&self, name: &str) -> Counted {
+        self.pods.get(name).map(|pod| pod.counted).unwrap_or_default()
+    }
+
+    /// Everything that happens after now and not after `time`. Time that is past is not lived again.
+    pub fn run_until(&mut self, time: Millis) {
+        let load = self.load.clone();
+        let mut arrivals = load.arrivals(self.now, time).peekable();
+        loop {
+            let event = self.events.next_at().filter(|at| *at <= time);
+            let comes_first = match (event, arrivals.peek()) {
+                (None, None) => break,
+                // At the same moment, who is done makes room before the next one comes.
+                (Some(event), Some(arrival)) => arrival < &event,
+                (event, _) => event.is_none(),
+            };
+            match arrivals.next_if(|_| comes_first) {
+                Some(at) => {
+                    self.arrived += 1;
+                    self.waiting.push_back(Request { arrived: at });
+                    self.begin(at);
+                }
+                None => self.happen(),
+            }
+        }
+        self.now = self.now.max(time);
+    }
+
+    fn happen(&mut self) {
+        let Some((at, event)) = self.events.pop() else { return };
+        match event {
+            Event::Started { pod } => {
+                if let Some(pod) = self.pods.get_mut(&pod) {
+                    (pod.ready, pod.starting) = (true, None);
+                }
+            }
+            Event::Finished { pod, number } => {
+                if let Some(pod) = self.pods.get_mut(&pod) {
+                    pod.finish(number, self.shape, at);
+                    self.served += 1;
+                }
+            }
+        }
+        self.begin(at);
+    }
+
+    /// As long as there is room, the oldest request goes to the pod with the fewest.
+    fn begin(&mut self, at: Millis) {
+        while !self.waiting.is_empty() {
+            let free = self.pods.iter_mut().filter(|(_, pod)| pod.has_room(self.shape));
+            let Some((name, pod)) = free.min_by_key(|(_, pod)| pod.running()) else { return };
+            let Some(request) = self.waiting.pop_front() else { return };
+            let number = self.next_number;
+            self.next_number += 1;
+            let ends = at + pod.speed.reading(self.shape) + pod.speed.writing(self.shape);
+            let ticket = self.events.schedule(ends, Event::Finished { pod: name.clone(), number });
+            pod.serving.insert(number, Served { request, began: at, ticket });
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The fleet against what must hold whatever happens to it.
+
+use proptest::prelude::*;
+use steersman_sim::fleet::Fleet;
+use steersman_sim::load::{Load, Rate, Step};
+use steersman_sim::server::{Shape, Speed};
+
+const SHAPE: Shape = Shape { input: 100, output: 50, known: 0 };
+/// Two seconds for a request: one to read, one to write.
+const SPEED: Speed = Speed { start: 5_000, prefill: 100, decode: 50, sequences: 4, blocks: 100, block_size: 16 };
+
+fn constant(per_second: u32) -> Load {
+    Load::Constant(Rate(per_second * 1000))
+}
+
+#[test]
+fn a_request_waits_for_a_pod_that_starts_and_is_then_served_in_its_time() {
+    let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(1000), lasts: 1000 }]));
+    fleet.add("a", SPEED);
+    fleet.run_until(4_999);
+    assert_eq!((fleet.arrived(), fleet.waiting_before(), fleet.waiting_at("a"), fleet.running()), (1, 1, 0, 0));
+    fleet.run_until(5_000);
+    assert_eq!((fleet.waiting(), fleet.running()), (0, 1));
+    fleet.run_until(6_999);
+    assert_eq!(fleet.served(), 0);
+    fleet.run_until(7_000);
+    assert_eq!((fleet.served(), fleet.running()), (1, 0));
+    let counted = fleet.counted("a");
+    // It came after one second, began after five and had read after six.
+    assert_eq!((counted.requests, counted.input, counted.output), (1, 100, 50));
+    assert_eq!((counted.first_token, counted.writing), (5_000, 1_000));
+}
+
+#[test]
+fn the_cache_fills_while_a_prompt_is_read_and_an_answer_written() {
+    let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(1000), lasts: 1000 }]));
+    fleet.add("a", Speed { start: 0, ..SPEED });
+    for (time, held) in [(1_000, 0), (1_500, 50), (2_000, 100), (2_500, 125), (2_999, 149), (3_000, 0)] {
+        fleet.run_until(time);
+        assert_eq!(fleet.pods()["a"].held(SHAPE, time), held, "after {time} ms");
+    }
+}
+
+#[test]
+fn what_does_not_fit_waits_and_is_spread_over_the_pods() {
+    // Two requests fill the cache of 320 tokens, though four could be served at a time.
+    let small = Speed { blocks: 20, start: 0, ..SPEED };
+    let mut fleet = Fleet::new(SHAPE, constant(10));
+    fleet.add("a", small);
+    fleet.add("b", small);
+    fleet.run_until(1_000);
+    assert_eq!((fleet.arrived(), fleet.running()), (10, 4));
+    assert_eq!((fleet.waiting_at("a"), fleet.waiting_at("b"), fleet.waiting_before()), (3, 3, 0));
+    let long = Shape { input: 300, output: 21, known: 0 };
+    let mut never = Fleet::new(long, constant(1));
+    never.add("a", small);
+    never.run_until(60_000);
+    assert_eq!(
+        (never.served(), never.waiting_at("a")),
+        (0, 60),
+        "a request that is too long for the cache is never begun"
+    );
+}
+
+#[test]
+fn a_restart_loses_counters_and_no_request() {
+    let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(2000), lasts: 4_000 }]));
+    fleet.add("a", Speed { start: 0, ..SPEED });
+    fleet.run_until(3_000);
+    assert!(fleet.counted("a").requests > 0);
+    fleet.silence("a", true);
+    fleet.restart("a");
+    assert_eq!((fleet.counted("a").requests, fleet.running()), (0, 0));
+    assert!(fleet.pods()["a"].silent && !fleet.pods()["a"].ready, "it was silent before");
+    fleet.run_until(60_000);
+    assert_eq!((fleet.arrived(), fleet.served(), fleet.waiting()), (8, 8, 0));
+    // Whose turn it was before is first.
+    assert!(fleet.counted("a").first_token > 0);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Add(u8),
+    Remove(u8),
+    Restart(u8),
+    Silence(u8),
+    Pass(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0..4u8).prop_map(Act::Add),
+        (0..4u8).prop_map(Act::Remove),
+        (0..4u8).prop_map(Act::Restart),
+        (0..4u8).prop_map(Act::Silence),
+        (1..4_000u64).prop_map(Act::Pass),
+    ]
+}
+
+fn speed() -> impl Strategy<Value = Speed> {
+    (0..3_000u64, 1..2_000u32, 1..500u32, 1..6u32, 1..80u32).prop_map(|(start, prefill, decode, sequences, blocks)| {
+        Speed { start, prefill, decode, sequences, blocks, block_size: 16 }
+    })
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    (0..300u32, 0..200u32, 0..300u32).prop_map(|(input, output, known)| Shape { input, output, known })
+}
+
+fn play(fleet: &mut Fleet, act: &Act, speed: Speed, steps: u64) {
+    let name = |number: &u8| format!("pod-{number}");
+    match act {
+        Act::Add(number) => fleet.add(&name(number), speed),
+        Act::Remove(number) => fleet.remove(&name(number)),
+        Act::Restart(number) => fleet.restart(&name(number)),
+        Act::Silence(number) => fleet.silence(&name(number), true),
+        Act::Pass(time) => {
+            let start = fleet.now();
+            (1..=steps).for_each(|step| fleet.run_until(start + time * step / steps));
+        }
+    }
+}
+
+/// All that can be seen of it.
+fn state(fleet: &Fleet) -> (u64, u64, u64, u64, String) {
+    let said = fleet.pods().keys().filter_map(|name| steersman_sim::expose::pod(fleet, name, "m"));
+    (fleet.arrived(), fleet.served(), fleet.waiting(), fleet.running(), said.collect())
+}
+
+proptest! {
+    #[test]
+    fn no_request_is_lost_or_doubled_and_no_cache_overflows(
+        acts in prop::collection::vec(act(), 0..40), speed in speed(), shape in shape(), rate in 0..20u32,
+    ) {
+        let mut fleet = Fleet::new(shape, constant(rate));
+        for act in &acts {
+            play(&mut fleet, act, speed, 1);
+            prop_assert_eq!(fleet.arrived(), fleet.served() + fleet.running() + fleet.waiting());
+            let shown: u64 = fleet.pods().keys().map(|name| fleet.waiting_at(name)).sum();
+            prop_assert_eq!(shown + fleet.waiting_before(), fleet.waiting());
+            for pod in fleet.pods().values() {
+                prop_assert!(pod.held(shape, fleet.now()) <= speed.capacity());
+                prop_assert!(pod.running() <= speed.sequences as usize);
+                prop_assert!(pod.ready || pod.running() == 0);
+            }
+        }
+        prop_assert_eq!(fleet.arrived(), u64::from(rate) * fleet.now() / 1000);
+    }
+
+    #[test]
+    fn the_steps_in_which_time_passes_change_nothing(
+        acts in prop::collection::vec(act(), 0..25), speed in speed(), shape in shape(), rate in 0..20u32,
+    ) {
+        let mut fleets = [Fleet::new(shape, constant(rate)), Fleet::new(shape, constant(rate))];
+        for act in &acts {
+            for (fleet, steps) in fleets.iter_mut().zip([1, 7]) {
+                play(fleet, act, speed, steps);
+            }
+            prop_assert_eq!(state(&fleets[0]), state(&fleets[1]));
+        }
+    }
+
+    #[test]
+    fn when_nothing_comes_any_more_all_is_served(speed in speed(), pods in 1..5u8, rate in 0..30u32) {
+        prop_assume!(speed.capacity() >= u64::from(SHAPE.input + SHAPE.output));
+        let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(rate * 1000), lasts: 10_000 }]));
+        (0..pods).for_each(|number| fleet.add(&format!("pod-{number}"), speed));
+        // One after the other, that is how long all of them take at the slowest server.
+        let each = speed.reading(SHAPE) + speed.writing(SHAPE);
+        fleet.run_until(10_000 + speed.start + each * (u64::from(rate) * 10 + 1));
+        prop_assert_eq!((fleet.served(), fleet.waiting(), fleet.running()), (u64::from(rate) * 10, 0, 0));
+    }
+
+    #[test]
+    fn more_pods_never_serve_less(speed in speed(), pods in 0..5u8, rate in 0..40u32, later in 0..20_000u64) {
+        let mut few = Fleet::new(SHAPE, constant(rate));
+        (0..pods).for_each(|number| few.add(&format!("pod-{number}"), speed));
+        let mut more = few.clone();
+        for second in 0..40 {
+            let time = second * 1_000;
+            if (time..time + 1_000).contains(&later) {
+                more.add("one-more", speed);
+            }
+            few.run_until(time + 1_000);
+            more.run_until(time + 1_000);
+            prop_assert!(more.served() >= few.served() && more.waiting() <= few.waiting());
+        }
+    }
+}
