@@ -104,6 +104,8 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
             told: settings.told(),
             inside: inside.clone(),
             image_labels: settings.image_labels == Switch::On,
+            fleet: observe::variant::Options::of_process(settings.prometheus_allow_http),
+            fleet_rhythm: settings.fleet_rhythm(),
         };
         act(controllers.clone(), given, stop)
     };

@@ -12,21 +12,21 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use http::uri::Authority;
-use jiff::{Span, SpanRelativeTo};
+use jiff::{SignedDuration, Span, SpanRelativeTo};
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
 use tracing::Level;
 
 use crate::certs::reach;
 use crate::cli::ClusterArgs;
-use crate::controllers::Told;
+use crate::controllers::{FleetRhythm, Told};
 use crate::observe::cache::Scope;
 use crate::{controllers, crds, rbac};
 use requests::RequestArgs;
 
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Controllers to run, as a list such as dgdr,llsd; without it all that this version has
+    /// Controllers to run, as a list such as dgdr,va; without it all that this version has
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = controller)]
     controllers: Vec<Family>,
     /// The namespace that Steersman runs in; its Lease is there
@@ -64,6 +64,14 @@ pub struct Settings {
     /// an image of the user's own needs overrideConfig
     #[arg(long, value_enum, value_name = "SWITCH", default_value_t = Switch::On)]
     pub image_labels: Switch,
+    /// Ask Prometheus for the load of VariantAutoscalings also where its address begins with http://. Without it that is a
+    /// wrong setting: whoever can change its answers on the way scales the fleet
+    #[arg(long)]
+    pub prometheus_allow_http: bool,
+    /// How long changes to VariantAutoscalings, their settings and workloads are collected before all of them are looked at
+    /// in one pass, such as 200ms or 1s
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = settle)]
+    variant_settle: Duration,
     #[command(flatten)]
     requests: RequestArgs,
     #[command(flatten)]
@@ -173,6 +181,12 @@ impl Settings {
         self.watch_namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
     }
 
+    /// How changes of the fleet become passes.
+    pub fn fleet_rhythm(&self) -> FleetRhythm {
+        let usual = FleetRhythm::default();
+        FleetRhythm { settle: self.variant_settle, longest: usual.longest.max(self.variant_settle * 2) }
+    }
+
     /// What controllers need to know.
     pub fn told(&self) -> Told {
         Told {
@@ -225,6 +239,15 @@ fn life(given: &str) -> Result<Duration, String> {
     length.filter(|length| range.contains(length)).ok_or_else(|| "give a time from 1m to 3650d, such as 90d".to_owned())
 }
 
+/// Longer would look like not being heard at all.
+fn settle(given: &str) -> Result<Duration, String> {
+    let length = given.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    length
+        .filter(|length| range.contains(length))
+        .ok_or_else(|| "give a time from 1ms to 60s, such as 200ms".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -266,6 +289,19 @@ mod tests {
         for given in ["", "90", "59s", "-1d", "3651d", "soon"] {
             assert_eq!(life(given).unwrap_err(), "give a time from 1m to 3650d, such as 90d", "{given}");
         }
+    }
+
+    #[test]
+    fn changes_are_collected_for_a_moment() {
+        for (given, milliseconds) in [("1ms", 1), ("200ms", 200), ("1.5s", 1500), ("60s", 60_000)] {
+            assert_eq!(settle(given).unwrap(), Duration::from_millis(milliseconds));
+        }
+        for given in ["", "200", "0s", "-1s", "61s"] {
+            assert_eq!(settle(given).unwrap_err(), "give a time from 1ms to 60s, such as 200ms", "{given}");
+        }
+        let rhythm = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings.fleet_rhythm();
+        assert_eq!(rhythm(&[]), FleetRhythm::default());
+        assert_eq!(rhythm(&["--variant-settle", "3s"]).longest, Duration::from_secs(6));
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod words;
 
 pub use words::{ADOPTED, Failure, Next, Note, NoteKind, Outcome, Plan, Write};
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// How much a finding matters. The order is the order in which findings are told.
@@ -34,4 +36,11 @@ pub struct Finding {
     pub message: String,
     /// What to do about it.
     pub remedy: String,
+}
+
+/// What is the case, and what to do about it.
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.message, self.remedy)
+    }
 }

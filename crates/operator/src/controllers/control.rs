@@ -211,7 +211,7 @@ fn place(object: &DynamicObject) -> Place {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn retry(failures: u32) -> Duration {
+pub(super) fn retry(failures: u32) -> Duration {
     let doubled = FIRST_RETRY.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
     doubled.min(LAST_RETRY)
 }

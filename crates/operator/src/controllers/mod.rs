@@ -7,6 +7,7 @@ mod dynamo;
 mod llamastack;
 mod outdated;
 mod turns;
+mod variant;
 mod wakes;
 
 use std::sync::Arc;
@@ -20,18 +21,21 @@ use crate::observe::cache::{Cache, Scope};
 use crate::observe::llamastack::server::{Rhythm, Servers};
 use crate::observe::oci::Bases;
 use crate::observe::served;
+use crate::observe::variant::Options;
 use crate::rbac::{self, Rule};
 use crate::reach::Http;
 use crate::telemetry::metrics::Metrics;
 
+pub(crate) use driver::as_status;
 pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
 pub use dynamo::{Dynamo, PROFILING_ROLE, ToldOfRequests, profiling_rules};
 pub use llamastack::LlamaStack;
 use outdated::Outdated;
+pub use variant::{Passed as FleetPassed, Rhythm as FleetRhythm, Variants};
 pub use wakes::{Place, Wakes};
 
 /// The families whose controller this version has.
-pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd];
+pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
 /// What all controllers together do in every namespace.
 pub fn rules() -> Vec<Rule> {
@@ -43,7 +47,7 @@ pub fn rules() -> Vec<Rule> {
         namespaced: true,
         why: "tell as events on users' objects what happened to them",
     };
-    [served::rules(), dynamo::rules(), llamastack::rules(), vec![events]].concat()
+    [served::rules(), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
 }
 
 /// What they do in the operator's own namespace.
@@ -102,6 +106,10 @@ pub struct Given {
     pub inside: Http,
     /// Whether registries are asked for the labels of images.
     pub image_labels: bool,
+    /// What the fleet of VariantAutoscalings is told besides.
+    pub fleet: Options,
+    /// How changes of the fleet become passes.
+    pub fleet_rhythm: FleetRhythm,
 }
 
 /// Runs one controller until `stop`, and until the passes under way have ended.
@@ -113,8 +121,12 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
             control::run(LlamaStack::following(&given.told, Some(servers), labels), given, stop).await;
         }
         Api::Dgdr => control::run(Dynamo::following(&given.told, given.inside.clone()), given, stop).await,
+        Api::Va => {
+            let rhythm = given.fleet_rhythm;
+            variant::run(given, rhythm, stop).await;
+        }
         // Not among the available.
-        Api::Dgd | Api::Va => {}
+        Api::Dgd => {}
     }
 }
 

@@ -10,4 +10,5 @@ pub mod preflight;
 pub mod prometheus;
 pub mod served;
 mod unscheduled;
+pub mod variant;
 pub mod watching;

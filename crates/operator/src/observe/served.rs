@@ -22,6 +22,9 @@ const RARELY: Duration = Duration::from_secs(60);
 /// Where Routes come from, if not from an API server of their own.
 pub const ROUTES: &str = "routes.route.openshift.io";
 
+/// Where groups of pods that are one replica come from.
+pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
+
 /// An API that clusters may lack.
 pub struct Optional {
     pub group: &'static str,
@@ -35,7 +38,7 @@ pub fn rules() -> Vec<Rule> {
     vec![Rule {
         group: "apiextensions.k8s.io",
         resource: "customresourcedefinitions",
-        names: Family::ALL.map(Family::crd_name).into_iter().chain([ROUTES]).collect(),
+        names: Family::ALL.map(Family::crd_name).into_iter().chain([ROUTES, LEADER_WORKER_SETS]).collect(),
         verbs: &["list", "watch"],
         namespaced: false,
         why: "begin as soon as its APIs are installed",

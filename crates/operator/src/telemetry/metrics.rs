@@ -3,6 +3,7 @@
 //! for are those of controller-runtime; labels take their values from short fixed lists.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 use steersman_api::Family as Api;
 
 use super::dynamo::Requests;
+use super::fleet::Gauges;
 
 /// What the answer to a scrape is written in.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,6 +38,7 @@ pub struct Metrics {
     requests: Family<Requested, Counter>,
     /// Of DynamoGraphDeploymentRequests alone.
     pub dynamo: Requests,
+    fleet: Arc<Gauges>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -114,12 +117,12 @@ impl Metrics {
         let help = "Whether this process holds the Lease of this name: 1 yes, 0 no";
         registry.register("leader_election_master_status", help, leads.clone());
         let passes = Family::<Pass, Counter>::default();
-        let help = "Passes over single objects, by how they ended";
+        let help = "Passes over single objects, or over the whole fleet of va, by how they ended";
         registry.register("controller_runtime_reconcile", help, passes.clone());
         let failed_passes = Family::<Controller, Counter>::default();
         registry.register("controller_runtime_reconcile_errors", "Passes that failed", failed_passes.clone());
         let pass_time = Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(PASS_SECONDS));
-        let help = "How long passes over single objects take";
+        let help = "How long passes take";
         registry.register("controller_runtime_reconcile_time_seconds", help, pass_time.clone());
         let webhook_requests = Family::<WebhookRequest, Counter>::default();
         let help = "Requests to the webhooks, by their path and the HTTP status of the answer";
@@ -135,6 +138,8 @@ impl Metrics {
         let help = "Requests to the API server, by the HTTP status of the answer (or <error>) and their method";
         registry.register("rest_client_requests", help, requests.clone());
         let dynamo = Requests::register(&mut registry);
+        let fleet = Arc::new(Gauges::default());
+        registry.register_collector(Box::new(fleet.clone()));
         Self {
             registry,
             leads,
@@ -146,6 +151,7 @@ impl Metrics {
             webhook_reviews,
             requests,
             dynamo,
+            fleet,
         }
     }
 
@@ -175,6 +181,11 @@ impl Metrics {
     pub fn requested(&self, method: &'static str, status: Option<u16>) {
         let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
         self.requests.get_or_create(&Requested { code, method }).inc();
+    }
+
+    /// What those read who scale the fleet.
+    pub fn fleet(&self) -> &Gauges {
+        &self.fleet
     }
 
     pub fn text(&self) -> Result<String, fmt::Error> {

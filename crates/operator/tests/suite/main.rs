@@ -25,4 +25,5 @@ mod relay;
 mod schemas;
 mod servers;
 mod slice;
+mod variant;
 mod webhooks;

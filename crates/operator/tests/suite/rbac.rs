@@ -95,7 +95,7 @@ fn singly(rule: PolicyRule) -> Vec<Single> {
 }
 
 /// Everything that is not a read, as one would tell it to whoever has to grant it.
-const WRITES: [&str; 30] = [
+const WRITES: [&str; 31] = [
     "admissionregistration.k8s.io/mutatingwebhookconfigurations (named): patch",
     "admissionregistration.k8s.io/validatingwebhookconfigurations (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions (named): patch",
@@ -113,6 +113,7 @@ const WRITES: [&str; 30] = [
     "llamastack.io/llamastackdistributions/finalizers: update",
     "llamastack.io/llamastackdistributions/status: patch",
     "llamastack.io/llamastackdistributions/status: update",
+    "llmd.ai/variantautoscalings/status: update",
     "networking.k8s.io/ingresses: create patch delete",
     "networking.k8s.io/networkpolicies: create patch delete",
     "nvidia.com/dynamographdeploymentrequests/finalizers: update",

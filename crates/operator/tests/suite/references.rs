@@ -137,6 +137,8 @@ impl World {
             metrics: metrics.clone(),
             told,
             image_labels: false,
+            fleet: Default::default(),
+            fleet_rhythm: Default::default(),
             inside: steersman::observe::llamastack::server::http(Inside { through: None }).unwrap(),
         };
         let stop = CancellationToken::new();

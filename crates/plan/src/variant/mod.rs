@@ -6,6 +6,7 @@ pub mod config;
 mod conflict;
 pub mod limits;
 pub mod names;
+mod notes;
 mod plan;
 mod report;
 pub mod saturation;
@@ -14,6 +15,7 @@ pub mod solve;
 mod story;
 
 pub use conflict::{Conflict, conflicts};
+pub use notes::{note, suppressed};
 pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
 pub use report::report;
 pub use seen::{Key, ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};

@@ -19,6 +19,8 @@ pub const READY: &str = "Ready";
 pub const TARGET: &str = "TargetResolved";
 /// Our own: the others say how the decision stands, this one what became of the spec's fields.
 pub const SPEC: &str = "SpecAccepted";
+/// Our own: there only while something in the ConfigMaps that hold for the object is wrong.
+pub const CONFIG: &str = "ConfigurationValid";
 
 pub const COSTS: &str = "accelerator-unit-costs";
 pub const CLASSES: &str = "service-classes-config";

@@ -14,10 +14,14 @@ use super::plan::{Decision, Metrics, Standing};
 use super::seen::{Silence, VariantSeen};
 use super::{Mode, names};
 use crate::preflight::Answer;
+use crate::{Finding, Severity};
 
 const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
+const STALE: &str = "MetricsStale";
 /// The largest change that the schema of the object can tell.
 const LARGEST_CHANGE: i32 = 10_000;
+/// Faults of the configuration that one object tells.
+const MOST_FAULTS: usize = 5;
 
 pub fn report(
     variant: &VariantSeen,
@@ -38,8 +42,9 @@ pub fn report(
         status.actuation = Some(Actuation { applied: false });
     }
     let mut kept = stored.conditions.clone();
-    forget(decision, &mut kept);
-    let statements = statements(variant, decision);
+    forget(variant, decision, &mut kept);
+    let mut statements = statements(variant, decision);
+    statements.iter_mut().for_each(|statement| keep_age(statement, &kept));
     status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
     if (mode == Mode::Upstream || status != stored)
         && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
@@ -90,8 +95,11 @@ fn desired(
     desired
 }
 
-/// A conflict that is over is not mentioned any more.
-fn forget(decision: &Decision, kept: &mut Vec<Condition>) {
+/// Trouble that is over is not mentioned any more.
+fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>) {
+    if config(variant).is_none() {
+        conditions::remove(kept, names::CONFIG);
+    }
     if decision.conflict.is_none() {
         conditions::remove(kept, names::CONFLICT);
     }
@@ -114,10 +122,8 @@ fn statements(variant: &VariantSeen, decision: &Decision) -> Vec<Statement> {
             (Some(told), Some(say(names::READY, Truth::False, WRITTEN_BY_CONFLICT, words)))
         }
     };
-    [Some(target(variant)), metrics(variant, decision), optimization(decision), conflict, ready, Some(spec(decision))]
-        .into_iter()
-        .flatten()
-        .collect()
+    let told = [Some(target(variant)), metrics(variant, decision), optimization(decision), conflict, ready];
+    told.into_iter().chain([Some(spec(decision)), config(variant)]).flatten().collect()
 }
 
 fn say(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
@@ -143,6 +149,14 @@ fn target(variant: &VariantSeen) -> Statement {
     }
 }
 
+/// How old metrics are grows with every look, and is no news: the age stays that of the first.
+fn keep_age(statement: &mut Statement, stored: &[Condition]) {
+    let known = conditions::find(stored, &statement.type_);
+    if let Some(known) = known.filter(|known| known.reason == statement.reason && known.reason == STALE) {
+        statement.message.clone_from(&known.message);
+    }
+}
+
 fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     let (model, namespace) = (&variant.spec.model_id, &variant.key.namespace);
     let (truth, reason, message) = match &decision.metrics {
@@ -162,7 +176,7 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
         ),
         Metrics::Silent(Silence::Stale(age)) => (
             Truth::False,
-            "MetricsStale",
+            STALE,
             format!(
                 "vLLM metrics for model '{model}' are stale (last update: {age} ago). ServiceMonitor may not be scraping \
                  correctly."
@@ -214,8 +228,18 @@ fn spec(decision: &Decision) -> Statement {
             say(names::SPEC, Truth::True, names::SPEC, words)
         }
         Some(first) => {
-            let told = decision.findings.iter().map(|finding| format!("{} {}", finding.message, finding.remedy));
+            let told = decision.findings.iter().map(ToString::to_string);
             say(names::SPEC, Truth::True, first.reason, told.collect::<Vec<_>>().join(" "))
         }
     }
+}
+
+/// Only what has to be mended. None: nothing.
+fn config(variant: &VariantSeen) -> Option<Statement> {
+    let faults: Vec<&Finding> = variant.config.iter().filter(|fault| fault.severity != Severity::Info).collect();
+    let first = faults.first()?;
+    let told: Vec<String> = faults.iter().take(MOST_FAULTS).map(|fault| fault.to_string()).collect();
+    let more = faults.len().saturating_sub(MOST_FAULTS);
+    let more = if more > 0 { format!(" And {more} more, which the log lists.") } else { String::new() };
+    Some(say(names::CONFIG, Truth::False, first.reason, format!("{}{more}", told.join(" "))))
 }

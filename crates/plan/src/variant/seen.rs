@@ -13,6 +13,7 @@ use super::config::Config;
 use super::saturation::engine_args::Container;
 use super::saturation::tokens::SchedulerQueue;
 use super::saturation::tokens::capacity::Memory;
+use crate::Finding;
 use crate::preflight::Answer;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,6 +76,8 @@ pub struct VariantSeen {
     pub status: Option<VariantAutoscalingStatus>,
     /// The workload. None: there is none.
     pub target: Answer<Option<TargetSeen>>,
+    /// What is wrong in the ConfigMaps that hold for it.
+    pub config: Vec<Finding>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -211,6 +211,12 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     (config, findings)
 }
 
+/// Whether what was found in the configuration holds for objects of the namespace: maps of other users' namespaces do not.
+pub fn concerns(finding: &Finding, seen: &ConfigSeen, namespace: &str) -> bool {
+    let map = finding.message.strip_prefix("ConfigMap ").and_then(|rest| rest.split_once('/'));
+    map.is_none_or(|(of, _)| of == namespace || seen.namespaces.iter().any(|own| own == of))
+}
+
 fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Option<(String, &'a Data)> {
     candidates.iter().find_map(|name| {
         let data = seen.maps.get(&(namespace.to_owned(), name.clone()))?;

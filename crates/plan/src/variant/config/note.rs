@@ -20,7 +20,7 @@ impl Notes<'_> {
         self.say(
             Severity::Warning,
             "ConfigValueInvalid",
-            format!("ConfigMap {}, key {key}: {why}.", self.map),
+            format!("{}, key {key}: {why}.", self.place()),
             "Correct the value; until then the last good one holds, or else the default.",
         );
     }
@@ -29,7 +29,7 @@ impl Notes<'_> {
         self.say(
             Severity::Info,
             "ConfigValueUnusual",
-            format!("ConfigMap {}, key {key}: {why}.", self.map),
+            format!("{}, key {key}: {why}.", self.place()),
             "Check that this is meant.",
         );
     }
@@ -38,9 +38,14 @@ impl Notes<'_> {
         self.say(
             Severity::Warning,
             "ConfigEntryDuplicate",
-            format!("ConfigMap {}, key {key}: model {model} has an entry under an earlier key, which holds.", self.map),
+            format!("{}, key {key}: model {model} has an entry under an earlier key, which holds.", self.place()),
             "Keep one entry per model and namespace.",
         );
+    }
+
+    /// Without a map all settings are those of the environment.
+    fn place(&self) -> String {
+        if self.map.is_empty() { "Environment".to_owned() } else { format!("ConfigMap {}", self.map) }
     }
 
     fn say(&mut self, severity: Severity, reason: &'static str, message: String, remedy: &str) {

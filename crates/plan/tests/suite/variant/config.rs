@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
-use steersman_plan::variant::config::{Config, ConfigSeen, duration, interval, prometheus, read};
+use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, interval, prometheus, read};
 use steersman_plan::variant::{Mode, names};
 
 const SYSTEM: &str = "steersman-system";
@@ -249,4 +249,25 @@ fn prometheus_is_asked_by_https_and_its_token_is_never_shown() {
     assert!(!format!("{with_password:?}").contains("s3cret"));
     assert!(read(&[], &[], false).unwrap_err().starts_with("no Prometheus configuration found."));
     assert!(read(&[], &[("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_CLIENT_KEY_PATH", "/k")], false).is_err());
+}
+
+#[test]
+fn faults_of_a_users_own_map_are_nobody_elses() {
+    let bad = ("default", "kvCacheThreshold: 7");
+    let bad_here = ("team-a", SATURATION, &[bad][..]);
+    let bad_everywhere = (LEGACY, MAIN, &[("GLOBAL_OPT_INTERVAL", "soon")][..]);
+    let mut maps = seen(&[bad_here, bad_everywhere]);
+    maps.local.insert("team-a".into());
+    let (_, findings) = read(&maps, &Config::default(), Mode::Steersman);
+    let of = |namespace: &str| findings.iter().filter(|finding| concerns(finding, &maps, namespace)).count();
+    assert_eq!((findings.len(), of("team-a"), of("team-b")), (2, 2, 1), "{findings:?}");
+}
+
+#[test]
+fn without_a_map_a_fault_is_one_of_the_environment() {
+    let mut none = seen(&[]);
+    none.environment.clear();
+    let (_, findings) = read(&none, &Config::default(), Mode::Steersman);
+    assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: no Prometheus"), "{findings:?}");
+    assert!(concerns(&findings[0], &none, "team-a"));
 }

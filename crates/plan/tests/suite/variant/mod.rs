@@ -4,6 +4,7 @@ mod config;
 mod conflict;
 mod engines;
 mod laws;
+mod notes;
 mod numbers;
 mod report;
 mod zero;
@@ -55,6 +56,7 @@ fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
             gpus: 1,
             containers: vec![],
         })),
+        config: Vec::new(),
     }
 }
 

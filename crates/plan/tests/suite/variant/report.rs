@@ -4,6 +4,7 @@ use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Metrics, Seen, Silence, names};
+use steersman_plan::{Finding, Severity};
 
 use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
 
@@ -117,4 +118,38 @@ fn fields_that_are_not_acted_on_are_named() {
         serde_json::from_value(serde_json::json!({ "name": "service-classes-config", "key": "premium.yaml" })).unwrap(),
     );
     assert_eq!(told(&status(&seen), names::SPEC).1, "VariantProfileIgnored");
+}
+
+fn fault(severity: Severity, message: &str) -> Finding {
+    Finding { severity, reason: "ConfigValueInvalid", message: message.into(), remedy: "Correct it.".into() }
+}
+
+#[test]
+fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].config = vec![fault(Severity::Info, "Odd."), fault(Severity::Warning, "Bad.")];
+    let first = status(&seen);
+    assert_eq!(told(&first, names::CONFIG), texts("False", "ConfigValueInvalid", "Bad. Correct it."));
+    seen.variants[0].status = Some(first.clone());
+    seen.now = now() + jiff::SignedDuration::from_mins(1);
+    assert_eq!(status(&seen), first, "it is told once");
+    seen.variants[0].config = (0..9).map(|number| fault(Severity::Warning, &format!("Bad {number}."))).collect();
+    let many = told(&status(&seen), names::CONFIG).2;
+    assert!(many.contains("Bad 4.") && many.ends_with("And 4 more, which the log lists."), "{many}");
+    seen.variants[0].config = vec![fault(Severity::Info, "Odd.")];
+    assert!(conditions::find(&status(&seen).conditions, names::CONFIG).is_none(), "what is only unusual is no fault");
+}
+
+#[test]
+fn metrics_that_grow_older_are_no_news() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Stale("5m1s".into()));
+    let first = status(&seen);
+    assert!(told(&first, names::METRICS).2.contains("last update: 5m1s ago"), "{first:?}");
+    seen.variants[0].status = Some(first.clone());
+    seen.now = now() + jiff::SignedDuration::from_mins(1);
+    the_model(&mut seen).pods = Err(Silence::Stale("6m1s".into()));
+    assert_eq!(status(&seen), first);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(told(&status(&seen), names::METRICS).1, "MetricsMissing");
 }

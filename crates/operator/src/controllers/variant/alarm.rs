@@ -1,0 +1,100 @@
+//! When the next pass is.
+//! Comes in: wakes, as many as there are changes, and the time that is due; goes out: the moment at which all of them have
+//! settled.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time;
+
+/// How changes become passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rhythm {
+    /// Changes that follow each other within this time become one pass.
+    pub settle: Duration,
+    /// Where changes do not end, a pass is made all the same.
+    pub longest: Duration,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { settle: Duration::from_millis(200), longest: Duration::from_secs(2) }
+    }
+}
+
+impl Rhythm {
+    /// When changes have settled of which these are the first and the last so far.
+    fn settled(self, first: Instant, last: Instant) -> Instant {
+        (last + self.settle).min(first + self.longest)
+    }
+}
+
+pub struct Alarm {
+    rhythm: Rhythm,
+    woken: Notify,
+}
+
+impl Alarm {
+    pub fn new(rhythm: Rhythm) -> Self {
+        Self { rhythm, woken: Notify::new() }
+    }
+
+    /// Asks for a pass. Any number of calls before it is one.
+    pub fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Returns when the next pass is to be made. `due`: then at the latest; None: not before something changes.
+    pub async fn next(&self, due: Option<Instant>) {
+        tokio::select! {
+            () = self.woken.notified() => {}
+            () = until(due) => {}
+        }
+        let first = Instant::now();
+        let mut last = first;
+        loop {
+            tokio::select! {
+                biased;
+                () = until(Some(self.rhythm.settled(first, last))) => return,
+                () = self.woken.notified() => last = Instant::now(),
+            }
+        }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_follow_each_other_are_one_pass_and_endless_ones_are_not_awaited() {
+        let rhythm = Rhythm { settle: Duration::from_millis(200), longest: Duration::from_secs(2) };
+        let first = Instant::now();
+        for (last, settled) in [(0, 200), (150, 350), (1700, 1900), (1900, 2000), (2500, 2000)] {
+            let last = first + Duration::from_millis(last);
+            assert_eq!(rhythm.settled(first, last) - first, Duration::from_millis(settled));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_changes_during_a_pass_is_the_next_one_and_however_much_it_is_only_one() {
+        let moment = Duration::from_millis(1);
+        let alarm = Alarm::new(Rhythm { settle: moment, longest: moment });
+        alarm.wake();
+        alarm.next(None).await;
+        for _ in 0..5 {
+            alarm.wake();
+        }
+        alarm.next(None).await;
+        let third = time::timeout(50 * moment, alarm.next(None)).await;
+        assert!(third.is_err(), "five wakes were one pass");
+        alarm.next(Some(Instant::now())).await;
+    }
+}

@@ -1,0 +1,168 @@
+//! VariantAutoscaling: one loop over the whole fleet.
+//! Comes in: what the watches bring, and the time; goes out: passes, each over all objects at once, and for every change of a
+//! ConfigMap its line in the log.
+//!
+//! Which change asked for a pass does not matter to the pass: it looks at everything. So any number of changes is one pass,
+//! and a pass costs as much as there are objects, whatever asked for it.
+
+mod alarm;
+mod pass;
+mod shown;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use steersman_api::Family as Api;
+use steersman_plan::variant::Key;
+use tokio_util::sync::CancellationToken;
+
+use self::alarm::Alarm;
+use super::{Given, Place};
+use crate::apply::Recorder;
+use crate::client::{CallError, Server};
+use crate::observe::served;
+use crate::observe::variant::{self as observed, Fleet, MANAGER, News};
+use crate::rbac::Rule;
+use crate::telemetry::metrics::{Metrics, PassResult};
+
+pub use alarm::Rhythm;
+pub use pass::Passed;
+
+/// What the controller does in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let status = Rule {
+        group: Api::Va.group(),
+        resource: "variantautoscalings/status",
+        names: vec![],
+        verbs: &["update"],
+        namespaced: true,
+        why: "say in its objects' status what it did",
+    };
+    [observed::rules(), vec![status]].concat()
+}
+
+/// The controller of the fleet.
+pub struct Variants {
+    fleet: Fleet,
+    server: Server,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    alarm: Alarm,
+    /// Everything is known, so that what changes is news.
+    begun: AtomicBool,
+    kept: tokio::sync::Mutex<pass::Kept>,
+}
+
+/// Runs until `stop`, and until the pass under way has ended.
+pub async fn run(given: Given, rhythm: Rhythm, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = served::until_served(&given.server, Api::Va) => {}
+    }
+    let variants = Variants::new(&given, rhythm);
+    tracing::info!(controller = %Api::Va, "controller started");
+    let followed = stop.run_until_cancelled(variants.fleet.follow(&variants.server, |news| variants.hear(news)));
+    tokio::join!(followed, variants.passes(&stop));
+    tracing::info!(controller = %Api::Va, "controller stopped");
+}
+
+impl Variants {
+    pub fn new(given: &Given, rhythm: Rhythm) -> Self {
+        let fleet = Fleet::new(&given.told, &given.fleet, &given.scope);
+        given.metrics.fleet().speak_as(fleet.instance.clone());
+        Self {
+            kept: tokio::sync::Mutex::new(pass::Kept::new(&fleet)),
+            fleet,
+            server: given.server.clone(),
+            recorder: Recorder::new(given.server.clone(), MANAGER, &given.identity),
+            metrics: given.metrics.clone(),
+            alarm: Alarm::new(rhythm),
+            begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Looks at everything once, without watches.
+    pub async fn fill(&self) -> Result<(), CallError> {
+        self.fleet.fill(&self.server).await
+    }
+
+    async fn passes(&self, stop: &CancellationToken) {
+        if stop.run_until_cancelled(self.fleet.synced()).await.is_none() {
+            return;
+        }
+        self.republish();
+        self.begun.store(true, Ordering::Release);
+        let mut failures = 0;
+        // With nothing there, there is nothing to begin with.
+        let mut due = (self.count().0 > 0).then(Instant::now);
+        while stop.run_until_cancelled(self.alarm.next(due)).await.is_some() {
+            let began = Instant::now();
+            let passed = self.pass().await;
+            let result = match &passed {
+                Passed { failed: 0, overtaken: 0, .. } => PassResult::Success,
+                Passed { failed: 0, .. } => PassResult::RequeueAfter,
+                _ => PassResult::Error,
+            };
+            self.metrics.passed(Api::Va, result, began.elapsed());
+            failures = if result == PassResult::Success { 0 } else { failures + 1 };
+            due = self.due(&passed, failures);
+        }
+    }
+
+    /// When to look again without being told to. None: not before something changes.
+    fn due(&self, passed: &Passed, failures: u32) -> Option<Instant> {
+        let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
+        let wait = if failures == 0 { interval } else { interval.min(super::control::retry(failures)) };
+        (passed.decided > 0 || failures > 0).then(|| Instant::now() + wait)
+    }
+
+    fn hear(&self, news: News) {
+        // Whatever comes before the first pass is seen by it.
+        if !self.begun.load(Ordering::Acquire) {
+            return;
+        }
+        match news {
+            News::Map((_, name)) => return self.map_changed(&name),
+            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone.
+            News::Gone((namespace, name)) => self.metrics.fleet().forget(&Key::new(&namespace, &name)),
+            News::Variant(_) | News::Target(_) | News::Namespace(_) => {}
+        }
+        self.alarm.wake();
+    }
+
+    /// One line for each change, and one pass for all of them.
+    fn map_changed(&self, name: &str) {
+        match self.count() {
+            (total, Some((_, first))) => {
+                tracing::info!(
+                    configMap = name,
+                    totalVAs = total,
+                    trigger = first,
+                    "ConfigMap changed, triggering global reconciliation"
+                );
+                self.alarm.wake();
+            }
+            _ => {
+                tracing::info!(configMap = name, "No VariantAutoscalings found, skipping ConfigMap reconciliation");
+            }
+        }
+    }
+
+    /// How many objects there are, and the first of them.
+    fn count(&self) -> (usize, Option<Place>) {
+        let (mut total, mut first) = (0, None);
+        self.fleet.each(|place, _| {
+            total += 1;
+            first.get_or_insert_with(|| place.clone());
+        });
+        (total, first)
+    }
+}
+
+/// Whoever has lost the lease is dropped in the middle of things, and must not be read any longer.
+impl Drop for Variants {
+    fn drop(&mut self) {
+        self.metrics.fleet().clear();
+    }
+}

@@ -1,0 +1,332 @@
+//! One pass over the whole fleet: observe, plan, recheck, apply, report.
+//! Comes in: what the watches know and what earlier passes kept; goes out: gauges for those who scale, a status for each
+//! object where it says something new, and how it went.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{FutureExt, StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
+use kube::core::GroupVersionKind;
+use steersman_api::Family as Api;
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::variant::config::prometheus::Prometheus as Address;
+use steersman_plan::variant::config::{Config, ConfigSeen, read};
+use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::{Decision, FleetPlan, Key, Mode, Settings, VariantSeen, names, note, plan, report};
+use steersman_plan::{Finding, Note, NoteKind, Severity};
+
+use super::{Variants, shown};
+use crate::apply::{Owner, Stored, Told, write_status};
+use crate::controllers::{Place, as_status, stored_kind};
+use crate::observe::prometheus::Prometheus;
+use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
+
+/// Statuses written at once.
+const AT_ONCE: usize = 16;
+
+const NOT_CONFIGURED: &str =
+    "Prometheus API not configured: set PROMETHEUS_BASE_URL in the main ConfigMap or in Steersman's environment";
+
+/// How a pass went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Objects that were decided on.
+    pub decided: usize,
+    /// Statuses that were written.
+    pub written: usize,
+    /// Objects that changed while they were decided on.
+    pub overtaken: usize,
+    /// Statuses that could not be written.
+    pub failed: usize,
+    /// When to look again.
+    pub interval: SignedDuration,
+}
+
+/// What one pass leaves to the next. Losing it costs accuracy, never safety.
+pub struct Kept {
+    config: Config,
+    metering: Option<(Address, Result<Prometheus, String>)>,
+    memory: Memory,
+    /// Findings about the configuration that were told.
+    told: BTreeSet<String>,
+    /// The version in which an unreadable object was told of.
+    unreadable: BTreeMap<Place, String>,
+}
+
+impl Kept {
+    pub fn new(fleet: &Fleet) -> Self {
+        let (config, _) = read(&fleet.maps.alone(), &Config::default(), Mode::Steersman);
+        Self { config, metering: None, memory: Memory::default(), told: BTreeSet::new(), unreadable: BTreeMap::new() }
+    }
+
+    /// The way to Prometheus, made anew where its settings are others.
+    fn meter(&mut self) {
+        let Some(address) = &self.config.prometheus else {
+            self.metering = None;
+            return;
+        };
+        if self.metering.as_ref().is_none_or(|(known, _)| known != address) {
+            let prometheus = Prometheus::new(address);
+            if let Err(why) = &prometheus {
+                tracing::warn!(
+                    why,
+                    "Prometheus cannot be asked; replicas stay as they are until its settings are mended"
+                );
+            }
+            self.metering = Some((address.clone(), prometheus));
+        }
+    }
+}
+
+/// What became of one object's status.
+enum Ended {
+    Written,
+    Overtaken,
+    Failed,
+}
+
+impl Variants {
+    /// Brings the fleet to where it should be, as far as that is possible now.
+    pub async fn pass(&self) -> Passed {
+        let mut kept = self.kept.lock().await;
+        let kept = &mut *kept;
+        tracing::info!("Starting reconciliation");
+        let (seen, findings) = self.configure(kept);
+        kept.meter();
+        let metering = match &kept.metering {
+            Some((_, Ok(prometheus))) => Ok(prometheus),
+            Some((_, Err(why))) => Err(why.clone()),
+            None => Err(NOT_CONFIGURED.to_owned()),
+        };
+        let memory = std::mem::take(&mut kept.memory);
+        let faults = (&seen, findings.as_slice());
+        let settings = Settings::default();
+        let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
+        let interval = kept.config.interval;
+        self.tell_unreadable(kept, &look);
+        if look.seen.variants.iter().all(|seen| seen.deleting) {
+            tracing::info!("No active VariantAutoscalings found, skipping optimization");
+            self.metrics.fleet().publish(BTreeMap::new());
+            kept.memory = look.seen.memory;
+            return Passed { interval, ..Passed::default() };
+        }
+        self.tell_findings(kept, &findings, &look).await;
+        let Some((look, plan)) = decide(look).await else {
+            return Passed { failed: 1, interval, ..Passed::default() };
+        };
+        kept.memory.clone_from(&plan.memory);
+        let passed = self.apply(&look, &plan).await;
+        self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
+        Passed { interval, ..passed }
+    }
+
+    /// The settings that hold now, and what is wrong with those that were given.
+    fn configure(&self, kept: &mut Kept) -> (ConfigSeen, Vec<Finding>) {
+        match self.fleet.maps.seen(self.fleet.local()) {
+            Ok(seen) => {
+                let (config, findings) = read(&seen, &kept.config, Mode::Steersman);
+                if config.sources != kept.config.sources {
+                    tracing::info!(configMaps = config.sources.join(", "), "settings are read from these ConfigMaps");
+                }
+                kept.config = config;
+                (seen, findings)
+            }
+            Err((namespace, cause)) => {
+                let finding = Finding {
+                    severity: Severity::Warning,
+                    reason: "ConfigUnreadable",
+                    message: format!("ConfigMaps of namespace {namespace} cannot be read: {cause}."),
+                    remedy: "Grant Steersman's account the right to list and watch them; until then the last known \
+                             settings hold."
+                        .to_owned(),
+                };
+                (self.fleet.maps.alone(), vec![finding])
+            }
+        }
+    }
+
+    /// Once for each version: nothing else is known of such an object that could change.
+    fn tell_unreadable(&self, kept: &mut Kept, look: &Look) {
+        for ((namespace, name), version, cause) in &look.unreadable {
+            let before = kept.unreadable.insert((namespace.clone(), name.clone()), version.clone());
+            if before.as_ref() != Some(version) {
+                tracing::warn!(namespace, name, cause, "a VariantAutoscaling cannot be read and is left alone");
+            }
+        }
+        kept.unreadable.retain(|place, _| look.unreadable.iter().any(|(known, ..)| known == place));
+    }
+
+    /// In the log and as events on the ConfigMap; objects have a condition. Each once, also over restarts: what stands in an
+    /// object's condition was told.
+    async fn tell_findings(&self, kept: &mut Kept, findings: &[Finding], look: &Look) {
+        let now: BTreeSet<String> = findings.iter().map(|finding| finding.message.clone()).collect();
+        for finding in findings.iter().filter(|finding| !kept.told.contains(&finding.message)) {
+            let Finding { severity, reason, message, remedy } = finding;
+            if *severity == Severity::Info {
+                tracing::info!(reason, message, remedy, "a setting is unusual");
+                continue;
+            }
+            tracing::error!(reason, message, remedy, "a setting cannot be used");
+            let stands = |seen: &VariantSeen| {
+                let conditions = seen.status.iter().flat_map(|status| &status.conditions);
+                conditions.into_iter().any(|known| known.type_ == names::CONFIG && known.message.contains(message))
+            };
+            if let Some(owner) = self.map(finding).filter(|_| !look.seen.variants.iter().any(stands)) {
+                let note = Note { kind: NoteKind::Warning, reason, message: finding.to_string() };
+                self.recorder.tell(&owner, &note).await;
+            }
+        }
+        kept.told = now;
+    }
+
+    /// The ConfigMap that a finding is about, as it names it.
+    fn map(&self, finding: &Finding) -> Option<Owner> {
+        let (place, _) = finding.message.strip_prefix("ConfigMap ")?.split_once(',')?;
+        let (namespace, name) = place.split_once('/')?;
+        let place = (namespace.to_owned(), name.to_owned());
+        let uid = self.fleet.maps.uid(&place)?;
+        let kind = GroupVersionKind::gvk("", "v1", &ConfigMap::kind(&()));
+        Some(Owner { kind, namespace: place.0, name: place.1, uid, legacy: None })
+    }
+
+    /// What has changed since it was seen is left to the next pass: its number may be another.
+    async fn apply(&self, look: &Look, plan: &FleetPlan) -> Passed {
+        let gauges = self.metrics.fleet();
+        let mut shows = BTreeMap::new();
+        let mut standing = Vec::new();
+        let mut passed = Passed::default();
+        for seen in &look.seen.variants {
+            let (Some(decision), Some(stamp)) = (plan.decisions.get(&seen.key), look.stamps.get(&seen.key)) else {
+                continue;
+            };
+            passed.decided += 1;
+            if self.fleet.stands(seen, stamp) {
+                shows.insert(seen.key.clone(), shown::decided(seen, decision));
+                standing.push((seen, decision, stamp));
+            } else {
+                passed.overtaken += 1;
+                shows.extend(gauges.shown(&seen.key).map(|shown| (seen.key.clone(), shown)));
+            }
+        }
+        // What it says now cannot be read; what it said still holds.
+        for ((namespace, name), ..) in &look.unreadable {
+            let key = Key::new(namespace, name);
+            shows.extend(gauges.shown(&key).map(|shown| (key, shown)));
+        }
+        gauges.publish(shows);
+        // Only where there is something new to say is there something to await.
+        let told = standing.into_iter().filter_map(|(seen, decision, stamp)| {
+            let status = self.news(seen, decision, stamp)?;
+            Some(self.tell(seen, decision, stamp, status).boxed())
+        });
+        let told: Vec<_> = told.collect();
+        let mut told = stream::iter(told).buffer_unordered(AT_ONCE);
+        while let Some(ended) = told.next().await {
+            match ended {
+                Ended::Written => passed.written += 1,
+                Ended::Overtaken => passed.overtaken += 1,
+                Ended::Failed => passed.failed += 1,
+            }
+        }
+        passed
+    }
+
+    /// The status, where it says something new.
+    fn news(&self, seen: &VariantSeen, decision: &Decision, stamp: &Stamp) -> Option<VariantAutoscalingStatus> {
+        // Publishing is how it reaches those who act; without a number there is nothing to publish.
+        let applied = decision.replicas.is_some();
+        let status = report(seen, decision, applied, Mode::Steersman, Timestamp::now());
+        let same = seen.status.as_ref().map_or(status == VariantAutoscalingStatus::default(), |known| *known == status);
+        (!same || stamp.strange.is_some()).then_some(status)
+    }
+
+    async fn tell(
+        &self,
+        seen: &VariantSeen,
+        decision: &Decision,
+        stamp: &Stamp,
+        status: VariantAutoscalingStatus,
+    ) -> Ended {
+        let stored = seen.status.clone().unwrap_or_default();
+        let Key { namespace, name } = &seen.key;
+        let owner = Owner {
+            kind: stored_kind(Api::Va),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: stamp.uid.clone(),
+            legacy: None,
+        };
+        let value = match as_status(&status, namespace, name) {
+            Ok(value) => value,
+            Err(error) => {
+                tracing::error!(%error, "a status cannot be written");
+                return Ended::Failed;
+            }
+        };
+        // Before the status, which says that it was told: a crash in between tells it twice, never not at all.
+        if let Some(note) = note(seen, decision, &status) {
+            self.recorder.tell(&owner, &note).await;
+        }
+        let stored_value = Stored { resource_version: &stamp.version, status: stamp.strange.as_ref() };
+        match write_status(&self.server, MANAGER, &owner, stored_value, &value).await {
+            Ok(Told::Now | Told::Before) => {
+                log(seen, decision, &stored, &status);
+                self.fleet.variants.wrote(&(namespace.clone(), name.clone()), |record| {
+                    if record.uid == stamp.uid && record.version == stamp.version {
+                        record.strange = None;
+                        if let Ok(seen) = &mut record.seen {
+                            seen.status = Some(status);
+                        }
+                    }
+                });
+                Ended::Written
+            }
+            Ok(Told::Overtaken) => Ended::Overtaken,
+            Err(failure) => {
+                tracing::warn!(object = failure.object, cause = failure.message, "a status could not be written");
+                Ended::Failed
+            }
+        }
+    }
+}
+
+/// Deciding on thousands of objects takes a while, in which others want to be served. None: it broke off, and nothing is done.
+async fn decide(look: Look) -> Option<(Look, FleetPlan)> {
+    let decided = tokio::task::spawn_blocking(move || {
+        let plan = plan(&look.seen);
+        (look, plan)
+    });
+    match decided.await {
+        Ok(decided) => Some(decided),
+        Err(error) => {
+            tracing::error!(%error, "the fleet could not be decided on; nothing is changed");
+            None
+        }
+    }
+}
+
+/// The story of a number, once for each change of what it says.
+fn log(seen: &VariantSeen, decision: &Decision, stored: &VariantAutoscalingStatus, status: &VariantAutoscalingStatus) {
+    let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
+    let said = |status: &VariantAutoscalingStatus| {
+        let conditions = status.conditions.iter();
+        conditions.map(|known| (known.type_.clone(), known.status.clone(), known.reason.clone())).collect::<Vec<_>>()
+    };
+    if (number(stored), said(stored)) == (number(status), said(status)) {
+        return;
+    }
+    let Key { namespace, name } = &seen.key;
+    let (before, replicas) = (number(stored), number(status));
+    tracing::info!(
+        namespace,
+        variant = name,
+        model = seen.spec.model_id,
+        before,
+        replicas,
+        reason = decision.reason,
+        story = %decision.story,
+        "decided"
+    );
+}

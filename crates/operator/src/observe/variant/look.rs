@@ -1,0 +1,214 @@
+//! One snapshot of the whole fleet.
+//! Comes in: what the watches know, the settings, and the way to metrics; goes out: what the plan reads, and by which marks
+//! each object and workload is known to be still the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, stream};
+use jiff::Timestamp;
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+use steersman_plan::Finding;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::{Config, ConfigSeen, concerns};
+use steersman_plan::variant::saturation::tokens::capacity::Memory;
+use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
+
+use super::objects::Variant;
+use super::targets::Way;
+use super::{Fleet, nodes};
+use crate::client::Server;
+use crate::controllers::Place;
+use crate::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
+
+/// Scales asked for at once.
+const AT_ONCE: usize = 8;
+
+/// However slow Prometheus is, objects are told what is known.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// Everything that one pass works on.
+pub struct Look {
+    pub seen: Seen,
+    pub stamps: BTreeMap<Key, Stamp>,
+    /// Objects whose spec cannot be read: their version, and why.
+    pub unreadable: Vec<(Place, String, String)>,
+}
+
+/// By which an object and its workload are the same as when they were seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stamp {
+    pub uid: String,
+    pub version: String,
+    pub strange: Option<Value>,
+    /// Uid and replicas of the workload, where it is watched.
+    target: Option<(String, Option<i32>)>,
+}
+
+/// The way to metrics: Err says why there is none.
+pub type Metering<'a> = Result<&'a Prometheus, String>;
+
+impl Fleet {
+    /// Reads only.
+    pub async fn look(
+        &self,
+        server: &Server,
+        metering: Metering<'_>,
+        config: Config,
+        faults: (&ConfigSeen, &[Finding]),
+        settings: Settings,
+        memory: Memory,
+    ) -> Look {
+        let mut stamps = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        let mut variants = Vec::new();
+        for (place, Variant { uid, version, seen, strange }) in self.ours() {
+            match seen {
+                Ok(mut seen) => {
+                    let target = self.watched(&seen);
+                    stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts(&target) });
+                    seen.target = Answer::Known(target.map(|(_, target)| target));
+                    seen.config = concerning(faults, &place.0);
+                    variants.push(seen);
+                }
+                Err(cause) => unreadable.push((place, version, cause)),
+            }
+        }
+        let pods = self.places(&variants);
+        self.ask_scales(server, &mut variants, &pods).await;
+        let models = models(&variants, &config);
+        let limited = config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter);
+        let gpus = if limited {
+            nodes::look(server, self.node_selector.as_deref()).await
+        } else {
+            Answer::Unknown("nobody has counted".to_owned())
+        };
+        let models = measure(metering, &models, &pods).await;
+        let seen = Seen { now: Timestamp::now(), settings, config, variants, models, gpus, memory };
+        Look { seen, stamps, unreadable }
+    }
+
+    /// Whether the object and its workload are as they were when they were seen.
+    pub fn stands(&self, seen: &VariantSeen, stamp: &Stamp) -> bool {
+        let place = (seen.key.namespace.clone(), seen.key.name.clone());
+        let same = self.variants.with(&place, |now| {
+            let spec = now.seen.as_ref().is_ok_and(|now| now.spec == seen.spec && now.deleting == seen.deleting);
+            now.uid == stamp.uid && spec
+        });
+        same == Some(true) && facts(&self.watched(seen)) == stamp.target
+    }
+
+    /// The workload, if it is of a kind that is watched and there.
+    fn watched(&self, seen: &VariantSeen) -> Option<(String, TargetSeen)> {
+        let target = seen.spec.scale_target_ref.as_ref()?;
+        let mirror = match Way::to(target) {
+            Way::Deployment => &self.deployments,
+            Way::StatefulSet => &self.stateful_sets,
+            Way::LeaderWorkerSet => &self.groups,
+            Way::Scale(_) | Way::Unclear(_) => return None,
+        };
+        let found = mirror.get(&(seen.key.namespace.clone(), target.name.clone()))?;
+        Some((found.uid, found.seen))
+    }
+
+    /// The living pods of the objects' workloads.
+    fn places(&self, variants: &[VariantSeen]) -> Vec<PodPlace> {
+        let targets = variants.iter().filter_map(|seen| {
+            let target = seen.spec.scale_target_ref.as_ref()?;
+            Some(((seen.key.namespace.as_str(), target.name.as_str()), target))
+        });
+        let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (place, target) in targets {
+            wanted.entry(place).or_default().push(target);
+        }
+        let mut places = Vec::new();
+        self.pods.each(|(namespace, name), pod| {
+            let targets = wanted.get(&(namespace.as_str(), pod.target.as_str()));
+            if targets.is_some_and(|targets| targets.iter().any(|target| pod.is_of(target))) {
+                places.push(PodPlace {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    target: pod.target.clone(),
+                    ip: pod.ip.clone(),
+                    ready: pod.ready,
+                    started: pod.started,
+                });
+            }
+        });
+        places
+    }
+
+    /// Looks at the workloads that no watch brings.
+    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], pods: &[PodPlace]) {
+        let asked = variants.iter_mut().filter_map(|seen| {
+            let target = seen.spec.scale_target_ref.clone()?;
+            match Way::to(&target) {
+                Way::Scale(kind) => Some((seen, kind, target.name)),
+                Way::Unclear(why) => {
+                    seen.target = Answer::Unknown(why);
+                    None
+                }
+                Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet => None,
+            }
+        });
+        let asked: Vec<_> =
+            asked.map(|(seen, kind, name)| self.ask_scale(server, seen, kind, name, pods).boxed()).collect();
+        stream::iter(asked).buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
+    }
+
+    async fn ask_scale(
+        &self,
+        server: &Server,
+        seen: &mut VariantSeen,
+        kind: GroupVersionKind,
+        name: String,
+        pods: &[PodPlace],
+    ) {
+        let place = (seen.key.namespace.clone(), name);
+        let ready = |pod: &&PodPlace| pod.ready && pod.namespace == place.0 && pod.target == place.1;
+        let ready = i32::try_from(pods.iter().filter(ready).count()).unwrap_or(i32::MAX);
+        seen.target = match self.scales.look(server, &kind, &place).await {
+            Answer::Known(found) => Answer::Known(found.map(|found| TargetSeen { ready, ..found })),
+            unknown @ Answer::Unknown(_) => unknown,
+        };
+    }
+}
+
+fn facts(target: &Option<(String, TargetSeen)>) -> Option<(String, Option<i32>)> {
+    target.as_ref().map(|(uid, seen)| (uid.clone(), seen.replicas))
+}
+
+fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) -> Vec<Finding> {
+    findings.iter().filter(|finding| concerns(finding, config, namespace)).cloned().collect()
+}
+
+/// Each model of a namespace once, whatever number of variants it has.
+fn models(variants: &[VariantSeen], config: &Config) -> Vec<ModelAsked> {
+    let living = variants.iter().filter(|seen| !seen.deleting && !seen.spec.model_id.is_empty());
+    let keys: BTreeSet<Key> = living.map(|seen| Key::new(&seen.key.namespace, &seen.spec.model_id)).collect();
+    let asked = |key: Key| {
+        let retention = config.zero(&key.namespace).retention(&key.namespace, &key.name);
+        ModelAsked { key, retention }
+    };
+    keys.into_iter().map(asked).collect()
+}
+
+async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[PodPlace]) -> BTreeMap<Key, ModelSeen> {
+    let cause = match metering {
+        Ok(prometheus) => {
+            let look = prometheus.look(models, pods, Timestamp::now());
+            match tokio::time::timeout(LONGEST_LOOK, look).await {
+                Ok(seen) => return seen,
+                Err(_) => format!("no answer within {} s", LONGEST_LOOK.as_secs()),
+            }
+        }
+        Err(why) => why,
+    };
+    let silent = ModelSeen {
+        pods: Err(Silence::Failed(cause.clone())),
+        requests: Answer::Unknown(cause.clone()),
+        queue: Answer::Unknown(cause),
+    };
+    models.iter().map(|model| (model.key.clone(), silent.clone())).collect()
+}

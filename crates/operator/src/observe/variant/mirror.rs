@@ -1,0 +1,263 @@
+//! A kind of objects as small records, kept up to date by a watch.
+//! Comes in: what the watch brings; goes out: the records, and each change between them. What a record does not hold is no
+//! change.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use tokio::sync::watch::Sender;
+
+use crate::client::{self, CallError, Server};
+use crate::controllers::Place;
+use crate::observe::watching::Watching;
+
+/// What the watch has brought so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Nothing,
+    /// There is no right to it: why.
+    Refused(String),
+    /// A complete list, and all that came after it.
+    Listed,
+}
+
+/// One record that is not what it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change<R> {
+    pub place: Place,
+    pub before: Option<R>,
+    pub after: Option<R>,
+}
+
+pub struct Mirror<R> {
+    known: Mutex<BTreeMap<Place, R>>,
+    heard: Sender<Heard>,
+}
+
+impl<R> Default for Mirror<R> {
+    fn default() -> Self {
+        Self { known: Mutex::default(), heard: Sender::new(Heard::Nothing) }
+    }
+}
+
+impl<R: Clone + PartialEq> Mirror<R> {
+    /// Follows the objects for as long as it is polled. What is no `record` is passed over. `changed` hears of nothing that
+    /// the first list brings.
+    pub async fn follow(
+        &self,
+        api: Api<DynamicObject>,
+        kind: &str,
+        config: watcher::Config,
+        record: impl Fn(&DynamicObject) -> Option<R>,
+        changed: impl Fn(Change<R>),
+    ) {
+        let mut watching = Watching::new(kind);
+        let mut events = pin!(watch(api, config).default_backoff());
+        let mut incoming = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            if let Err(error) = event.as_ref()
+                && client::is_forbidden(error)
+            {
+                self.refused(client::watch_trouble(error));
+            }
+            // That a list begins is no sign yet that the watch works.
+            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
+            if let Some(event) = event {
+                self.take_in(event, &mut incoming, &record).into_iter().for_each(&changed);
+            }
+        }
+    }
+
+    /// Lists everything once.
+    pub async fn fill(
+        &self,
+        server: &Server,
+        api: Api<DynamicObject>,
+        list: &ListParams,
+        record: impl Fn(&DynamicObject) -> Option<R>,
+    ) -> Result<(), CallError> {
+        let listed = server.call(api.list(list)).await?;
+        let records = listed.items.iter().filter_map(|object| Some((place(object), record(object)?)));
+        self.replace(records.collect());
+        Ok(())
+    }
+
+    /// There are none, such as where their API is not served.
+    pub fn empty(&self) -> Vec<Change<R>> {
+        self.replace(BTreeMap::new())
+    }
+
+    /// Returns once there is a complete list: before, what seems absent may only be unknown.
+    pub async fn listed(&self) {
+        // The sender is ours, so that waiting cannot fail.
+        let _ = self.heard.subscribe().wait_for(|heard| *heard == Heard::Listed).await;
+    }
+
+    /// Returns once there is an answer, be it that there is no right to one.
+    pub async fn answered(&self) {
+        let _ = self.heard.subscribe().wait_for(|heard| *heard != Heard::Nothing).await;
+    }
+
+    pub fn heard(&self) -> Heard {
+        self.heard.borrow().clone()
+    }
+
+    pub fn get(&self, place: &Place) -> Option<R> {
+        self.lock().get(place).cloned()
+    }
+
+    /// Looks at one without a copy. None: there is none.
+    pub fn with<T>(&self, place: &Place, look: impl FnOnce(&R) -> T) -> Option<T> {
+        self.lock().get(place).map(look)
+    }
+
+    /// Each in order of namespace and name. Nothing is copied, and nothing may change meanwhile.
+    pub fn each(&self, mut look: impl FnMut(&Place, &R)) {
+        self.lock().iter().for_each(|(place, record)| look(place, record));
+    }
+
+    pub fn any(&self, is: impl Fn(&Place, &R) -> bool) -> bool {
+        self.lock().iter().any(|(place, record)| is(place, record))
+    }
+
+    /// Takes in what one of our own writes has made of a record, so that the next pass need not wait for the watch.
+    pub fn wrote(&self, place: &Place, change: impl FnOnce(&mut R)) {
+        if let Some(record) = self.lock().get_mut(place) {
+            change(record);
+        }
+    }
+
+    fn refused(&self, cause: String) {
+        self.heard.send_if_modified(|heard| {
+            let first = *heard != Heard::Listed;
+            if first {
+                *heard = Heard::Refused(cause);
+            }
+            first
+        });
+    }
+
+    fn take_in(
+        &self,
+        event: Event<DynamicObject>,
+        incoming: &mut BTreeMap<Place, R>,
+        record: &impl Fn(&DynamicObject) -> Option<R>,
+    ) -> Vec<Change<R>> {
+        match event {
+            Event::Init => {
+                incoming.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                incoming.extend(record(&object).map(|record| (place(&object), record)));
+                Vec::new()
+            }
+            Event::InitDone => self.replace(std::mem::take(incoming)),
+            Event::Apply(object) => self.put(place(&object), record(&object)).into_iter().collect(),
+            Event::Delete(object) => self.put(place(&object), None).into_iter().collect(),
+        }
+    }
+
+    fn put(&self, place: Place, after: Option<R>) -> Option<Change<R>> {
+        let mut known = self.lock();
+        let before = match &after {
+            Some(record) => known.insert(place.clone(), record.clone()),
+            None => known.remove(&place),
+        };
+        (before != after).then_some(Change { place, before, after })
+    }
+
+    /// A complete list: what is not in it is gone.
+    fn replace(&self, all: BTreeMap<Place, R>) -> Vec<Change<R>> {
+        let mut changes = Vec::new();
+        let mut known = self.lock();
+        if *self.heard.borrow() != Heard::Nothing {
+            for (place, before) in known.iter() {
+                let after = all.get(place);
+                if after != Some(before) {
+                    changes.push(Change { place: place.clone(), before: Some(before.clone()), after: after.cloned() });
+                }
+            }
+            for (place, after) in all.iter().filter(|(place, _)| !known.contains_key(*place)) {
+                changes.push(Change { place: place.clone(), before: None, after: Some(after.clone()) });
+            }
+        }
+        *known = all;
+        drop(known);
+        self.heard.send_replace(Heard::Listed);
+        changes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, R>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(object: &DynamicObject) -> Place {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, value: i64) -> DynamicObject {
+        serde_json::from_value(json!({ "metadata": { "namespace": "a", "name": name }, "value": value })).unwrap()
+    }
+
+    /// Of even values only.
+    fn record(object: &DynamicObject) -> Option<i64> {
+        object.data["value"].as_i64().filter(|value| value % 2 == 0)
+    }
+
+    fn changes(mirror: &Mirror<i64>, events: Vec<Event<DynamicObject>>) -> Vec<(String, Option<i64>, Option<i64>)> {
+        let mut incoming = BTreeMap::new();
+        let changes = events.into_iter().flat_map(|event| mirror.take_in(event, &mut incoming, &record));
+        changes.map(|change| (change.place.1, change.before, change.after)).collect()
+    }
+
+    fn list(objects: &[(&str, i64)]) -> Vec<Event<DynamicObject>> {
+        let applied = objects.iter().map(|(name, value)| Event::InitApply(object(name, *value)));
+        [Event::Init].into_iter().chain(applied).chain([Event::InitDone]).collect()
+    }
+
+    #[test]
+    fn the_first_list_is_no_change_and_a_later_one_only_where_it_differs() {
+        let mirror = Mirror::default();
+        assert_eq!(mirror.heard(), Heard::Nothing);
+        assert_eq!(changes(&mirror, list(&[("one", 2), ("odd", 3), ("two", 4)])), []);
+        assert_eq!(mirror.heard(), Heard::Listed);
+        let expected = [("one".to_owned(), Some(2), None), ("two".to_owned(), Some(4), Some(6))];
+        let expected = expected.into_iter().chain([("new".to_owned(), None, Some(8))]).collect::<Vec<_>>();
+        assert_eq!(changes(&mirror, list(&[("two", 6), ("new", 8)])), expected);
+        assert_eq!(changes(&mirror, list(&[("two", 6), ("new", 8)])), []);
+    }
+
+    #[test]
+    fn a_change_that_no_record_holds_is_none() {
+        let mirror = Mirror::default();
+        changes(&mirror, list(&[("one", 2)]));
+        assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 2))]), []);
+        assert_eq!(changes(&mirror, vec![Event::Apply(object("odd", 1))]), []);
+        assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
+        assert_eq!(changes(&mirror, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
+    }
+
+    #[test]
+    fn what_may_be_seen_only_later_is_news_then() {
+        let mirror: Mirror<i64> = Mirror::default();
+        mirror.refused("no right".to_owned());
+        assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()));
+        assert_eq!(changes(&mirror, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
+        mirror.refused("no right any more".to_owned());
+        assert_eq!((mirror.heard(), mirror.get(&("a".to_owned(), "one".to_owned()))), (Heard::Listed, Some(2)));
+    }
+}

@@ -1,0 +1,386 @@
+//! The fleet as the API server knows it: objects, workloads, pods, settings.
+//! Comes in: watches; goes out: what has changed in a way that matters, and one snapshot of everything for a pass.
+
+mod look;
+mod maps;
+mod mirror;
+mod nodes;
+mod objects;
+mod pods;
+mod scales;
+mod targets;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::Resource;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher;
+use steersman_api::Family;
+use steersman_plan::variant::names;
+use tokio::sync::watch;
+
+use self::maps::{Maps, Marks};
+use self::mirror::{Change, Mirror};
+use self::objects::Variant;
+use self::scales::Scales;
+use self::targets::{GROUPS, LEADER_WORKER_SET, Way, Workload};
+use super::cache::Scope;
+use super::served::{self, Optional};
+use crate::client::{CallError, Server};
+use crate::controllers::{Place, Told, stored_kind};
+use crate::rbac::Rule;
+
+pub use look::{Look, Metering, Stamp};
+
+/// The family's field manager.
+pub const MANAGER: &str = "steersman/va";
+
+/// Where users of the Go operator have its ConfigMaps.
+const FORMER: &str = "workload-variant-autoscaler-system";
+
+const LEADER_WORKER_SETS: Optional = Optional { group: GROUPS, version: "v1", crd: served::LEADER_WORKER_SETS };
+
+/// What the watches need.
+pub fn rules() -> Vec<Rule> {
+    let follow = |group, resource, why| Rule {
+        group,
+        resource,
+        names: vec![],
+        verbs: &["get", "list", "watch"],
+        namespaced: true,
+        why,
+    };
+    let scaled = "see the workloads that VariantAutoscalings name";
+    vec![
+        follow(Family::Va.group(), Family::Va.plural(), "follow the objects that it acts on"),
+        follow("apps", "deployments", scaled),
+        follow("apps", "statefulsets", scaled),
+        follow(GROUPS, "leaderworkersets", scaled),
+        follow("", "pods", "know which pods' metrics are whose"),
+        follow("", "configmaps", "read the settings of VariantAutoscalings"),
+        Rule {
+            group: "",
+            resource: "namespaces",
+            names: vec![],
+            verbs: &["list", "watch"],
+            namespaced: false,
+            why: "see which namespaces have settings of their own, and which are left alone",
+        },
+        Rule {
+            group: "",
+            resource: "nodes",
+            names: vec![],
+            verbs: &["list"],
+            namespaced: false,
+            why: "count the accelerators that replicas could run on",
+        },
+    ]
+}
+
+/// What the process was told about the fleet, but for what it was told about everything.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// The variables that count.
+    pub environment: BTreeMap<String, String>,
+    /// Prometheus may be asked without TLS.
+    pub allow_http: bool,
+}
+
+impl Options {
+    /// From the process's own environment. One variable may be a token: this has no `Debug`.
+    pub fn of_process(allow_http: bool) -> Self {
+        let counts = |name: &str| {
+            name.starts_with("PROMETHEUS_")
+                || name.starts_with("WVA_")
+                || ["GLOBAL_OPT_INTERVAL", "CONFIG_MAP_NAME", "SATURATION_CONFIG_MAP_NAME", INSTANCE].contains(&name)
+        };
+        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let known = variables.filter(|(name, _)| counts(name));
+        let environment = known.filter_map(|(name, value)| Some((name, value.into_string().ok()?))).collect();
+        Self { environment, allow_http }
+    }
+}
+
+/// Which of several operators this is.
+const INSTANCE: &str = "CONTROLLER_INSTANCE";
+
+/// Something has changed in a way that matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// An object is new, has another spec or is on its way out.
+    Variant(Place),
+    /// An object is gone.
+    Gone(Place),
+    /// A ConfigMap that holds settings.
+    Map(Place),
+    /// A workload of an object is new, gone, or has other replicas.
+    Target(Place),
+    /// What is written on a namespace.
+    Namespace(String),
+}
+
+/// All that is watched.
+pub struct Fleet {
+    scope: Scope,
+    /// Only objects with this label are ours.
+    pub instance: Option<String>,
+    node_selector: Option<String>,
+    pub variants: Mirror<Variant>,
+    deployments: Mirror<Workload>,
+    stateful_sets: Mirror<Workload>,
+    groups: Mirror<Workload>,
+    pods: Mirror<pods::Pod>,
+    namespaces: Mirror<Marks>,
+    pub maps: Maps,
+    scales: Scales,
+}
+
+impl Fleet {
+    pub fn new(told: &Told, options: &Options, scope: &Scope) -> Self {
+        let given = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
+        Self {
+            scope: scope.clone(),
+            instance: given(INSTANCE),
+            node_selector: given("WVA_NODE_SELECTOR"),
+            variants: Mirror::default(),
+            deployments: Mirror::default(),
+            stateful_sets: Mirror::default(),
+            groups: Mirror::default(),
+            pods: Mirror::default(),
+            namespaces: Mirror::default(),
+            maps: Maps::new(told.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
+            scales: Scales::default(),
+        }
+    }
+
+    /// Follows everything for as long as it is polled.
+    pub async fn follow(&self, server: &Server, tell: impl Fn(News)) {
+        let all = watcher::Config::default;
+        let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
+        let (variants, deployments, sets) = (stored_kind(Family::Va), gvk::<Deployment>(), gvk::<StatefulSet>());
+        let pods = gvk::<Pod>();
+        let variant_api = self.scope.api(server, &variant_resource());
+        let objects = self.variants.follow(
+            variant_api,
+            &variants.kind,
+            all(),
+            |object| Some(objects::variant(object)),
+            |change| self.variant_changed(&change).into_iter().for_each(&tell),
+        );
+        let scaled = |way: Way| {
+            let tell = &tell;
+            move |change: Change<Workload>| self.target_changed(&way, &change).into_iter().for_each(tell)
+        };
+        let workload = targets::workload;
+        tokio::join!(
+            objects,
+            self.deployments.follow(api(&deployments), &deployments.kind, all(), workload, scaled(Way::Deployment)),
+            self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(Way::StatefulSet)),
+            self.follow_groups(server, scaled(Way::LeaderWorkerSet)),
+            self.pods.follow(api(&pods), &pods.kind, all(), pods::pod, |_| ()),
+            self.follow_namespaces(server, &tell),
+            self.follow_maps(server, &tell),
+        );
+    }
+
+    /// Lists everything once.
+    pub async fn fill(&self, server: &Server) -> Result<(), CallError> {
+        let all = ListParams::default();
+        let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
+        let variants = self.scope.api(server, &variant_resource());
+        self.variants.fill(server, variants, &all, |object| Some(objects::variant(object))).await?;
+        self.deployments.fill(server, api(&gvk::<Deployment>()), &all, targets::workload).await?;
+        self.stateful_sets.fill(server, api(&gvk::<StatefulSet>()), &all, targets::workload).await?;
+        let groups = self.scope.api(server, &groups());
+        match self.groups.fill(server, groups, &all, targets::group).await {
+            Err(CallError::Answered { code: 404, .. }) => drop(self.groups.empty()),
+            listed => listed?,
+        }
+        self.pods.fill(server, api(&gvk::<Pod>()), &all, pods::pod).await?;
+        match &self.scope {
+            Scope::Namespace(_) => drop(self.namespaces.empty()),
+            Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, maps::marks).await?,
+        }
+        let map = ApiResource::from_gvk(&gvk::<ConfigMap>());
+        for (namespace, mirror) in &self.maps.own {
+            let api = Api::namespaced_with(server.client.clone(), namespace, &map);
+            mirror.fill(server, api, &all, |object| self.maps.own_map(object)).await?;
+        }
+        for (name, mirror) in &self.maps.local {
+            let named = ListParams::default().fields(&format!("metadata.name={name}"));
+            mirror.fill(server, self.scope.api(server, &map), &named, |object| self.maps.local_map(object)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns once everything was listed completely: before, what seems absent may only be unknown.
+    pub async fn synced(&self) {
+        self.variants.listed().await;
+        for workloads in [&self.deployments, &self.stateful_sets, &self.groups] {
+            workloads.listed().await;
+        }
+        self.pods.listed().await;
+        self.namespaces.listed().await;
+        self.maps.answered().await;
+    }
+
+    /// Until then there are none.
+    async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<Workload>)) {
+        let (serves, mut served) = watch::channel(None);
+        let discover = served::follow(server, &LEADER_WORKER_SETS, |is| {
+            serves.send_replace(Some(is));
+        });
+        let resource = groups();
+        let watch = async {
+            loop {
+                let is = *served.borrow_and_update();
+                if is == Some(false) {
+                    self.groups.empty().into_iter().for_each(&changed);
+                }
+                let follow = async {
+                    if is == Some(true) {
+                        let api = self.scope.api(server, &resource);
+                        let config = watcher::Config::default();
+                        self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed).await;
+                    }
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    () = follow => {}
+                    changed = served.changed() => if changed.is_err() { return },
+                }
+            }
+        };
+        tokio::join!(discover, watch);
+    }
+
+    /// Who acts in one namespace was pointed there, whatever is written on it.
+    async fn follow_namespaces(&self, server: &Server, tell: &impl Fn(News)) {
+        match self.scope {
+            Scope::Namespace(_) => drop(self.namespaces.empty()),
+            Scope::Cluster => {
+                let told = |change: Change<Marks>| tell(News::Namespace(change.place.1));
+                let kind = Namespace::kind(&());
+                self.namespaces.follow(namespaces(server), &kind, watcher::Config::default(), maps::marks, told).await;
+            }
+        }
+    }
+
+    async fn follow_maps(&self, server: &Server, tell: &impl Fn(News)) {
+        let resource = ApiResource::from_gvk(&gvk::<ConfigMap>());
+        let kind = ConfigMap::kind(&());
+        let own = self.maps.own.iter().map(|(namespace, mirror)| {
+            let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
+            let record = |object: &DynamicObject| self.maps.own_map(object);
+            mirror.follow(api, &kind, watcher::Config::default(), record, |change| tell(News::Map(change.place)))
+        });
+        let local = self.maps.local.iter().map(|(name, mirror)| {
+            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            let record = |object: &DynamicObject| self.maps.local_map(object);
+            let changed = |change: Change<maps::Map>| {
+                if self.local().contains(&change.place.0) {
+                    tell(News::Map(change.place));
+                }
+            };
+            mirror.follow(self.scope.api(server, &resource), &kind, config, record, changed)
+        });
+        tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
+    }
+
+    fn variant_changed(&self, change: &Change<Variant>) -> Option<News> {
+        let ours = |variant: &&Variant| self.is_ours(variant) && !self.is_excluded(&change.place.0);
+        let before = change.before.as_ref().filter(ours);
+        let after = change.after.as_ref().filter(ours);
+        match (before, after) {
+            (Some(_), None) => Some(News::Gone(change.place.clone())),
+            (None, Some(_)) => Some(News::Variant(change.place.clone())),
+            (Some(before), Some(after)) => {
+                let facts = |variant: &Variant| {
+                    let seen = variant.seen.clone().map(|seen| (seen.spec, seen.deleting));
+                    (variant.uid.clone(), seen)
+                };
+                (facts(before) != facts(after)).then(|| News::Variant(change.place.clone()))
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn target_changed(&self, way: &Way, change: &Change<Workload>) -> Option<News> {
+        if !Workload::is_news(change.before.as_ref(), change.after.as_ref()) {
+            return None;
+        }
+        let (namespace, name) = &change.place;
+        let wanted = self.variants.any(|place, variant| {
+            let target = variant.seen.as_ref().ok().and_then(|seen| seen.spec.scale_target_ref.as_ref());
+            place.0 == *namespace && target.is_some_and(|target| target.name == *name && Way::to(target) == *way)
+        });
+        wanted.then(|| News::Target(change.place.clone()))
+    }
+
+    fn is_ours(&self, variant: &Variant) -> bool {
+        let Some(instance) = &self.instance else { return true };
+        let labels = variant.seen.as_ref().ok().map(|seen| &seen.labels);
+        labels.and_then(|labels| labels.get(names::INSTANCE_LABEL)) == Some(instance)
+    }
+
+    fn is_excluded(&self, namespace: &str) -> bool {
+        self.namespaces.get(&(String::new(), namespace.to_owned())).is_some_and(|marks| marks.excluded)
+    }
+
+    /// The objects that are acted on, in order of namespace and name.
+    pub fn ours(&self) -> Vec<(Place, Variant)> {
+        let mut found = Vec::new();
+        self.each(|place, variant| found.push((place.clone(), variant.clone())));
+        found
+    }
+
+    /// The same without a copy.
+    pub fn each(&self, mut look: impl FnMut(&Place, &Variant)) {
+        let mut excluded = BTreeSet::new();
+        self.namespaces.each(|(_, name), marks| excluded.extend(marks.excluded.then(|| name.clone())));
+        self.variants.each(|place, variant| {
+            if self.is_ours(variant) && !excluded.contains(&place.0) {
+                look(place, variant);
+            }
+        });
+    }
+
+    /// Namespaces whose own maps count.
+    pub fn local(&self) -> BTreeSet<String> {
+        let mut local = BTreeSet::new();
+        self.each(|(namespace, _), _| {
+            if !local.contains(namespace) {
+                local.insert(namespace.clone());
+            }
+        });
+        self.namespaces.each(|(_, name), marks| {
+            if marks.enabled && !marks.excluded {
+                local.insert(name.clone());
+            }
+        });
+        if let Scope::Namespace(name) = &self.scope {
+            local.insert(name.clone());
+        }
+        local
+    }
+}
+
+pub fn variant_resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&stored_kind(Family::Va), Family::Va.plural())
+}
+
+fn groups() -> ApiResource {
+    let Optional { group, version, .. } = LEADER_WORKER_SETS;
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, LEADER_WORKER_SET), "leaderworkersets")
+}
+
+fn namespaces(server: &Server) -> Api<DynamicObject> {
+    Api::all_with(server.client.clone(), &ApiResource::from_gvk(&gvk::<Namespace>()))
+}
+
+fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
+    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
+}

@@ -1,0 +1,89 @@
+//! VariantAutoscalings as plain data.
+//! Comes in: an object as it is stored; goes out: what the plan reads of it, or why it cannot be read. One bad object is
+//! nobody else's trouble.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::{Key, VariantSeen};
+
+use crate::observe::llamastack::typed;
+
+/// One object. Its workload and its configuration are not looked at here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    pub uid: String,
+    pub version: String,
+    /// Err: why its spec cannot be read.
+    pub seen: Result<VariantSeen, String>,
+    /// The status, where it holds what our types do not know: that has to vanish.
+    pub strange: Option<Value>,
+}
+
+pub fn variant(object: &DynamicObject) -> Variant {
+    let stored = object.data.get("status").filter(|status| !status.is_null());
+    let status = stored.and_then(|stored| typed::<VariantAutoscalingStatus>(stored.clone()).ok());
+    let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
+    let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
+    let seen = typed(object.data.get("spec").cloned().unwrap_or_default()).map(|spec| VariantSeen {
+        key: Key::new(&object.namespace().unwrap_or_default(), &object.name_any()),
+        generation: object.metadata.generation,
+        created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        labels: object.labels().clone(),
+        spec,
+        status,
+        target: Answer::Unknown("nobody has looked".to_owned()),
+        config: Vec::new(),
+    });
+    Variant {
+        uid: object.uid().unwrap_or_default(),
+        version: object.resource_version().unwrap_or_default(),
+        seen,
+        strange,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(status: Value) -> Variant {
+        variant(
+            &serde_json::from_value(json!({
+                "metadata": { "name": "v", "namespace": "a", "uid": "u", "resourceVersion": "7" },
+                "spec": { "modelID": "m", "scaleTargetRef": { "kind": "Deployment", "name": "d" } },
+                "status": status,
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_operator_is_read_and_what_is_strange_in_it_is_known() {
+        let own = read(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
+        assert_eq!(own.strange, None);
+        let desired = own.seen.unwrap().status.unwrap().desired_optimized_alloc.unwrap();
+        assert_eq!(desired.num_replicas, Some(3));
+        let go = json!({ "desiredOptimizedAlloc": { "lastRunTime": null, "numReplicas": 3 }, "old": 1 });
+        let go = read(go);
+        assert!(go.strange.is_some());
+        assert_eq!(go.seen.unwrap().status.unwrap().desired_optimized_alloc.unwrap().num_replicas, Some(3));
+        let bad = read(json!({ "conditions": "none" }));
+        assert!(bad.strange.is_some());
+        assert_eq!(bad.seen.unwrap().status, None);
+        assert_eq!(read(Value::Null).strange, None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_where_and_no_value() {
+        let object = json!({ "metadata": { "name": "v" }, "spec": { "modelID": { "password": "x" } } });
+        let cause = variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err();
+        assert!(cause.contains("invalid type: map") && !cause.contains("password"), "{cause}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What is worth an event on the object.
+//! Comes in: the object as it was, its decision and its status as it will be; goes out: at most one note, and none where
+//! nothing has changed.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use steersman_api::meta::conditions;
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+
+use super::names;
+use super::plan::{Decision, Standing};
+use super::seen::VariantSeen;
+use super::story::Binding;
+use crate::{Note, NoteKind};
+
+/// Another object decides on the workload, as the stored status says.
+pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
+    conditions::find(&status.conditions, names::CONFLICT)
+        .is_some_and(|conflict| conflict.reason == "SuppressedDueToConflict")
+}
+
+/// The most important news of the pass. A first number is none: the object itself is the news.
+pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Note> {
+    let stored = variant.status.clone().unwrap_or_default();
+    let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
+    if let (Some(before), Some(after)) = (number(&stored), number(status))
+        && before != after
+    {
+        let reason = match after {
+            0 => "ScaledToZero",
+            _ if after > before => "ScaledUp",
+            _ => "ScaledDown",
+        };
+        let message = format!("From {before} to {after} replicas: {}", decision.reason);
+        return Some(Note { kind: NoteKind::Normal, reason, message });
+    }
+    let turned = |type_: &str, to: &str| turned(&stored, status, type_, to);
+    if let Some(conflict) = turned(names::CONFLICT, "True") {
+        return Some(warning("DeploymentTargetConflict", &conflict.message));
+    }
+    if matches!(decision.standing, Standing::Failed(_))
+        && let Some(failed) = turned(names::OPTIMIZATION, "False")
+    {
+        return Some(warning("OptimizationFailed", &failed.message));
+    }
+    // Metrics that never were there are awaited; those that have ceased are missed.
+    let had = conditions::find(&stored.conditions, names::METRICS).is_some_and(|metrics| metrics.status == "True");
+    if had && let Some(silent) = turned(names::METRICS, "False") {
+        return Some(warning("MetricsUnavailable", &silent.message));
+    }
+    let before = conditions::find(&stored.conditions, names::OPTIMIZATION).map(|known| known.message.as_str());
+    let now = conditions::find(&status.conditions, names::OPTIMIZATION)?;
+    let short = decision.story.binding == Binding::Limits && decision.story.wish > decision.story.granted;
+    (short && before != Some(&now.message)).then(|| warning("ResourceConstrained", &now.message))
+}
+
+fn warning(reason: &'static str, message: &str) -> Note {
+    Note { kind: NoteKind::Warning, reason, message: message.to_owned() }
+}
+
+/// The condition, if it has this status now and had another one before.
+fn turned<'a>(
+    stored: &VariantAutoscalingStatus,
+    status: &'a VariantAutoscalingStatus,
+    type_: &str,
+    to: &str,
+) -> Option<&'a Condition> {
+    let before = conditions::find(&stored.conditions, type_).is_some_and(|known| known.status == to);
+    conditions::find(&status.conditions, type_).filter(|known| known.status == to && !before)
+}

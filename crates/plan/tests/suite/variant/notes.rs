@@ -1,0 +1,97 @@
+//! What is worth an event.
+
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::{Seen, Silence, note, plan, report};
+use steersman_plan::{Note, NoteKind};
+
+use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
+
+/// Of the first object.
+fn told(seen: &Seen) -> Option<Note> {
+    let variant = &seen.variants[0];
+    let plan = plan(seen);
+    let decision = &plan.decisions[&variant.key];
+    note(variant, decision, &report(variant, decision, true, seen.settings.mode, seen.now))
+}
+
+/// As it is once this pass is over.
+fn settle(seen: &mut Seen) {
+    let mut all = stored(seen);
+    for variant in &mut seen.variants {
+        variant.status = all.remove(&variant.key);
+    }
+}
+
+fn reason(seen: &Seen) -> &'static str {
+    told(seen).map_or("", |note| note.reason)
+}
+
+#[test]
+fn a_change_of_the_number_is_told_with_both_numbers_and_the_reason() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    let message = "From 2 to 3 replicas: saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100)";
+    let expected = Note { kind: NoteKind::Normal, reason: "ScaledUp", message: message.into() };
+    assert_eq!(told(&seen), Some(expected));
+    settle(&mut seen);
+    assert_eq!(told(&seen), None, "settled means silent");
+    let seen = a_fleet(vec![a_variant("v", "5", 4)], 0.05, 0.0);
+    assert_eq!((decision(&seen, "v").replicas, reason(&seen)), (Some(3), "ScaledDown"));
+}
+
+#[test]
+fn a_first_number_is_no_news() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    seen.variants[0].status = None;
+    assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn metrics_are_missed_only_once_they_were_there() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(told(&seen), None, "they are awaited");
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    settle(&mut seen);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(reason(&seen), "MetricsUnavailable");
+    settle(&mut seen);
+    assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn a_workload_that_is_not_there_is_told_once() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].target = Answer::Known(None);
+    let expected =
+        Note { kind: NoteKind::Warning, reason: "OptimizationFailed", message: "Deployment not found".into() };
+    assert_eq!(told(&seen), Some(expected));
+    settle(&mut seen);
+    assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn rivals_for_one_workload_are_told_on_both_sides() {
+    let mut late = a_variant("late", "5", 2);
+    late.created = ago(5);
+    late.status = Some(VariantAutoscalingStatus::default());
+    late.spec.scale_target_ref = a_variant("v", "5", 2).spec.scale_target_ref;
+    let mut seen = a_fleet(vec![late, a_variant("v", "5", 2)], 0.4, 1.0);
+    assert_eq!(reason(&seen), "DeploymentTargetConflict");
+    seen.variants.swap(0, 1);
+    assert_eq!(reason(&seen), "DeploymentTargetConflict");
+    settle(&mut seen);
+    assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn a_wish_that_is_not_granted_is_told_once() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    seen.variants[0].spec.max_replicas = Some(2);
+    let message = "Optimization completed: 2 replicas on H100; wanted 3, limited by maxReplicas=2";
+    let expected = Note { kind: NoteKind::Warning, reason: "ResourceConstrained", message: message.into() };
+    assert_eq!(told(&seen), Some(expected));
+    settle(&mut seen);
+    seen.now = now() + jiff::SignedDuration::from_mins(1);
+    assert_eq!(told(&seen), None);
+}
