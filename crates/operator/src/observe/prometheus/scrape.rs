@@ -78,7 +78,11 @@ impl Scraper {
         if pods.is_empty() || resting.is_some_and(|until| now < until) {
             return Vec::new();
         }
-        let asked = pods.into_iter().take(self.settings.most).map(|(number, pod)| self.pod(places, number, pod));
+        // In a list of their own: of a closure the compiler cannot tell that what it makes may move between threads.
+        let mut asked = Vec::new();
+        for (number, pod) in pods.into_iter().take(self.settings.most) {
+            asked.push(self.pod(places, number, pod));
+        }
         let mut answers = stream::iter(asked).buffer_unordered(self.settings.at_once);
         let mut figures = Vec::new();
         let all = async {
