@@ -41,6 +41,8 @@ pub(super) enum Refusal {
         "it exists already without the labels that say what it is for ({labels}), so it is left alone; remove it, or label it so to have it taken over"
     )]
     Unlabelled { labels: String },
+    #[error("it was made for {other} and is left alone; remove it once it is not needed there any more")]
+    OfAnother { other: String },
     #[error(
         "another operator is writing this object (field manager {manager:?}), and Steersman writes it no more; stop that operator, then clear its mark: kubectl patch {command} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/metadata/managedFields\",\"value\":[{{}}]}}]'"
     )]
@@ -108,11 +110,22 @@ pub(super) fn judge_free(
         return Err(Refusal::Controlled { controller, owner: owner.describe_self() });
     }
     let labelled = wanted.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
+    // What we wrote before was for whoever its labels name.
+    if let Some(other) = named_by_labels(owner, wanted, live) {
+        return Err(Refusal::OfAnother { other: format!("{} {}/{other}", owner.kind.kind, owner.namespace) });
+    }
     if labelled || is_managed_by(live, manager) {
         return Ok(Claim::Ours);
     }
     let labels: Vec<String> = wanted.labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
     Err(Refusal::Unlabelled { labels: labels.join(", ") })
+}
+
+/// Who else stands in a label that is to hold the owner's name.
+fn named_by_labels<'a>(owner: &Owner, wanted: &DynamicObject, live: &'a DynamicObject) -> Option<&'a str> {
+    let naming = wanted.labels().iter().filter(|(_, value)| **value == owner.name);
+    let found = naming.filter_map(|(key, _)| live.labels().get(key));
+    found.map(String::as_str).find(|name| *name != owner.name)
 }
 
 /// An entry of an earlier operator for the object itself: what it said in the status does not matter.
@@ -236,6 +249,24 @@ mod tests {
         }
         let status = json!({ "ownerReferences": ours, "managedFields": [entry("manager", "Update", "status")] });
         assert_eq!(judged(status, "x"), Ok(Claim::Ours), "an entry for the status says nothing");
+    }
+
+    #[test]
+    fn what_we_wrote_for_another_owner_is_its_and_labels_that_were_taken_off_are_put_back() {
+        let judged = |metadata: Value| {
+            let wanted = service(json!({ "labels": { "made-for": "starter", "team": "a" } }), "x");
+            judge_free(&owner(), OURS, &wanted, &service(metadata, "x")).map_err(|refusal| refusal.to_string())
+        };
+        let ours = json!([entry(OURS, "Apply", "")]);
+        assert_eq!(judged(json!({ "managedFields": ours })), Ok(Claim::Ours));
+        let changed = json!({ "managedFields": ours, "labels": { "made-for": "starter", "team": "b" } });
+        assert_eq!(judged(changed), Ok(Claim::Ours));
+        let other = json!({ "managedFields": ours, "labels": { "made-for": "other", "team": "a" } });
+        assert_eq!(
+            judged(other).unwrap_err(),
+            "it was made for LlamaStackDistribution team-a/other and is left alone; remove it once it is not needed there \
+             any more"
+        );
     }
 
     #[test]

@@ -68,6 +68,12 @@ static CREDENTIALS: LazyLock<Vec<(Option<Regex>, &str)>> = LazyLock::new(|| {
         (r"eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]*)?", "***"),
         (r"([Bb]earer|BEARER)\s+[A-Za-z0-9._~+/=\-]{8,}", "$1 ***"),
         (r"://[^/\s@:]*:[^/\s@]+@", "://***@"),
+        (r"\bsk-[A-Za-z0-9_\-]{16,}", "sk-***"),
+        // By the name before it. That of a token alone will not do: profilers tell of times per token.
+        (
+            r#"(?i)((?:password|passwd|api[_-]?key|access[_-]?key(?:[_-]id)?|client[_-]secret|(?:access|auth|api|hf|hub|session)[_-]token)["']?\s*[=:]\s*["']?)[^\s"',;&)*]+"#,
+            "${1}***",
+        ),
     ]
     .into_iter()
     .map(|(pattern, instead)| (Regex::new(pattern).ok(), instead))
@@ -173,6 +179,11 @@ phase: SweepingPrefill
             ("key nvapi-abcdefgh_12345 refused", "key nvapi-*** refused"),
             ("jwt eyJhbGciOiJSUzI1.eyJpc3MiOiJrdWJl.c2ln end", "jwt *** end"),
             ("hf_model and https://host:8000/path@2", "hf_model and https://host:8000/path@2"),
+            ("Incorrect key sk-proj-abcdef1234567890", "Incorrect key sk-***"),
+            ("connect(user=me, password='hunter2', port=1)", "connect(user=me, password='***', port=1)"),
+            ("{\"api_key\": \"abc\", \"x\": 1}", "{\"api_key\": \"***\", \"x\": 1}"),
+            ("AWS_SECRET_ACCESS_KEY=wJal/K7M HF_TOKEN: abc", "AWS_SECRET_ACCESS_KEY=*** HF_TOKEN: ***"),
+            ("time to first_token: 123.456 max_tokens=4096", "time to first_token: 123.456 max_tokens=4096"),
         ] {
             assert_eq!(redacted(said), shown);
             let yaml = format!("{{status: failed, error: {}}}", Value::from(said));

@@ -36,6 +36,8 @@ pub fn before_profiling(seen: &Seen) -> Checks {
         rules::no_image(spec, default),
         rules::unknown_sku(spec),
         rules::graph_override(spec),
+        rules::graph_name(spec),
+        rules::long_spec(spec, default),
     ];
     let wrong = wrong.into_iter().flatten().map(|problem| problem.finding(Severity::Blocker, "ValidationFailed"));
     let kept = asked::kept(&seen.object);

@@ -53,6 +53,15 @@ pub fn graph(request: &str, wanted: Option<&Map<String, Value>>) -> String {
     wanted.filter(|name| !name.is_empty()).map_or_else(|| format!("{request}-dgd"), str::to_owned)
 }
 
+/// What the API server accepts as the name of an object: small letters, digits, `-` and `.`, in parts that begin and end with
+/// one of the first two.
+pub fn is_valid(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let part =
+        |part: &str| part.starts_with(letter) && part.ends_with(letter) && part.chars().all(|c| letter(c) || c == '-');
+    name.len() <= 253 && name.split('.').all(part)
+}
+
 pub fn job_labels(request: &str) -> BTreeMap<String, String> {
     map(&[(LABEL_APP, "dynamo-profiler"), (LABEL_REQUEST, request), (LABEL_MANAGED_BY, MANAGED_BY)])
 }

@@ -73,6 +73,7 @@ fn rejected(seen: &Seen, findings: &[Finding]) -> Option<Note> {
 
 fn writes(seen: &Seen, step: &Step) -> Vec<Write> {
     let mut writes = match step.phase {
+        Phase::Profiling if seen.job.is_some() && seen.binding.is_none() => account(seen),
         Phase::Ready | Phase::Deploying | Phase::Deployed => additional(seen),
         _ => Vec::new(),
     };
@@ -102,15 +103,21 @@ fn job(seen: &Seen) -> Vec<Write> {
         name: names::ROLE_BINDING.to_owned(),
         uid: binding.uid.clone(),
     });
-    let account = role.and_then(|_| apply(profile_job::account(object)).map(Write::Free));
-    let binding = role.and_then(|role| apply(profile_job::binding(object, role)).map(Write::Free));
     let job = create(profile_job::job(seen, image)).map(Write::Child);
-    [stale, account, other, binding, job].into_iter().flatten().collect()
+    [stale, other].into_iter().flatten().chain(account(seen)).chain(job).collect()
+}
+
+/// Without it the sidecar cannot deliver, however long the profiler has worked.
+fn account(seen: &Seen) -> Vec<Write> {
+    let object = &seen.object;
+    let Some(role) = &seen.settings.profiling_cluster_role else { return Vec::new() };
+    let both = [profile_job::account(object), profile_job::binding(object, role)];
+    both.into_iter().filter_map(apply).map(Write::Free).collect()
 }
 
 fn additional(seen: &Seen) -> Vec<Write> {
-    let created = asked::generated(&seen.object).is_none();
-    let ours = seen.graph.as_ref().filter(|found| created || graph::claim(&seen.object, found) == Claim::Ours);
+    let followed = asked::generated(&seen.object).is_none() && !phase::is_unseen(&seen.object);
+    let ours = seen.graph.as_ref().filter(|found| followed || graph::claim(&seen.object, found) == Claim::Ours);
     graph::additional(&seen.object, ours).into_iter().filter_map(apply).map(Write::Free).collect()
 }
 

@@ -67,6 +67,7 @@ pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
         let (reason, message) = match &plan.step.act {
             Act::Job => ("ProfilingJobFailed", words),
             Act::Request(_) => ("UpdateFailed", words),
+            _ if plan.step.phase == Phase::Profiling => ("ProfilingJobFailed", words),
             Act::Graph(_) if is_graph(failure) => ("DeploymentCreationFailed", words),
             _ => ("ConfigMapCreationFailed", words),
         };
@@ -117,6 +118,8 @@ fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
             statement: None,
             words: format!("What was found out cannot be written to the request itself, and is tried again: {text}"),
         },
+        // The account that the running Job lacks.
+        _ if step.phase == Phase::Profiling => Failed { phase: step.phase, statement: None, words: text },
         // A graph that starts without its configuration, or with somebody else's, is worse than one that waits.
         _ if step.phase == Phase::Deploying && asked::generated(object).is_some() => Failed {
             phase: step.phase,

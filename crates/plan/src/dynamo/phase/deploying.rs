@@ -5,7 +5,7 @@ use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::Truth;
 
 use super::profiling::GENERATED;
-use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, stored};
+use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, is_unseen, stored};
 use crate::NoteKind;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
@@ -30,10 +30,12 @@ pub fn ready(seen: &Seen) -> Step {
 
 /// How to get from Ready to a graph.
 pub fn on_offer(object: &ObjectSeen) -> String {
-    format!(
-        "set spec.autoApply to true to create DGD {}, or create it yourself from annotation {GENERATED_GRAPH}",
-        graph::name(object)
-    )
+    // Whoever replaces the request by its manifest takes the annotation away.
+    let place = match asked::generated(object) {
+        Some(_) => format!("annotation {GENERATED_GRAPH}"),
+        None => "status.profilingResults.selectedConfig".to_owned(),
+    };
+    format!("set spec.autoApply to true to create DGD {}, or create it yourself from {place}", graph::name(object))
 }
 
 pub fn step(seen: &Seen) -> Step {
@@ -42,14 +44,15 @@ pub fn step(seen: &Seen) -> Step {
         return Step::to(Phase::Ready, object).because(on_offer(object));
     }
     let name = graph::name(object);
-    let created = asked::generated(object).is_none();
+    let marked = asked::generated(object).is_some();
     match &seen.graph {
-        None if !created || stored(object, DEPLOYMENT).is_none() => missing(seen, &name),
+        None if marked || is_unseen(object) => missing(seen, &name),
         None => deleted(seen, &name),
-        Some(found) if created => follow(seen, found),
+        Some(found) if !marked && !is_unseen(object) => follow(seen, found),
         Some(found) => match graph::claim(object, found) {
             // From now on its absence means that it was deleted.
-            Claim::Ours => Step::to(Phase::Deploying, object).with(annotate(&[(GENERATED_GRAPH, "")])),
+            Claim::Ours if marked => Step::to(Phase::Deploying, object).with(annotate(&[(GENERATED_GRAPH, "")])),
+            Claim::Ours => follow(seen, found),
             claim => refused(seen, &name, claim),
         },
     }
@@ -105,9 +108,8 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
     let info = DeploymentInfo { replicas: Some(found.replicas), available_replicas: Some(found.available) };
     let at = |phase| Step { deployment: Some(info.clone()), dgd_name: Some(name.clone()), ..Step::to(phase, object) };
     let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
-    let fresh = matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken");
     let announced = |step: Step| {
-        if !fresh {
+        if !is_unseen(object) {
             return step;
         }
         step.tells(NoteKind::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))

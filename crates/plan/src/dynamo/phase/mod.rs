@@ -99,6 +99,13 @@ impl Step {
     }
 }
 
+/// Whether the status tells of no graph of ours yet. The annotation alone does not say: whoever replaces the request by its
+/// manifest takes it away.
+pub fn is_unseen(object: &ObjectSeen) -> bool {
+    let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
+    matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
+}
+
 /// The phases in which the spec is fixed.
 pub fn is_fixed(phase: Phase) -> bool {
     matches!(phase, Phase::Profiling | Phase::Ready | Phase::Deploying | Phase::Deployed)

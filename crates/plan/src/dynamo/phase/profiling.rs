@@ -12,20 +12,31 @@ use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph;
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use crate::dynamo::profile_job::trouble::{self, Kind};
-use crate::dynamo::seen::{JobState, OutputSeen, Seen};
+use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, Seen};
 
 pub const GENERATED: &str = "DynamoGraphDeployment spec generated successfully";
 const RUNNING: &str = "Profiling is in progress";
 const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
+/// Whoever is here has a Job, though an earlier operator may not have named it; without a name, a failure would look as if
+/// nothing had been profiled.
 pub fn step(seen: &Seen) -> Step {
+    let step = by_job(seen);
+    Step { job_name: step.job_name.clone().or_else(|| Some(names::profiling_job(&seen.object.name))), ..step }
+}
+
+fn by_job(seen: &Seen) -> Step {
     let output = output(seen);
     let verdict = output.and_then(|output| output.data.get("profiler_status")).map(String::as_str);
     let ours = seen.job.as_ref().filter(|job| job.owner.as_deref() == Some(seen.object.uid.as_str()));
     match (ours.map(|job| &job.state), verdict) {
         (Some(JobState::Running | JobState::Suspended), _) => running(seen, output),
         (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => failed(seen, output, None),
+        // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away.
+        (Some(JobState::Failed(_)), Some("success")) if output.is_some_and(|output| has_result(seen, output)) => {
+            ended(seen, output)
+        }
         (Some(JobState::Failed(message)), _) => failed(seen, output, Some(message)),
         (Some(JobState::Complete), _) => ended(seen, output),
         // A Job may be gone before it was looked at, by its time to live; what it delivered counts.
@@ -91,11 +102,21 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            step.says(PROFILING, Truth::False, "Initializing", STARTING).because(STARTING)
+            let text = if seen.job_pods.is_empty() { no_pod(object) } else { STARTING.to_owned() };
+            step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text)
         }
         (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
         (phase, Some(said)) => step.says(PROFILING, Truth::False, word(phase), said).because(said),
     }
+}
+
+/// Quotas, limits and pod security are told to the Job alone.
+fn no_pod(object: &ObjectSeen) -> String {
+    format!(
+        "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {} {}",
+        object.namespace,
+        names::profiling_job(&object.name)
+    )
 }
 
 /// By the profiler's own verdict, or the Job's where it gave none.

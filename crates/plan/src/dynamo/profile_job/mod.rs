@@ -7,6 +7,7 @@ pub mod trouble;
 
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
+use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec;
 
 use super::asked::{self, Kept};
 use super::names;
@@ -128,7 +129,7 @@ fn profiler(seen: &Seen, kept: &Kept, image: &str) -> Value {
         "name": PROFILER,
         "image": image,
         "command": ["python", "-m", "dynamo.profiler"],
-        "args": ["--config", config(object, image), "--output-dir", OUTPUT_PATH],
+        "args": ["--config", config(&object.spec, image), "--output-dir", OUTPUT_PATH],
         "workingDir": "/workspace",
         "env": env(seen),
         "volumeMounts": mounts,
@@ -136,8 +137,8 @@ fn profiler(seen: &Seen, kept: &Kept, image: &str) -> Value {
 }
 
 /// The spec as it is, with the image that counts: the profiler refuses to go on without one.
-fn config(object: &ObjectSeen, image: &str) -> String {
-    let mut spec = json!(object.spec);
+pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
+    let mut spec = json!(spec);
     spec["image"] = image.into();
     spec.to_string()
 }
@@ -179,6 +180,14 @@ fn copier(seen: &Seen) -> Value {
             "--directory", OUTPUT_PATH,
         ],
         "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+        // Namespaces with the strictest pod security demand it, and no override reaches this container. Its user is that of
+        // the pod: it has to be able to read what the profiler writes.
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
         "volumeMounts": [{ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH, "readOnly": true }],
     });
     pull_policy(&mut container, seen);

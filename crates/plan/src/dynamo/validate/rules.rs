@@ -8,11 +8,14 @@ use super::Facts;
 use super::problem::{Cause, Problem};
 use super::version::has_version;
 use crate::dynamo::seen::ObjectSeen;
-use crate::dynamo::{asked, graph, hardware, names};
+use crate::dynamo::{asked, graph, hardware, names, profile_job};
 
 type Spec = DynamoGraphDeploymentRequestSpec;
 
 pub const VERSION: &str = "spec.runtimeVersionOverride";
+
+/// What Linux takes as one argument of a program, in bytes.
+const LONGEST_ARGUMENT: usize = 131_071;
 
 /// Everything that refuses a new request.
 pub fn wrong(object: &ObjectSeen, facts: &Facts<'_>) -> Vec<Problem> {
@@ -25,6 +28,8 @@ pub fn wrong(object: &ObjectSeen, facts: &Facts<'_>) -> Vec<Problem> {
         no_image(spec, facts.default_image),
         unknown_sku(spec),
         graph_override(spec),
+        graph_name(spec),
+        long_spec(spec, facts.default_image),
     ];
     found.into_iter().flatten().collect()
 }
@@ -127,4 +132,35 @@ pub fn graph_override(spec: &Spec) -> Option<Problem> {
     let problem = graph::merge::problem(wanted)?;
     let remedy = "Change it: profiling begins as soon as it can be merged.";
     Some(Problem::new("spec.overrides.dgd", Cause::Invalid(None), problem, remedy))
+}
+
+/// The server would only refuse it when the graph is created, at the end of all work.
+pub fn graph_name(spec: &Spec) -> Option<Problem> {
+    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?.get("metadata")?.get("name")?;
+    let valid = wanted.as_str().is_some_and(|name| name.is_empty() || names::is_valid(name));
+    (!valid).then(|| {
+        Problem::new(
+            "spec.overrides.dgd.metadata.name",
+            Cause::Invalid(Some(wanted.clone())),
+            "no object can have this name",
+            "Use small letters, digits and hyphens, with a letter or digit at both ends.",
+        )
+        .in_conditions(format!("spec.overrides.dgd.metadata.name is {wanted}, and no object can have this name"))
+    })
+}
+
+/// No container could be started with it.
+pub fn long_spec(spec: &Spec, default: Option<&str>) -> Option<Problem> {
+    let length = profile_job::config(spec, asked::image_or(spec, default)?).len();
+    (length > LONGEST_ARGUMENT).then(|| {
+        Problem::new(
+            "spec",
+            Cause::Invalid(None),
+            format!(
+                "it has {length} bytes as JSON, and the profiler is handed it as one argument, of which Linux takes at most \
+                 {LONGEST_ARGUMENT}"
+            ),
+            "Shorten spec.features.planner or spec.overrides.",
+        )
+    })
 }

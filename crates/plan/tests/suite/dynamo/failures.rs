@@ -2,7 +2,7 @@
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_plan::Failure;
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen};
+use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
 
 use super::{FINAL, World, a_request, output, said, spec};
 
@@ -93,6 +93,41 @@ fn a_failed_job_tells_how_its_pod_ended_and_the_profilers_words_may_come_later()
     assert_eq!(world.says("Profiling"), said("False", "SweepingDecodeFailed", "profiling failed: out of memory"));
     assert_eq!(world.says("Succeeded").2, format!("SweepingDecodeFailed: profiling failed: out of memory. {LOG}"));
     assert_eq!((world.phase(), world.told()), (Phase::Failed, vec!["ProfilingCheckFailed"]));
+}
+
+#[test]
+fn a_result_that_was_delivered_counts_though_the_pod_was_evicted_afterwards() {
+    let mut world = profiling("GeneratingDGD");
+    world.seen.output =
+        Some(output(&[("phase", "Done"), ("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    world.job(JobState::Failed("BackoffLimitExceeded".into()));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Deploying);
+
+    let mut world = profiling("GeneratingDGD");
+    world.seen.output = Some(output(&[("phase", "Done"), ("final_config.yaml", FINAL)]));
+    world.job(JobState::Failed("BackoffLimitExceeded".into()));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Failed, "without the profiler's verdict it may be half of one");
+}
+
+#[test]
+fn a_running_job_gets_back_the_binding_that_it_delivers_by() {
+    let mut world = profiling("SweepingDecode");
+    assert!(plan(&world.seen).writes.is_empty(), "nothing is asked for while it is there");
+    world.seen.binding = None;
+    let forbidden = Failure {
+        object: "RoleBinding team-a/dgdr-profiling-job-binding".into(),
+        message: "the API server answered 403: no".into(),
+        transient: true,
+        conflict: false,
+    };
+    world.pass(Some(forbidden));
+    assert_eq!((world.phase(), world.told()), (Phase::Profiling, vec!["ProfilingJobFailed"]));
+    assert!(world.says("Succeeded").2.contains("RoleBinding team-a/dgdr-profiling-job-binding: the API server"));
+    world.settle();
+    assert!(world.seen.binding.is_some());
+    assert_eq!(world.created.iter().filter(|name| *name == "Job profile-qwen").count(), 1);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
+use steersman_plan::Failure;
 use steersman_plan::dynamo::graph::{ANNOTATION_LIMIT, generate, name, read};
 use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_UID};
 use steersman_plan::dynamo::{GraphSeen, plan};
@@ -164,6 +165,42 @@ fn a_graph_that_is_not_this_requests_is_left_alone_until_it_is_gone() {
         assert_eq!(world.seen.graph.as_ref().unwrap().uid, "graph-1");
         assert_eq!(world.told().last(), Some(&"DeploymentCreated"));
     }
+}
+
+#[test]
+fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
+    let replaced = |world: &mut World| world.seen.object.annotations.remove(GENERATED_GRAPH);
+    let forbidden = Failure {
+        object: "DynamoGraphDeployment team-a/qwen-dgd".into(),
+        message: "the API server answered 403: exceeded quota".into(),
+        transient: true,
+        conflict: false,
+    };
+    let mut world = World::settled(&spec(""));
+    world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    world.job(steersman_plan::dynamo::JobState::Complete);
+    while world.phase() != Phase::Deploying {
+        world.pass(None);
+    }
+    world.pass(Some(forbidden));
+    assert_eq!(world.says("DeploymentReady").1, "DeploymentCreationFailed");
+    replaced(&mut world);
+    world.settle();
+    assert!(world.created.contains(&GRAPH.to_owned()), "it was never there, so nobody deleted it");
+    assert_eq!(world.says("DeploymentReady").1, "DeploymentInProgress");
+
+    let mut world = World::settled(&spec("autoApply: false"));
+    world.deliver(FINAL);
+    assert!(world.says("Succeeded").2.ends_with("yourself from annotation nvidia.com/generated-dgd-spec"));
+    replaced(&mut world);
+    world.settle();
+    assert!(world.says("Succeeded").2.ends_with("yourself from status.profilingResults.selectedConfig"));
+    let theirs = GraphSeen { name: "qwen-dgd".into(), state: Some("successful".into()), ..GraphSeen::default() };
+    world.seen.graph = Some(theirs);
+    world.edit(&spec(""));
+    world.settle();
+    assert_eq!((world.phase(), world.says("DeploymentReady").1.as_str()), (Phase::Deploying, "DeploymentNameTaken"));
+    assert_eq!(world.objects["ConfigMap planner-config-1a2b"]["metadata"]["ownerReferences"], Value::Null);
 }
 
 #[test]

@@ -131,6 +131,11 @@ spec:
         command: [steersman, relay]
         args: [--name, qwen, --namespace, team-a, --uid, 8f3c, --container, profiler, --directory, /data]
         env: [{{name: POD_NAME, valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}}}]
+        securityContext:
+          allowPrivilegeEscalation: false
+          readOnlyRootFilesystem: true
+          capabilities: {{drop: [ALL]}}
+          seccompProfile: {{type: RuntimeDefault}}
         volumeMounts: [{{name: profiling-output, mountPath: /data, readOnly: true}}]
 "
     ));

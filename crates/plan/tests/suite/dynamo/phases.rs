@@ -53,8 +53,9 @@ fn item_2_1_auto_apply_switched_off_while_deploying_leads_to_ready() {
     world.edit(&spec("autoApply: false"));
     world.settle();
     assert_eq!(world.phase(), Phase::Ready);
-    let next = "set spec.autoApply to true to create DGD qwen-dgd, or create it yourself from annotation \
-                nvidia.com/generated-dgd-spec";
+    // The annotation was emptied when the graph was seen.
+    let next = "set spec.autoApply to true to create DGD qwen-dgd, or create it yourself from \
+                status.profilingResults.selectedConfig";
     let sum = format!("Profiling complete, spec available: {next}");
     assert_eq!(world.says("Succeeded"), said("True", "SpecGenerated", &sum));
 }

@@ -270,3 +270,17 @@ fn fields_of_the_earlier_version_without_effect_are_named_one_by_one() {
     world.settle();
     assert_eq!(world.says("SpecAccepted").2, "Every field of the spec is acted on.");
 }
+
+/// A quota or pod security that forbids the pod is told to its Job alone.
+#[test]
+fn a_job_without_any_pod_leads_to_the_events_of_the_job() {
+    let mut world = World::settled(&spec(""));
+    let starting = "Waiting for the pod of the profiling Job to start";
+    let text = format!(
+        "{starting}. If none comes, the events of the Job say why: kubectl describe job -n team-a profile-qwen"
+    );
+    assert_eq!(world.says("Profiling"), said("False", "Initializing", &text));
+    world.pods("Pending");
+    world.settle();
+    assert_eq!(world.says("Profiling"), said("False", "Initializing", starting));
+}

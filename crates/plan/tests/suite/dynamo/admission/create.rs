@@ -1,6 +1,6 @@
 //! New requests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_plan::dynamo::validate::{Facts, validate};
 
 use super::*;
@@ -81,6 +81,32 @@ fn an_override_that_can_be_merged_into_no_graph_is_refused_before_hours_of_profi
         &created(&request(json!({ "overrides": { "dgd": dgd } }))),
         &["spec.overrides.dgd: Invalid value: override status is not supported"],
     );
+}
+
+#[test]
+fn a_name_that_no_graph_can_have_is_refused_before_hours_of_profiling() {
+    let named = |name: Value| {
+        let metadata = json!({ "name": name });
+        let dgd = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": metadata });
+        created(&request(json!({ "overrides": { "dgd": dgd } })))
+    };
+    for name in ["chat", "chat-2.team", "0", ""] {
+        accepted(&named(json!(name)));
+    }
+    for name in [json!("Chat_Bot"), json!("-chat"), json!("a..b"), json!("größe"), json!("a".repeat(254)), json!(7)] {
+        let text = format!("spec.overrides.dgd.metadata.name: Invalid value: {name}: no object can have this name");
+        refused(&named(name), &[&text]);
+    }
+}
+
+#[test]
+fn a_spec_that_is_too_long_for_an_argument_is_refused_with_its_length() {
+    let planner = |length| json!({ "features": { "planner": { "note": "a".repeat(length) } } });
+    accepted(&created(&request(planner(130_000))));
+    let verdict = created(&request(planner(132_000)));
+    let text = &texts(&verdict)[0];
+    assert!(text.starts_with("spec: Invalid value: it has 132") && text.contains("at most 131071."), "{text}");
+    assert!(text.ends_with("Shorten spec.features.planner or spec.overrides."), "{text}");
 }
 
 #[test]
