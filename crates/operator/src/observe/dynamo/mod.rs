@@ -136,11 +136,10 @@ pub async fn observe(
 /// about to be made, is asked for.
 async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut Live) -> Result<(), CallError> {
     let (kind, name) = (gvk::<Job>(), names::profiling_job(&object.name));
-    let seen_before = object.status.as_ref().is_some_and(|status| status.observed_generation.is_some());
     // Before it is marked, no Job is made.
     let about = phase == Phase::Profiling
         || (phase == Phase::Pending && matches!(asked::acceptance(object), Acceptance::Accepted));
-    let counts = seen_before && about && !object.deleting;
+    let counts = about && !object.deleting;
     if !counts || live.get(&kind, &name).is_some() {
         return Ok(());
     }

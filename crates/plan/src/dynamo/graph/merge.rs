@@ -113,10 +113,38 @@ pub fn problem(wanted: &Object) -> Option<String> {
     if wanted.contains_key("status") {
         return Some("override status is not supported".to_owned());
     }
-    let spec = wanted.get("spec")?;
-    null(spec, &mut vec!["spec".to_owned()])
+    let Some(Value::Object(fields)) = wanted.get("spec") else {
+        return wanted.contains_key("spec").then(|| "override spec must be an object of fields".to_owned());
+    };
+    let (alpha, list) = lists_of(wanted);
+    let whole = |(name, component): (String, &Value)| {
+        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object of fields"))
+    };
+    null(&wanted["spec"], &mut vec!["spec".to_owned()])
         .map(|path| format!("override {path} must not be null; field deletion is not supported"))
-        .or_else(|| shape(text("apiVersion"), spec))
+        .or_else(|| components(fields, alpha).into_iter().find_map(whole))
+}
+
+/// The first field that graphs do not have; further down the API server sees to it. Earlier profilers merge by themselves and
+/// hand it on, so that it is their business.
+pub fn unknown(wanted: &Object) -> Option<String> {
+    let spec = wanted.get("spec")?.as_object()?;
+    let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let (alpha, list) = lists_of(wanted);
+    let (of_spec, of_component) = if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
+    let stranger = |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let below = |(name, component): (String, &Value)| {
+        let field = stranger(component.as_object()?, of_component)?;
+        Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
+    };
+    let above = stranger(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
+    above.or_else(|| components(spec, alpha).into_iter().find_map(below))
+}
+
+/// Whether it is of v1alpha1, and what the list of components is called there.
+fn lists_of(wanted: &Object) -> (bool, &'static str) {
+    let alpha = wanted.get("apiVersion").and_then(Value::as_str).is_some_and(|version| version.ends_with("/v1alpha1"));
+    (alpha, if alpha { "services" } else { "components" })
 }
 
 fn quoted(text: &str) -> String {
@@ -142,23 +170,6 @@ fn null(value: &Value, path: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// The first field that graphs do not have; further down the API server sees to it.
-fn shape(api_version: &str, spec: &Value) -> Option<String> {
-    let Value::Object(spec) = spec else { return Some("override spec must be an object of fields".to_owned()) };
-    let alpha = api_version.ends_with("/v1alpha1");
-    let unknown = |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
-    let known = if alpha { &SPEC_ALPHA[..] } else { &SPEC_BETA[..] };
-    if let Some(name) = unknown(spec, known) {
-        return Some(format!("override spec.{name} is not a field of {api_version}"));
-    }
-    let (list, known) = if alpha { ("services", &SERVICE[..]) } else { ("components", &COMPONENT[..]) };
-    components(spec, alpha).into_iter().find_map(|(name, component)| match component {
-        Value::Object(fields) => unknown(fields, known)
-            .map(|field| format!("override spec.{list}[{name}].{field} is not a field of {api_version}")),
-        _ => Some(format!("override spec.{list}[{name}] must be an object of fields")),
-    })
-}
-
 fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
     if alpha {
         let services = spec.get("services").and_then(Value::as_object);
@@ -170,7 +181,7 @@ fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
 }
 
 pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
-    if let Some(problem) = problem(wanted) {
+    if let Some(problem) = problem(wanted).or_else(|| unknown(wanted)) {
         return Err(problem);
     }
     let version = |of: &Object| of.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();

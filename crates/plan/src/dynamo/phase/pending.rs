@@ -46,13 +46,6 @@ pub fn step(seen: &Seen) -> Step {
         "ValidationPassed",
         "DGDR spec validation passed",
     );
-    if is_first(seen) {
-        return pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).tells(
-            NoteKind::Normal,
-            "Initialized",
-            "DGDR initialized successfully",
-        );
-    }
     if let Some(patch) = prepared(seen) {
         return pending.with(Act::Request(patch));
     }
@@ -65,10 +58,20 @@ pub fn step(seen: &Seen) -> Step {
                 object.namespace
             );
             let waiting = pending.says(PROFILING, Truth::False, "DiscoveringHardware", why.clone()).because(why);
-            Step { unwatched: true, ..waiting }
+            Step { unwatched: true, ..welcomed(seen, waiting) }
         }
+        // Nothing is said before it: the pass that sees the Job says it all, and where many requests begin at once, Jobs
+        // are what their authors wait for.
         None => pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).with(Act::Job),
     }
+}
+
+/// Told with the first that is said of a request.
+fn welcomed(seen: &Seen, step: Step) -> Step {
+    if !is_first(seen) {
+        return step;
+    }
+    step.tells(NoteKind::Normal, "Initialized", "DGDR initialized successfully")
 }
 
 /// A Job may have done its work and be gone, by its time to live, before anybody looked at it.
@@ -93,11 +96,7 @@ fn looking(seen: &Seen) -> Step {
     if let Some(message) = lacked {
         return step.because(message);
     }
-    let step = step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
-    if !is_first(seen) {
-        return step;
-    }
-    step.tells(NoteKind::Normal, "Initialized", "DGDR initialized successfully")
+    welcomed(seen, step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
 }
 
 /// `Initializing` of earlier versions: the status speaks of no generation yet, or of a spec that could not be used.
@@ -141,7 +140,7 @@ fn prepared(seen: &Seen) -> Option<Value> {
 }
 
 fn begun(seen: &Seen) -> Step {
-    let step = Step::to(Phase::Profiling, &seen.object)
+    let step = welcomed(seen, Step::to(Phase::Profiling, &seen.object))
         .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
         .says(PROFILING, Truth::False, "Initializing", PREPARING)
         .tells(NoteKind::Normal, "ProfilingJobCreated", "Profiling job created");

@@ -6,7 +6,7 @@ use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
 
 use crate::dynamo::asked::{self, Kept};
 use crate::dynamo::seen::ObjectSeen;
-use crate::dynamo::{names, profile_job};
+use crate::dynamo::{graph, names, profile_job};
 use crate::{Finding, Severity};
 
 /// What the profiler allows for the names of a graph and of a component together.
@@ -30,6 +30,7 @@ pub fn remarks(object: &ObjectSeen) -> Vec<Finding> {
         kept_in_vain(&kept),
         unreadable(&kept),
         ignored_overrides(spec),
+        unknown_override(spec),
     ];
     found.into_iter().flatten().collect()
 }
@@ -162,4 +163,15 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding>
             "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.",
         )
     })
+}
+
+/// Profilers that merge by themselves hand it on to the API server.
+fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding> {
+    let unknown = graph::merge::unknown(spec.overrides.as_ref()?.dgd.as_ref()?)?;
+    Some(remark(
+        "ProfilerWillRefuse",
+        format!("spec.overrides.dgd: {unknown}, and a profiler that merges by the schema of graphs ends with this error."),
+        "Correct its name, or move it to where graphs have it: what is of pods belongs to a component, into extraPodSpec \
+         (v1alpha1) or podTemplate (v1beta1).",
+    ))
 }

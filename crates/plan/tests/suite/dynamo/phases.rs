@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
+use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
 use steersman_plan::dynamo::phase::succeeded;
 use steersman_plan::dynamo::{JobState, Write, plan};
@@ -12,7 +13,7 @@ use super::{World, a_request, output, said, spec};
 #[test]
 fn item_2_1_a_request_walks_through_its_phases_and_is_told_of_each_once() {
     let world = World::deployed(&spec(""));
-    assert_eq!(world.phases, [Phase::Pending, Phase::Profiling, Phase::Deploying, Phase::Deployed]);
+    assert_eq!(world.phases, [Phase::Profiling, Phase::Deploying, Phase::Deployed]);
     let told = ["Initialized", "ProfilingJobCreated", "SpecGenerated", "DeploymentCreated", "DeploymentReady"];
     assert_eq!(world.told(), told);
     let created = [
@@ -28,7 +29,7 @@ fn item_2_1_a_request_walks_through_its_phases_and_is_told_of_each_once() {
 #[test]
 fn item_2_1_without_auto_apply_it_stops_at_ready() {
     let world = World::profiled(&spec("autoApply: false"));
-    assert_eq!(world.phases, [Phase::Pending, Phase::Profiling, Phase::Ready]);
+    assert_eq!(world.phases, [Phase::Profiling, Phase::Ready]);
     assert_eq!(world.seen.graph, None);
     let message = format!("Generated spec is available in annotation {GENERATED_GRAPH}");
     assert_eq!(world.says("SpecGenerated"), said("True", "SpecGenerated", &message));
@@ -80,19 +81,33 @@ fn item_2_2_the_stored_phase_decides_what_is_done() {
 #[test]
 fn item_2_3_initializing_is_pending_with_no_generation_observed() {
     let mut world = World::new(a_request(&spec("")));
+    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.object.spec.hardware = None;
     assert!(world.pass(None));
     assert_eq!(world.phase(), Phase::Pending);
     assert_eq!(world.status().observed_generation, Some(1));
     assert_eq!(world.told(), ["Initialized"]);
     assert_eq!(world.notes[0].message, "DGDR initialized successfully");
-    assert_eq!(world.says("Validation"), said("True", "ValidationPassed", "DGDR spec validation passed"));
     let preparing = "Discovering GPU hardware and preparing profiling job";
     assert_eq!(world.says("Profiling"), said("False", "DiscoveringHardware", preparing));
-    // The Job comes in a later pass, when nothing is left to be said about the spec.
     assert_eq!(world.created, Vec::<String>::new());
     let mut known = world.seen.clone();
     known.object.status.as_mut().unwrap().observed_generation = Some(0);
     assert_eq!(plan(&known).notes[0].reason, "Initialized");
+}
+
+/// Where nothing is awaited, what was said of Pending would be over before anybody read it, and hold up the Job.
+#[test]
+fn item_2_3_a_request_that_lacks_nothing_is_first_told_of_when_its_job_is_there() {
+    let mut world = World::new(a_request(&spec("")));
+    assert!(world.pass(None), "it is marked");
+    assert!(world.pass(None), "the Job is made");
+    assert_eq!(world.created.last().map(String::as_str), Some("Job profile-qwen"));
+    assert_eq!((world.seen.object.status.clone(), world.told().len()), (None, 0));
+    assert!(world.pass(None));
+    assert_eq!(world.phase(), Phase::Profiling);
+    assert_eq!(world.told(), ["Initialized", "ProfilingJobCreated"]);
+    assert_eq!(world.says("Validation"), said("True", "ValidationPassed", "DGDR spec validation passed"));
 }
 
 #[test]
@@ -369,13 +384,13 @@ fn a_call_that_fails_for_a_while_moves_no_phase() {
         })
     };
     let mut world = World::new(a_request(&spec("")));
-    (0..2).for_each(|_| assert!(world.pass(None)));
+    assert!(world.pass(None));
     (0..3).for_each(|_| {
         world.pass(flaky());
     });
     assert_eq!(world.phase(), Phase::Pending);
     assert_eq!(world.says("Profiling"), said("False", "JobCreationFailed", "Job team-a/profile-qwen: timeout"));
-    assert_eq!(world.told(), ["Initialized", "ProfilingJobFailed"]);
+    assert_eq!(world.told(), ["ProfilingJobFailed"]);
     world.settle();
     assert_eq!(world.phase(), Phase::Profiling);
 }

@@ -92,3 +92,13 @@ fn the_limit_of_45_characters_is_said_with_the_length_that_a_name_may_have() {
     assert!(said.starts_with("spec.overrides.dgd.metadata.name: DGD name 'bbb"), "{said}");
     assert!(said.ends_with("Use a name of at most 28 characters."), "{said}");
 }
+
+/// Earlier profilers merge by themselves and hand it on.
+#[test]
+fn a_field_that_graphs_do_not_have_is_named_and_left_to_the_profiler() {
+    let graph = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
+        "spec": { "imagePullSecrets": [{ "name": "registry" }] } });
+    let said = warned(&request(json!({ "overrides": { "dgd": graph } })));
+    let why = "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1, and a profiler";
+    assert!(said.starts_with(why) && said.contains("extraPodSpec"), "{said}");
+}
