@@ -46,6 +46,11 @@ pub fn step(seen: &Seen) -> Step {
         "ValidationPassed",
         "DGDR spec validation passed",
     );
+    // A new one has nothing to take back: the pass that sees its Job says it all. Where many requests begin at once, Jobs are
+    // what their authors wait for.
+    if is_first(seen) && asked::phase(object).is_some() {
+        return welcomed(seen, pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING));
+    }
     if let Some(patch) = prepared(seen) {
         return pending.with(Act::Request(patch));
     }
@@ -60,8 +65,6 @@ pub fn step(seen: &Seen) -> Step {
             let waiting = pending.says(PROFILING, Truth::False, "DiscoveringHardware", why.clone()).because(why);
             Step { unwatched: true, ..welcomed(seen, waiting) }
         }
-        // Nothing is said before it: the pass that sees the Job says it all, and where many requests begin at once, Jobs
-        // are what their authors wait for.
         None => pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING).with(Act::Job),
     }
 }

@@ -353,7 +353,7 @@ fn a_pass_that_changes_the_request_says_nothing_and_moves_nothing() {
             assert_eq!((plan.writes.len(), world.notes.len()), (1, told));
             assert_eq!(world.seen.object.status, status);
         }
-        if world.phase() == Phase::Profiling {
+        if world.status().phase == Some(Phase::Profiling) {
             world.deliver(super::FINAL);
         }
     }
