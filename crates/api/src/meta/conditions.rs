@@ -82,6 +82,13 @@ pub fn merge(
     merged
 }
 
+/// In this order whatever was said first, others last: what users read must not depend on how often the operator had to begin.
+pub fn in_order(mut conditions: Vec<Condition>, order: &[&str]) -> Vec<Condition> {
+    let place = |known: &Condition| order.iter().position(|type_| *type_ == known.type_);
+    conditions.sort_by_key(|known| place(known).unwrap_or(order.len()));
+    conditions
+}
+
 /// Takes a condition away; true if it was there.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();

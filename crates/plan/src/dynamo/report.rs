@@ -7,13 +7,16 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::asked::{self, Acceptance};
 use super::checks::sentences;
-use super::phase::{self, Act, DEPLOYMENT, PROFILING, SUCCEEDED};
+use super::phase::{self, Act, DEPLOYMENT, PROFILING, SPEC_GENERATED, SUCCEEDED, VALIDATION};
 use super::plan::{Plan, Write};
 use super::seen::{ObjectSeen, Seen};
 use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity};
 
 /// Our own: the others say how far the request has come, this one what became of the spec's fields.
 const SPEC: &str = "SpecAccepted";
+
+/// In the order of the way, then the sum of it all.
+const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
 
 const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
 
@@ -52,7 +55,8 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
     }
     statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref()));
     statements.push(spec(&plan.findings));
-    status.conditions = conditions::merge(&stored.conditions, &statements, generation, seen.now);
+    let said = conditions::merge(&stored.conditions, &statements, generation, seen.now);
+    status.conditions = conditions::in_order(said, &ORDER);
     status
 }
 

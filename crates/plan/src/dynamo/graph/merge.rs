@@ -131,8 +131,10 @@ pub fn unknown(wanted: &Object) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
     let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let (alpha, list) = lists_of(wanted);
-    let (of_spec, of_component) = if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let stranger = |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let (of_spec, of_component) =
+        if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
+    let stranger =
+        |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
     let below = |(name, component): (String, &Value)| {
         let field = stranger(component.as_object()?, of_component)?;
         Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))

@@ -170,7 +170,9 @@ fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding> 
     let unknown = graph::merge::unknown(spec.overrides.as_ref()?.dgd.as_ref()?)?;
     Some(remark(
         "ProfilerWillRefuse",
-        format!("spec.overrides.dgd: {unknown}, and a profiler that merges by the schema of graphs ends with this error."),
+        format!(
+            "spec.overrides.dgd: {unknown}, and a profiler that merges by the schema of graphs ends with this error."
+        ),
         "Correct its name, or move it to where graphs have it: what is of pods belongs to a component, into extraPodSpec \
          (v1alpha1) or podTemplate (v1beta1).",
     ))

@@ -87,20 +87,14 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     }
     let mut kept = status.conditions.take().unwrap_or_default();
     forget(seen, &answer, &mut kept);
-    status.conditions = Some(ordered(conditions::merge(&kept, &statements, seen.object.generation, seen.now)));
+    status.conditions =
+        Some(conditions::in_order(conditions::merge(&kept, &statements, seen.object.generation, seen.now), &ORDER));
     dated(&stored, status, seen.now)
 }
 
 /// Whether a registry is being asked for the labels that decide. It is, after each start of the operator, and soon answers.
 pub fn asking(seen: &Seen, answer: &Answer) -> bool {
     answer.waits.is_some() && seen.labels == LabelsSeen::Awaited
-}
-
-/// The same order whatever was said first: what users read must not depend on how often the operator had to begin.
-fn ordered(mut conditions: Vec<Condition>) -> Vec<Condition> {
-    let place = |known: &Condition| ORDER.iter().position(|type_| *type_ == known.type_);
-    conditions.sort_by_key(|known| place(known).unwrap_or(ORDER.len()));
-    conditions
 }
 
 /// Whether the stored status already speaks of this generation of the object.

@@ -99,6 +99,7 @@ fn a_field_that_graphs_do_not_have_is_named_and_left_to_the_profiler() {
     let graph = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
         "spec": { "imagePullSecrets": [{ "name": "registry" }] } });
     let said = warned(&request(json!({ "overrides": { "dgd": graph } })));
-    let why = "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1, and a profiler";
+    let why =
+        "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1, and a profiler";
     assert!(said.starts_with(why) && said.contains("extraPodSpec"), "{said}");
 }
