@@ -174,6 +174,15 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
                  and exposing /metrics endpoint, (4) Prometheus is scraping the monitoring namespace"
             ),
         ),
+        Metrics::Silent(Silence::Misnamed(others)) => {
+            let others = others.iter().map(|other| format!("'{other}'")).collect::<Vec<_>>().join(", ");
+            let words = format!(
+                "No vLLM metrics found for model '{model}' in namespace '{namespace}'. Its pods have metrics for {others}, \
+                 which no VariantAutoscaling there names: set spec.modelID to the name that the server serves the model \
+                 under (--served-model-name)"
+            );
+            (Truth::False, "MetricsMissing", words)
+        }
         Metrics::Silent(Silence::Stale(age)) => (
             Truth::False,
             STALE,

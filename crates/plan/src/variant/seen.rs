@@ -105,6 +105,8 @@ pub struct ModelSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Silence {
     Missing,
+    /// Pods of the namespace are measured, under names of models that no object asks about.
+    Misnamed(Vec<String>),
     /// How old the newest is, as Go writes it.
     Stale(String),
     /// The cause.

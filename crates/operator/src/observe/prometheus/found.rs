@@ -1,7 +1,7 @@
 //! What the answers say of each model.
 //! Comes in: what was found out; goes out: a model's metrics, or why there are none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,12 +17,19 @@ use super::{ModelAsked, PodPlace};
 /// Requests of the models of one namespace within one period; no namespace where series have none.
 pub type Counts = BTreeMap<(String, String), Option<f64>>;
 
+/// As many are named to a user.
+const MOST_STRANGERS: usize = 3;
+
+/// By namespace: names of models that its pods serve and that nobody asks about.
+pub type Strangers = BTreeMap<String, BTreeSet<String>>;
+
 pub struct Found {
     pub figures: Figures,
     /// By namespace: why nothing is known of its pods.
     pub failed: BTreeMap<String, String>,
     /// By the number of the model.
     pub last_heard: BTreeMap<usize, SignedDuration>,
+    pub strangers: Strangers,
     /// By period and namespace that was asked about.
     pub requests: BTreeMap<(SignedDuration, String), Result<Arc<Counts>, String>>,
     /// What waits before the replicas.
@@ -60,7 +67,12 @@ impl Found {
             return Err(Silence::Failed(cause.clone()));
         }
         let age = youngest.or_else(|| self.last_heard.get(&number).copied());
-        Err(age.map_or(Silence::Missing, |age| Silence::Stale(duration::go(age))))
+        let others = self.strangers.get(&model.namespace).map(|names| names.iter().take(MOST_STRANGERS).cloned());
+        Err(match (age, others) {
+            (Some(age), _) => Silence::Stale(duration::go(age)),
+            (None, Some(others)) => Silence::Misnamed(others.collect()),
+            (None, None) => Silence::Missing,
+        })
     }
 
     fn requests(&self, model: &ModelAsked, periods: &BTreeMap<SignedDuration, SignedDuration>) -> Answer<f64> {
@@ -125,6 +137,7 @@ mod tests {
             figures: Figures::default(),
             failed: BTreeMap::new(),
             last_heard: BTreeMap::new(),
+            strangers: Strangers::new(),
             requests: BTreeMap::new(),
             waiting: Ok(vec![]),
         }
@@ -201,6 +214,13 @@ mod tests {
         assert_eq!(found().pods(0, &key, vec![]), Err(Silence::Missing));
         assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
         assert_eq!(found().pods(0, &key, vec![Err(age)]), Err(Silence::Stale("10m3s".to_owned())));
+        let names = ["v", "w", "x", "y"].map(str::to_owned);
+        let strangers = Strangers::from([("n".to_owned(), BTreeSet::from(names.clone()))]);
+        let misnamed = Found { strangers: strangers.clone(), ..found() };
+        assert_eq!(misnamed.pods(0, &key, vec![]), Err(Silence::Misnamed(names[..3].to_vec())));
+        assert_eq!(misnamed.pods(0, &Key::new("o", "m"), vec![]), Err(Silence::Missing));
+        let heard = Found { strangers, ..heard };
+        assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
         let failed = Found { failed: BTreeMap::from([("n".to_owned(), "down".to_owned())]), ..heard };
         assert_eq!(failed.pods(0, &key, vec![]), Err(Silence::Failed("down".to_owned())));
         let pod = PodSeen { name: "p".to_owned(), ..PodSeen::default() };

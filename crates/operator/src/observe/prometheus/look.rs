@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::answer::Sample;
 use super::ask::ask;
 use super::batches::{batches, periods};
-use super::figures::{Figure, Figures, What, figure};
-use super::found::{Counts, Found};
+use super::figures::{Figure, Figures, STALE, What, figure};
+use super::found::{Counts, Found, Strangers};
 use super::places::Places;
 use super::queries::{self, HITS, INPUT, KV, OUTPUT, QUEUE, Within};
 use super::scrape::Scraper;
@@ -43,6 +43,8 @@ pub struct Look<'a> {
 /// One answer, or why there is none.
 enum Told {
     Pods(usize, What, Result<Vec<Figure>, String>),
+    /// Also of whom nobody asks about.
+    LastHeard(Vec<Figure>, Strangers),
     Requests(usize, SignedDuration, Result<Arc<Counts>, String>),
     Waiting(Result<Vec<Sample>, String>),
 }
@@ -144,6 +146,7 @@ impl<'a> Look<'a> {
                     }
                 }
                 Told::Pods(_, what, Err(cause)) => tracing::debug!(cause, "Prometheus does not tell {what:?} of pods"),
+                Told::LastHeard(..) => {}
             }
         }
         for (batch, answers) in pods {
@@ -173,15 +176,30 @@ impl<'a> Look<'a> {
         let populated: BTreeSet<&str> = self.places.pods.iter().map(|pod| pod.namespace.as_str()).collect();
         let silent: BTreeSet<&str> = silent.intersection(&populated).copied().collect();
         let concerned = batches.iter().enumerate().filter(|(_, batch)| !batch.is_disjoint(&silent));
-        let queries = concerned
-            .map(|(batch, _)| self.of_pods(pass, batch, What::Age, queries::last_heard(&withins[batch])).boxed());
+        let queries = concerned.map(|(batch, _)| self.last_heard(pass, queries::last_heard(&withins[batch])).boxed());
         let mut heard = Figures::default();
         for told in self.all(queries.collect()).await {
-            if let Told::Pods(_, what, Ok(figures)) = told {
-                figures.into_iter().for_each(|figure| heard.add(what, figure));
+            if let Told::LastHeard(figures, strangers) = told {
+                figures.into_iter().for_each(|figure| heard.add(What::Age, figure));
+                for (namespace, names) in strangers {
+                    found.strangers.entry(namespace).or_default().extend(names);
+                }
             }
         }
         found.last_heard = heard.last_heard(self.places.pods, self.now);
+    }
+
+    /// Who cannot be asked was not heard.
+    async fn last_heard(&self, pass: &Pass, query: String) -> Told {
+        let mut strangers = Strangers::new();
+        let figures = self.ask(pass, &query, |sample| {
+            let fresh = sample.value.is_some_and(|age| age <= STALE.as_secs_f64());
+            if let Some((pod, name)) = self.places.stranger(&sample.labels).filter(|_| fresh) {
+                strangers.entry(pod.namespace.clone()).or_default().insert(name.to_owned());
+            }
+            figure(What::Age, &self.places, &sample)
+        });
+        Told::LastHeard(figures.await.unwrap_or_default(), strangers)
     }
 
     /// Pods that should have metrics, and have none that are fresh.
@@ -205,6 +223,7 @@ impl<'a> Look<'a> {
             figures: Figures::default(),
             failed: self.namespaces.iter().map(|one| ((*one).to_owned(), cause.to_owned())).collect(),
             last_heard: BTreeMap::new(),
+            strangers: Strangers::new(),
             requests: self.namespaces.iter().flat_map(each).map(|key| (key, Err(cause.to_owned()))).collect(),
             waiting: Err(cause.to_owned()),
         }

@@ -8,6 +8,9 @@ use std::net::IpAddr;
 use super::answer::Labels;
 use super::{ModelAsked, PodPlace};
 
+/// Nobody calls a model by more; it could not be told to a user either.
+const LONGEST_NAME: usize = 256;
+
 /// How sure it is that a series is of this very pod, and not of an earlier one with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sure {
@@ -51,6 +54,13 @@ impl<'a> Places<'a> {
     /// The number of a model in the list, if it is asked about where the pod is.
     pub fn model(&self, pod: usize, name: &str) -> Option<usize> {
         self.models.get(&(self.pods[pod].namespace.as_str(), name)).copied()
+    }
+
+    /// A pod that serves a model nobody asks about where it is, and that model's name.
+    pub fn stranger<'l>(&self, labels: &'l Labels) -> Option<(&'a PodPlace, &'l str)> {
+        let (pod, _) = self.of(labels)?;
+        let name = labels.model_name.as_str();
+        ((1..=LONGEST_NAME).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (&self.pods[pod], name))
     }
 
     /// The pod's number in the list.

@@ -38,6 +38,24 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
 }
 
 #[tokio::test]
+async fn where_pods_serve_another_name_than_the_asked_one_it_is_told() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let (way, pods) = (scene.way(), [place("a", "one"), place("b", "two")]);
+    scene.play(
+        "a",
+        "one",
+        "vllm:kv_cache_usage_perc{model_name=\"llama\"} 0.5\nvllm:num_requests_waiting{model_name=\"llama\"} 0\n",
+    );
+    scene.play("b", "two", &vllm("0.25", "0", 0));
+    // Not of a pod that anybody follows.
+    scene.play("b", "else", "vllm:kv_cache_usage_perc{model_name=\"other\"} 0.5\n");
+    let named = until(&way, "a", &pods, "the other name", |seen| seen.pods != Err(Silence::Missing)).await;
+    assert_eq!(named.pods, Err(Silence::Misnamed(vec!["llama".to_owned()])));
+    let seen = until(&way, "b", &pods, "the pod", |seen| seen.pods != Err(Silence::Missing)).await;
+    assert_eq!(pod(&seen, "two").and_then(|pod| pod.kv), Some(0.25));
+}
+
+#[tokio::test]
 async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
     let Some(scene) = Scene::start(Door::Open).await else { return };
     let model = super::model();

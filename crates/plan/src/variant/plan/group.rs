@@ -307,7 +307,7 @@ fn unknown(metrics: &Metrics) -> String {
     match metrics {
         Metrics::NotAsked => "metrics were not asked for".to_owned(),
         Metrics::Found => "metrics are there".to_owned(),
-        Metrics::Silent(Silence::Missing) => "there are no metrics".to_owned(),
+        Metrics::Silent(Silence::Missing | Silence::Misnamed(_)) => "there are no metrics".to_owned(),
         Metrics::Silent(Silence::Stale(age)) => format!("the metrics are {age} old"),
         Metrics::Silent(Silence::Failed(why)) => format!("the metrics could not be read: {why}"),
         Metrics::Partial(what) => what.clone(),

@@ -56,8 +56,9 @@ type Harm = fn(&mut ModelSeen);
 fn what_is_not_known_keeps_every_number_and_says_why() {
     let good = a_fleet(vec![a_variant("a", "20", 3), a_variant("b", "5", 3)], 0.0, 0.0);
     assert_eq!(replicas(&good, "a"), 2, "with metrics it would shrink");
-    let cases: [(&str, Harm); 5] = [
+    let cases: [(&str, Harm); 6] = [
         ("there are no metrics", |model| model.pods = Err(Silence::Missing)),
+        ("there are no metrics", |model| model.pods = Err(Silence::Misnamed(vec!["other".into()]))),
         ("the metrics are 7m0s old", |model| model.pods = Err(Silence::Stale("7m0s".into()))),
         ("the metrics could not be read: timeout", |model| model.pods = Err(Silence::Failed("timeout".into()))),
         ("pod a-decode-0 has no queue length", |model| model.pods.as_mut().unwrap()[0].queue = Some(f64::NAN)),

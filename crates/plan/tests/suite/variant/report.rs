@@ -74,6 +74,11 @@ fn metrics_that_are_missing_are_told_and_the_reason_of_the_number_stays() {
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "MetricsMissing"));
     assert!(message.starts_with("No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Check: (1)"));
     assert_eq!(told(&missing, names::OPTIMIZATION), texts("True", "FallbackUsed", "Earlier (2 replicas)"));
+    let misnamed = with(&mut seen, Silence::Misnamed(vec!["llama".into(), "llama-lora".into()]));
+    let words = "No vLLM metrics found for model 'meta/llama' in namespace 'team-a'. Its pods have metrics for 'llama', \
+                 'llama-lora', which no VariantAutoscaling there names: set spec.modelID to the name that the server serves \
+                 the model under (--served-model-name)";
+    assert_eq!(told(&misnamed, names::METRICS), texts("False", "MetricsMissing", words));
     let stale = with(&mut seen, Silence::Stale("7m0s".into()));
     assert_eq!(told(&stale, names::METRICS).1, "MetricsStale");
     let failed = with(&mut seen, Silence::Failed("connection refused".into()));
