@@ -36,6 +36,8 @@ use crate::meta::core_schema::{List, core_list, core_type};
         json_path = ".status.conditions[?(@.type=='MetricsAvailable')].status"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Wanted", type_ = "integer", json_path = ".status.decision.wanted", priority = 1),
+    printcolumn(name = "DecidedBy", type_ = "string", json_path = ".status.decision.decidedBy", priority = 1),
     printcolumn(name = "Target", type_ = "string", json_path = ".spec.scaleTargetRef.name", priority = 1),
     printcolumn(name = "Min", type_ = "integer", json_path = ".spec.minReplicas", priority = 1),
     printcolumn(name = "Max", type_ = "integer", json_path = ".spec.maxReplicas", priority = 1),
@@ -186,6 +188,9 @@ pub struct VariantAutoscalingStatus {
     /// What should run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_optimized_alloc: Option<DesiredOptimizedAlloc>,
+    /// How the decision came about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionStory>,
     /// Whether the decision has reached those who act on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actuation: Option<Actuation>,
@@ -242,6 +247,45 @@ pub struct LastUpdate {
     /// Why this number, in words for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// How a number came about, stage by stage. It is written when the number changes, or what stands in its way; figures are
+/// those of that moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionStory {
+    /// When this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "time")]
+    pub time: Option<Time>,
+    /// Replicas that the load asks for where nothing limits them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub wanted: Option<i32>,
+    /// Replicas that were decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub granted: Option<i32>,
+    /// The stage that fixed the number: `signal`, `solver`, `limits` or `hold`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    /// What the metrics say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// What that asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub need: Option<String>,
+    /// What it means for this variant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solver: Option<String>,
+    /// Bounds and rules that changed the number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 8))]
+    pub limits: Vec<String>,
+    /// What is not known or not yet done, and keeps the number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
 }
 
 /// The state of acting on the decision.

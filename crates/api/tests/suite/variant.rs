@@ -67,7 +67,7 @@ fn the_columns_of_generation_b_come_first_and_ours_are_wide() {
         names(&narrow),
         ["Model", "VariantID", "Accelerator", "CurrentReplicas", "Optimized", "MetricsReady", "Age"]
     );
-    assert_eq!(names(&wide), ["Target", "Min", "Max", "Reason"]);
+    assert_eq!(names(&wide), ["Wanted", "DecidedBy", "Target", "Min", "Max", "Reason"]);
     let Some(files) = upstream::files() else { return };
     let published = theirs(&files.join("variant/crd-b.yaml"));
     assert_eq!(json!(narrow), version(&published, "v1alpha1")["additionalPrinterColumns"]);

@@ -180,7 +180,7 @@ async fn kubectl_shows_the_documented_columns() {
             Family::Va,
             "spec: {modelID: m, scaleTargetRef: {kind: Deployment, name: d}}",
             "MODEL VARIANTID ACCELERATOR CURRENTREPLICAS OPTIMIZED METRICSREADY AGE",
-            "TARGET MIN MAX REASON",
+            "WANTED DECIDEDBY TARGET MIN MAX REASON",
         ),
     ];
     for (family, spec, usual, only_wide) in cases {

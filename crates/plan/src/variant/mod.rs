@@ -13,6 +13,7 @@ pub mod saturation;
 mod seen;
 pub mod solve;
 mod story;
+mod told;
 
 pub use conflict::{Conflict, conflicts};
 pub use notes::{note, suppressed};

@@ -12,6 +12,7 @@ use steersman_api::variant::v1alpha1::{
 use super::conflict::Conflict;
 use super::plan::{Decision, Metrics, Standing};
 use super::seen::{Silence, VariantSeen};
+use super::told::told;
 use super::{Mode, names};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
@@ -41,6 +42,7 @@ pub fn report(
     } else if decision.standing == Standing::Suppressed {
         status.actuation = Some(Actuation { applied: false });
     }
+    status.decision = Some(told(stored.decision.as_ref(), decision, time(now)));
     let mut kept = stored.conditions.clone();
     forget(variant, decision, &mut kept);
     let mut statements = statements(variant, decision);

@@ -36,6 +36,17 @@ pub struct Story {
     pub granted: i32,
 }
 
+impl fmt::Display for Binding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Signal => "signal",
+            Self::Solver => "solver",
+            Self::Limits => "limits",
+            Self::Hold => "hold",
+        })
+    }
+}
+
 impl fmt::Display for Story {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stages = [("signal", &self.signal), ("need", &self.need), ("solver", &self.solver)];
@@ -48,12 +59,6 @@ impl fmt::Display for Story {
         if let Some(hold) = &self.hold {
             write!(out, "hold: {hold}; ")?;
         }
-        let binding = match self.binding {
-            Binding::Signal => "signal",
-            Binding::Solver => "solver",
-            Binding::Limits => "limits",
-            Binding::Hold => "hold",
-        };
-        write!(out, "wanted {}, granted {}, decided by {binding}", self.wish, self.granted)
+        write!(out, "wanted {}, granted {}, decided by {}", self.wish, self.granted, self.binding)
     }
 }

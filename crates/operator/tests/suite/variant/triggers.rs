@@ -32,7 +32,9 @@ impl Scene {
 
 /// Passes that got to their end, and what they decided on.
 async fn counts(operator: &Operator) -> (u64, u64) {
-    let (_, text) = operator.metrics("/metrics", None).await.unwrap();
+    // A process that has just begun does not answer yet.
+    let answer = wait::eventually("measurements", async || operator.metrics("/metrics", None).await).await;
+    let (_, text) = answer.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     let sum = |name: &str| {
         let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next());
         values.map(|value| value.parse::<u64>().unwrap()).sum()

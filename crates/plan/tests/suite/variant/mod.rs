@@ -7,6 +7,7 @@ mod laws;
 mod notes;
 mod numbers;
 mod report;
+mod told;
 mod zero;
 
 use std::collections::BTreeMap;

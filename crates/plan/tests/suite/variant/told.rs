@@ -1,0 +1,65 @@
+//! The story that an object keeps of its number.
+
+use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
+use steersman_plan::variant::{Seen, Silence};
+
+use super::{a_fleet, a_variant, ago, now, stored, the_model};
+
+fn status(seen: &Seen) -> VariantAutoscalingStatus {
+    stored(seen).into_values().next().unwrap()
+}
+
+fn story(seen: &Seen) -> DecisionStory {
+    status(seen).decision.unwrap()
+}
+
+#[test]
+fn the_wish_stands_next_to_what_was_granted_and_each_stage_is_told() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    seen.variants[0].spec.max_replicas = Some(2);
+    let story = story(&seen);
+    assert_eq!((story.wanted, story.granted, story.decided_by.as_deref()), (Some(3), Some(2), Some("limits")));
+    assert_eq!(story.signal.unwrap(), "0 of 2 replicas saturated, spare KV 0.050, spare queue 3.0");
+    assert_eq!(story.need.unwrap(), "one replica more: KV spare Saturation low (0.050 < 0.100)");
+    assert_eq!(story.solver.unwrap(), "saturation-only mode: no-change");
+    assert_eq!((story.limits, story.hold), (vec!["maxReplicas=2".to_owned()], None));
+    assert_eq!(story.time.unwrap().0, now());
+}
+
+#[test]
+fn figures_that_move_make_no_new_story_and_another_number_or_obstacle_does() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    seen.now = ago(5);
+    seen.variants[0].status = Some(status(&seen));
+    let first = story(&seen);
+    let later = |change: fn(&mut Seen)| {
+        let mut seen = seen.clone();
+        seen.now = now();
+        change(&mut seen);
+        story(&seen)
+    };
+    let moved = later(|seen| the_model(seen).pods.as_mut().unwrap()[0].kv = Some(0.55));
+    assert_eq!(moved, first);
+    let grown = later(|seen| the_model(seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.kv = Some(0.75)));
+    assert_eq!((grown.granted, grown.time.unwrap().0), (Some(3), now()));
+    let silent = later(|seen| the_model(seen).pods = Err(Silence::Stale("7m0s".into())));
+    assert_eq!(
+        (silent.decided_by.as_deref(), silent.hold.as_deref()),
+        (Some("hold"), Some("the metrics are 7m0s old"))
+    );
+    let mut still = seen.clone();
+    the_model(&mut still).pods = Err(Silence::Stale("7m0s".into()));
+    still.variants[0].status = Some(status(&still));
+    the_model(&mut still).pods = Err(Silence::Stale("12m30s".into()));
+    assert_eq!(story(&still).hold.as_deref(), Some("the metrics are 7m0s old"), "older is no news");
+    the_model(&mut still).pods = Err(Silence::Failed("timeout".into()));
+    assert_eq!(story(&still).hold.as_deref(), Some("the metrics could not be read: timeout"));
+}
+
+#[test]
+fn however_much_there_is_to_tell_an_object_stays_small() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Failed("ä".repeat(100_000)));
+    let hold = story(&seen).hold.unwrap();
+    assert!(hold.ends_with("ä…") && hold.len() <= 304, "{}", hold.len());
+}
