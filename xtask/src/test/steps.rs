@@ -181,7 +181,7 @@ fn clippy(_: &mut Session) -> Result<()> {
 fn unit(session: &mut Session) -> Result<()> {
     let mut command = test_command();
     command.args(["--lib", "--bins"]);
-    for pure in ["api", "plan", "sim"] {
+    for pure in ["api", "plan", "vectors", "sim"] {
         command.args(["--test", pure]);
     }
     session.cargo_test(command)
