@@ -1,6 +1,10 @@
-//! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. It ends with
-//! Ctrl-C; the guard ends what was started.
+//! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. What would run
+//! inside pods is played. It ends with Ctrl-C; the guard ends what was started.
 
+mod fleet;
+mod graphs;
+mod profilers;
+mod settings;
 mod show;
 
 use std::fs;
@@ -9,12 +13,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use serde_json::json;
 use steersman::cli::ClusterArgs;
 use steersman::rbac;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
+use steersman_testkit::play::{PLAY, Play};
 use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply};
+use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply, graphs as stand_in};
 
 use crate::progress::Progress;
 use crate::{local_cluster, operator};
@@ -39,7 +45,7 @@ pub struct Up {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is shown: users' objects, and what simulated pods can be told to do.
-const EXAMPLES: [&str; 3] = ["examples/llamastack", "examples/dynamo", "cluster/examples"];
+const EXAMPLES: [&str; 4] = ["examples/llamastack", "examples/dynamo", "examples/variant", "cluster/examples"];
 
 /// The namespace that the examples go to.
 const NAMESPACE: &str = "examples";
@@ -77,10 +83,24 @@ impl Up {
         progress.done();
         operator::install_account(&cluster).await?;
         preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
-        let mut operator = operator::start(&cluster, run.path(), &program).await?.process;
+        let admin = cluster.admin().await?;
+        settings::apply(&cluster, &admin).await?;
+        apply::manifests(&admin, None, stand_in::CRD).await?;
+        let running = operator::start(&cluster, run.path(), &program).await?;
+        // The way in which it is scraped in a cluster: its pod's namespace is not that of the objects.
+        cluster.scrape("steersman", &running.metrics, &json!({ "namespace": rbac::NAMESPACE }))?;
+        let mut operator = running.process;
         apply_examples(&cluster).await?;
         offer(&cluster, &binaries, &operator);
-        show::changes(&mut cluster, &mut operator, NAMESPACE).await
+        // For the players: the programs are looked after below.
+        let opened = Cluster::open(run.path())?;
+        let profilers = run.path().join("profilers");
+        tokio::select! {
+            ended = show::changes(&mut cluster, &mut operator, NAMESPACE) => ended,
+            ended = profilers::play(&opened, &program, &profilers, NAMESPACE) => ended,
+            ended = graphs::play(admin, NAMESPACE) => ended,
+            ended = fleet::play(&opened, NAMESPACE) => ended,
+        }
     }
 }
 
@@ -105,16 +125,17 @@ async fn preflight(kubeconfig: &Path) -> Result<()> {
 
 async fn apply_examples(cluster: &Cluster) -> Result<()> {
     let client = cluster.admin().await?;
-    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
-    apply::manifests(&client, None, &namespace).await?;
+    // Pods of Jobs run until their profiler is played to its end.
+    let metadata = json!({ "name": NAMESPACE, "annotations": { PLAY: Play::Hang.value() } });
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
+    apply::manifests(&client, None, &namespace.to_string()).await?;
     cluster.wait_for_default_account(NAMESPACE).await?;
     let mut files = Vec::new();
     for folder in EXAMPLES {
         let listed = fs::read_dir(crate::root().join(folder)).with_context(|| format!("cannot read {folder}"))?;
         files.extend(listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
     }
-    // Those in a folder of their own are to be refused.
-    files.retain(|file| file.is_file());
+    files.retain(|file| is_shown(file));
     files.sort();
     for file in files {
         let manifests = fs::read_to_string(&file)?;
@@ -123,6 +144,12 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
             .with_context(|| format!("cannot apply {}", file.display()))?;
     }
     Ok(())
+}
+
+/// Not those that are to be refused, nor settings, which are not for this namespace.
+fn is_shown(file: &Path) -> bool {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    file.is_file() && name.ends_with(".yaml") && !name.contains("invalid") && !file.ends_with(settings::EXAMPLE)
 }
 
 fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
@@ -138,7 +165,13 @@ fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
     println!("\nIn another terminal:");
     println!("  export KUBECONFIG='{}'", cluster.admin_kubeconfig().display());
     println!("  alias kubectl='{}'", binaries.path("kubectl").display());
-    println!("  kubectl -n {NAMESPACE} get llsd,dgdr,pods");
+    println!("  kubectl -n {NAMESPACE} get llsd,dgdr,dgd,va,pods");
+    println!(
+        "\nNothing runs inside pods here. Played are: the profiler of each request (the relay beside it is the real one),"
+    );
+    println!(
+        "whoever runs the graphs, the load on pods that have a VariantAutoscaling, and the HPAs that follow its number."
+    );
     println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().display());
     println!("Ctrl-C ends everything.\n");
 }

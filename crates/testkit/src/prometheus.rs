@@ -93,7 +93,7 @@ impl Prometheus {
 
     /// Forgets a target: its series end.
     pub fn forget(&self, name: &str) -> Result<()> {
-        Ok(std::fs::remove_file(self.folder.join("targets").join(format!("{name}.json")))?)
+        forget(&self.folder, name)
     }
 
     /// The current value of `query`, where everybody may ask.
@@ -183,6 +183,10 @@ pub(crate) fn scrape(folder: &Path, name: &str, address: &str, labels: &Value) -
     std::fs::write(&part, serde_json::to_vec(&target)?)?;
     std::fs::rename(part, folder.join(format!("{name}.json")))?;
     Ok(())
+}
+
+pub(crate) fn forget(folder: &Path, name: &str) -> Result<()> {
+    Ok(std::fs::remove_file(folder.join("targets").join(format!("{name}.json")))?)
 }
 
 pub(crate) async fn query(url: &str, authority: &Authority, query: &str) -> Result<Value> {

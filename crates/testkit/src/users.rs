@@ -36,7 +36,7 @@ impl Cluster {
         Ok(path)
     }
 
-    async fn service_account_config(&self, namespace: &str, name: &str) -> Result<Kubeconfig> {
+    pub(crate) async fn service_account_config(&self, namespace: &str, name: &str) -> Result<Kubeconfig> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let spec = TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };

@@ -74,6 +74,7 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         graph: None,
         graph_pods: Vec::new(),
         named: NamedSeen::default(),
+        account: false,
         binding: None,
         hardware: HardwareSeen::awaited(),
     };

@@ -7,4 +7,5 @@ mod purity;
 mod python;
 mod requirements;
 mod sentences;
+mod showing;
 mod support;

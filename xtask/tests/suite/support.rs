@@ -57,6 +57,20 @@ impl Running {
         panic!("it did not say {text:?}, but:\n{}", all.join("\n"));
     }
 
+    /// Waits for lines that contain all of these words, in whatever order the lines come.
+    pub fn until_all(&mut self, wanted: &[&[&str]]) {
+        let deadline = Instant::now() + LIMIT;
+        let (mut missing, mut all) = (wanted.to_vec(), Vec::new());
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            missing.retain(|words| !words.iter().all(|word| line.contains(word)));
+            if missing.is_empty() {
+                return;
+            }
+            all.push(line);
+        }
+        panic!("it did not say {missing:?}, but:\n{}", all.join("\n"));
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -3,8 +3,8 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use steersman_plan::dynamo::names;
 use steersman_testkit::wait;
@@ -110,4 +110,30 @@ async fn a_failed_request_leaves_nothing_and_its_name_can_be_used_again() {
     scene.profiled().await;
     scene.until_phase("Deploying").await;
     scene.graph().await;
+}
+
+/// Nothing else happens meanwhile: whoever brings them back has heard that they are gone.
+#[tokio::test]
+async fn the_account_of_running_jobs_and_its_binding_come_back_at_once() {
+    let Some(scene) = Scene::open("account").await else { return };
+    scene.ask(spec(json!({}))).await;
+    scene.profiler().await.is_heard("SweepingPrefill", "On its way").await;
+    let job = scene.job().await.uid();
+    comes_back(scene.all::<ServiceAccount>(), names::SERVICE_ACCOUNT).await;
+    comes_back(scene.all::<RoleBinding>(), names::ROLE_BINDING).await;
+    assert_eq!(scene.job().await.uid(), job, "profiling goes on");
+    scene.until_phase("Profiling").await;
+}
+
+async fn comes_back<K>(objects: Api<K>, name: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let before = objects.get(name).await.unwrap().meta().uid.clone();
+    objects.delete(name, &DeleteParams::default()).await.unwrap();
+    let again = async || {
+        let found = objects.get_opt(name).await.unwrap()?;
+        (found.meta().uid != before).then_some(())
+    };
+    wait::eventually(&format!("{name} is there again"), again).await.unwrap();
 }

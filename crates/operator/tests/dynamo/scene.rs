@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use steersman_testkit::{Namespace, Play, apply, wait};
+use steersman_testkit::{Namespace, Play, apply, graphs, wait};
 
 use crate::profiler::Profiler;
 use crate::shown::Shown;
@@ -163,14 +163,9 @@ impl Scene {
     /// As whoever runs graphs would say.
     pub async fn graph_is(&self, state: &str, why: &str) {
         self.graph().await;
-        let ready = if state == "successful" { "True" } else { "False" };
         let components =
             json!({ "Frontend": { "replicas": 1, "availableReplicas": 1 }, "VllmDecodeWorker": { "replicas": 2 } });
-        let condition = json!({ "type": "Ready", "status": ready, "reason": "some_reason", "message": why,
-            "lastTransitionTime": "2026-11-16T06:00:00Z" });
-        let status = json!({ "state": state, "components": components, "conditions": [condition] });
-        let patch = Patch::Merge(json!({ "status": status }));
-        self.graphs().patch_status(GRAPH, &PatchParams::default(), &patch).await.unwrap();
+        graphs::is(&self.graphs(), GRAPH, state, why, &components).await.unwrap();
     }
 
     /// All the way to a graph that serves.

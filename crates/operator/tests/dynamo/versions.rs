@@ -83,3 +83,41 @@ fn alpha_completed(read: &Value) -> Value {
     spec["profilingConfig"]["config"] = read["spec"]["profilingConfig"]["config"].clone();
     spec
 }
+
+/// As `kubectl replace` sends it: whole, and without what others have written into it.
+#[tokio::test]
+async fn the_same_file_of_v1alpha1_can_be_sent_again_while_profiling_and_another_one_cannot() {
+    let Some(scene) = Scene::open("again").await else { return };
+    let config = json!({ "sla": { "isl": 4000, "osl": 500, "ttft": 300.0, "itl": 10.0 } });
+    // Without an image and without hardware: both are filled in.
+    let profiling = json!({ "profilerImage": "", "config": config });
+    let file = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest",
+        "metadata": { "name": REQUEST, "namespace": scene.name() },
+        "spec": { "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "autoApply": true, "profilingConfig": profiling } });
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = |verb: &str, file: &Value| {
+        let path = folder.path().join("request.json");
+        std::fs::write(&path, file.to_string()).unwrap();
+        scene.world.cluster.kubectl(&[verb, "-f", &path.display().to_string()])
+    };
+    kubectl("create", &file).unwrap();
+    let profiler = scene.profiler().await;
+    let before = profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
+    assert_eq!(before["spec"]["hardware"]["gpuSku"], "h100_sxm", "it was discovered");
+    assert!(before["spec"]["image"].as_str().is_some_and(|image| !image.is_empty()), "it was filled in");
+    kubectl("replace", &file).unwrap();
+    let mut other = file.clone();
+    other["spec"]["model"] = "Qwen/Qwen3-32B".into();
+    let refused = kubectl("replace", &other).unwrap_err();
+    assert!(refused.contains("Changed is spec.model."), "{refused}");
+
+    profiler.is_heard("SelectingConfig", "Filtering results").await;
+    let marked = scene.until("it is marked again", |request| {
+        !request["metadata"]["annotations"]["steersman.dev/accepted-spec"].is_null()
+    });
+    assert_eq!(condition(&marked.await, "SpecAccepted")["status"], "True");
+    kubectl("replace", &file).unwrap();
+    profiler.succeeds().await;
+    scene.graph_is("successful", "").await;
+    scene.until_phase("Deployed").await;
+}

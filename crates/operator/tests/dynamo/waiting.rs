@@ -70,7 +70,8 @@ async fn a_missing_token_is_mentioned_and_holds_nothing_up() {
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "hf-token-secret" },
         "stringData": { "HF_TOKEN": token } });
     scene.apply(secret).await;
-    let request = scene.until("it is there", |request| condition(request, "SpecAccepted")["reason"] == "SpecAccepted");
+    let all = "Every field of the spec is acted on.";
+    let request = scene.until("it is there", |request| condition(request, "SpecAccepted")["message"] == all);
     assert!(!request.await.to_string().contains(token));
 }
 

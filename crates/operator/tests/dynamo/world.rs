@@ -7,7 +7,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steersman::admission;
 use steersman_api::Family;
-use steersman_testkit::{Cluster, Gpu, NodePool, apply, object, wait};
+use steersman_testkit::{Cluster, Gpu, NodePool, apply, graphs as played, object, wait};
 use tokio::sync::OnceCell;
 
 use crate::stage;
@@ -23,7 +23,7 @@ async fn start() -> Result<Option<World>> {
     let fleet = vec![NodePool::usual(Gpu::H100, 2), NodePool::plain("plain", 2)];
     let Some(world) = stage::start(Family::Dgdr, fleet).await? else { return Ok(None) };
     let admin = world.cluster.admin().await?;
-    apply::manifests(&admin, None, include_str!("../stage/graph-crd.yaml")).await?;
+    apply::manifests(&admin, None, played::CRD).await?;
     until_asked(&world.cluster).await.with_context(|| world.operator.log_end())?;
     Ok(Some(world))
 }

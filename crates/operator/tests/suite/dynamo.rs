@@ -79,7 +79,7 @@ async fn without_gpus(admin: &Client) -> MutexGuard<'static, ()> {
 
 /// As far as requests look at graphs, whoever runs them.
 fn graph_crd() -> CustomResourceDefinition {
-    serde_saphyr::from_str(include_str!("../stage/graph-crd.yaml")).unwrap()
+    serde_saphyr::from_str(steersman_testkit::graphs::CRD).unwrap()
 }
 
 fn family() -> Dynamo {

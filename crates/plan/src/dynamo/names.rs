@@ -25,6 +25,9 @@ pub const ACCEPTED_SPEC: &str = "steersman.dev/accepted-spec";
 /// On a graph: the request that it was made for. Its labels say a name only, and names come back.
 pub const REQUEST_UID: &str = "steersman.dev/request-uid";
 
+/// The field manager of everything that is written for requests.
+pub const MANAGER: &str = "steersman/dynamo";
+
 /// Of the Go operator; taken off when the request goes, never put on.
 pub const FINALIZER: &str = "nvidia.com/finalizer";
 

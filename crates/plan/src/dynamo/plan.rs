@@ -73,7 +73,7 @@ fn rejected(seen: &Seen, findings: &[Finding]) -> Option<Note> {
 
 fn writes(seen: &Seen, step: &Step) -> Vec<Write> {
     let mut writes = match step.phase {
-        Phase::Profiling if seen.job.is_some() && seen.binding.is_none() => account(seen),
+        Phase::Profiling if seen.job.is_some() && !(seen.account && seen.binding.is_some()) => account(seen),
         Phase::Ready | Phase::Deploying | Phase::Deployed => additional(seen),
         _ => Vec::new(),
     };

@@ -149,9 +149,13 @@ pub(super) fn tells(seen: &Seen, findings: &[Finding]) -> bool {
 
 fn spec(findings: &[Finding]) -> Statement {
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-    let (reason, message) = match findings.first() {
+    // By severity: behind the first remark there are only others. They are not about the spec, whose reason they are not.
+    let (reason, message) = match findings.first().filter(|first| first.severity != Severity::Info) {
         Some(first) => (first.reason, sentences(findings)),
-        None => (SPEC, "Every field of the spec is acted on.".to_owned()),
+        None => {
+            let more = findings.iter().map(|remark| format!(" {}", sentences(std::slice::from_ref(remark))));
+            (SPEC, format!("Every field of the spec is acted on.{}", more.collect::<String>()))
+        }
     };
     let truth = if blocked { Truth::False } else { Truth::True };
     Statement { type_: SPEC.to_owned(), truth, reason: reason.to_owned(), message }

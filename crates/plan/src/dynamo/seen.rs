@@ -27,7 +27,9 @@ pub struct Seen {
     pub graph_pods: Vec<PodSeen>,
     /// Objects that the request names, and whether they are there.
     pub named: NamedSeen,
-    /// The binding of the profiling account.
+    /// Whether the account of profiling Jobs is there.
+    pub account: bool,
+    /// The binding of that account.
     pub binding: Option<BindingSeen>,
     pub hardware: HardwareSeen,
 }

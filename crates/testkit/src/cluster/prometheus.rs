@@ -1,6 +1,8 @@
 //! Prometheus beside the cluster, over HTTPS with the cluster's authority. It scrapes the API server, and whatever a test
 //! drops into its targets folder.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
@@ -35,6 +37,16 @@ impl Cluster {
     /// Makes Prometheus scrape `http://<address>/metrics` every second, with these labels, until the cluster ends.
     pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
         prometheus::scrape(&self.folder.join("prometheus"), name, address, labels)
+    }
+
+    /// Makes Prometheus forget that target: its series end.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        prometheus::forget(&self.folder.join("prometheus"), name)
+    }
+
+    /// What Prometheus' certificate, and every other one of the cluster, is to be checked with.
+    pub fn certificate_authority(&self) -> PathBuf {
+        self.authority.file("ca.pem")
     }
 
     /// Asks Prometheus for the current value of `query`.

@@ -46,6 +46,11 @@ impl Kept {
         })
     }
 
+    /// It is nobody's own.
+    pub fn is_shared(&self) -> bool {
+        self.owner.is_none() && self.named.is_none()
+    }
+
     pub fn is_older_than(&self, other: &Self) -> bool {
         matches!((self.version, other.version), (Some(one), Some(other)) if one < other)
     }

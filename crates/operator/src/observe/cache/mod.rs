@@ -18,7 +18,7 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 
-use kept::Kept;
+use kept::{Kept, Owner};
 
 use super::watching::Watching;
 use crate::apply::Live;
@@ -40,7 +40,8 @@ pub struct Naming {
     pub kind: &'static str,
 }
 
-/// The object that a change concerns: the controller of the child that changed, or the one that it names.
+/// The object that a change concerns: the controller of the child that changed, or the one that it names. What has neither
+/// is shared: its loss concerns everyone in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Touched {
     pub namespace: String,
@@ -218,8 +219,13 @@ impl Cache {
             }
             Event::Delete(object) => {
                 let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
-                self.lock()[index].remove(&place, &kept);
-                self.touched(index, &place, &kept).into_iter().collect()
+                let mut all = self.lock();
+                all[index].remove(&place, &kept);
+                let mut concerned = self.touched(index, &place, &kept);
+                if kept.is_shared() {
+                    concerned.extend(everyone(&all, &BTreeSet::from([place.0])));
+                }
+                concerned.into_iter().collect()
             }
         }
     }
@@ -236,11 +242,14 @@ impl Cache {
             concerned.extend(self.touched(index, &place, &kept));
             all[index].insert(place, kept);
         }
+        let mut unshared = BTreeSet::new();
         for (place, lost) in &before.by_name {
             if all[index].by_name.get(place).is_none_or(|there| there.uid != lost.uid) {
                 all[index].gone.add(lost.uid.as_ref());
+                unshared.extend(lost.is_shared().then(|| place.0.clone()));
             }
         }
+        concerned.extend(everyone(&all, &unshared));
         drop(all);
         if first {
             self.missing.send_modify(|missing| *missing = missing.saturating_sub(1));
@@ -301,6 +310,20 @@ impl Children {
             }
         }
     }
+}
+
+/// Whoever controls a child in one of these namespaces: something that they share is gone.
+fn everyone(all: &[Children], namespaces: &BTreeSet<String>) -> BTreeSet<Touched> {
+    if namespaces.is_empty() {
+        return BTreeSet::new();
+    }
+    let children = all.iter().flat_map(|children| &children.by_name);
+    let near = children.filter(|((namespace, _), _)| namespaces.contains(namespace));
+    near.filter_map(|((namespace, _), kept)| {
+        let Owner { kind, name, .. } = kept.owner.clone()?;
+        Some(Touched { namespace: namespace.clone(), owner_kind: kind, owner: name })
+    })
+    .collect()
 }
 
 fn with_place(object: &DynamicObject, watched: &Watched) -> Option<(Place, Kept)> {

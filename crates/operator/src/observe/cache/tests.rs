@@ -112,3 +112,27 @@ fn a_child_without_a_controller_concerns_whom_it_names() {
     assert_eq!(concerned(cache.take_in(0, Event::Apply(child.clone()))), named);
     assert_eq!(concerned(cache.take_in(0, Event::Delete(child))), named);
 }
+
+#[test]
+fn the_loss_of_what_nobody_controls_concerns_everyone_in_its_namespace() {
+    let cache = cache();
+    let of = |owner: &str, uid: &str, namespace: &str| {
+        let mut child = service(owner, uid, Some(owner), 2);
+        child.owner_references_mut()[0].name = owner.to_owned();
+        child.metadata.namespace = Some(namespace.to_owned());
+        child
+    };
+    let owned = [of("first", "2", "team-a"), of("second", "3", "team-a"), of("third", "4", "team-b")];
+    for child in owned.clone() {
+        cache.take_in(0, Event::Apply(child));
+    }
+    let concerned = |touched: Vec<Touched>| touched.into_iter().map(|of| of.owner).collect::<Vec<_>>();
+    let shared = service("shared", "1", None, 1);
+    assert!(concerned(cache.take_in(0, Event::Apply(shared.clone()))).is_empty());
+    assert_eq!(concerned(cache.take_in(0, Event::Delete(shared))), ["first", "second"]);
+    // A watch that broke tells of it by a list without it, in which a new owner may be.
+    cache.take_in(0, Event::Apply(service("shared", "5", None, 5)));
+    cache.take_in(0, Event::Init);
+    cache.take_in(0, Event::InitApply(of("fourth", "6", "team-a")));
+    assert_eq!(concerned(cache.take_in(0, Event::InitDone)), ["first", "fourth", "second", "third"]);
+}

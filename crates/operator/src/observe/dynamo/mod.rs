@@ -32,8 +32,7 @@ use crate::controllers::{Observed, PassError, Place, Tools, stored_kind};
 
 pub use beside::Beside;
 
-/// The family's field manager.
-pub const MANAGER: &str = "steersman/dynamo";
+pub use steersman_plan::dynamo::names::MANAGER;
 
 /// As NVIDIA's operator labels Jobs, outputs and what belongs to graphs.
 const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
@@ -120,6 +119,7 @@ pub async fn observe(
         now: Timestamp::now(),
         settings,
         output: live.get(&gvk::<ConfigMap>(), &names::output(&name)).map(output_seen),
+        account: live.get(&gvk::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_some(),
         binding: live.get(&gvk::<RoleBinding>(), names::ROLE_BINDING).and_then(binding_seen),
         job,
         job_pods,

@@ -52,6 +52,7 @@ pub fn a_request(namespace: &str, features: Value) -> Seen {
         graph: None,
         graph_pods: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        account: false,
         binding: None,
         hardware: HardwareSeen::awaited(),
     }

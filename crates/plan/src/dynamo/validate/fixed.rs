@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 
+use super::filled::{self, Filled};
 use super::problem::{Cause, Problem};
 use super::rules::VERSION;
 use crate::dynamo::asked::{self, Acceptance};
@@ -12,13 +13,14 @@ use crate::dynamo::phase;
 use crate::dynamo::seen::ObjectSeen;
 
 const AUTO_APPLY: &str = "spec.autoApply";
+const OVERRIDES: &str = "spec.overrides.";
 
 /// How many places of a change are named.
 const NAMED: usize = 5;
 
-pub fn refusal(old: &ObjectSeen, new: &ObjectSeen) -> Option<Problem> {
+pub fn refusal(old: &ObjectSeen, new: &ObjectSeen, filled: &Filled) -> Option<Problem> {
     let phase = asked::phase(old).filter(|phase| phase::is_fixed(*phase))?;
-    let changed = changes(old, new);
+    let changed = changes(old, new, filled);
     let permitted = changed.is_empty() || deferred(old, phase, &changed) || taken_back(old, new, phase, &changed);
     (!permitted).then(|| {
         Problem::new(
@@ -79,37 +81,41 @@ fn remedy(old: &ObjectSeen, phase: Phase, changed: &[String]) -> String {
 }
 
 /// The places that differ in meaning.
-fn changes(old: &ObjectSeen, new: &ObjectSeen) -> Vec<String> {
+fn changes(old: &ObjectSeen, new: &ObjectSeen, filled: &Filled) -> Vec<String> {
     let mut found = Vec::new();
-    compare(&plain(old), &plain(new), "spec", &mut found);
+    compare(&json!(old.spec), &json!(new.spec), "spec", filled, &mut found);
     found
 }
 
-/// With what an absent field means, and without parts that say nothing.
-fn plain(object: &ObjectSeen) -> Value {
-    let Value::Object(mut fields) = json!(object.spec) else { return Value::Null };
-    fields.insert("autoApply".to_owned(), asked::auto_apply(object).into());
-    fields.retain(|_, value| !(value.as_object().is_some_and(Map::is_empty) || value == ""));
-    Value::Object(fields)
-}
-
-fn compare(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
-    match (old, new) {
-        (Value::Object(before), Value::Object(after)) => {
-            let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
-            names.sort();
-            names.dedup();
-            for name in names {
-                let (before, after) = (before.get(name), after.get(name));
-                compare(
-                    before.unwrap_or(&Value::Null),
-                    after.unwrap_or(&Value::Null),
-                    &format!("{path}.{name}"),
-                    found,
-                );
-            }
+/// An absent part is one without fields, and an absent field means its default, or what the operator has filled in.
+fn compare(old: &Value, new: &Value, path: &str, filled: &Filled, found: &mut Vec<String>) {
+    let empty = Map::new();
+    // Parts of other objects, in which one without fields can mean something.
+    let exact = path.starts_with(OVERRIDES);
+    let fields = |value: &Value| value.is_object() || (value.is_null() && !exact);
+    if old != new && fields(old) && fields(new) {
+        let (before, after) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
+        let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+        names.sort();
+        names.dedup();
+        let mut inner = Vec::new();
+        for name in names {
+            let value = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
+            compare(&value(before), &value(after), &format!("{path}.{name}"), filled, &mut inner);
         }
-        _ if old == new => {}
-        _ => found.push(path.to_owned()),
+        // Of a part that came or went, its own name says enough.
+        let whole = old.is_null() || new.is_null();
+        inner.truncate(if whole { 1 } else { usize::MAX });
+        found.extend(inner.into_iter().map(|place| if whole { path.to_owned() } else { place }));
+        return;
+    }
+    let meant = |value: &Value| match value {
+        Value::Null => filled::default(path).unwrap_or_default(),
+        Value::String(text) if text.is_empty() && !exact => Value::Null,
+        other => other.clone(),
+    };
+    let left_out = meant(new).is_null() && filled.has(path, old);
+    if meant(old) != meant(new) && !left_out {
+        found.push(path.to_owned());
     }
 }

@@ -2,6 +2,7 @@
 //! Comes in: the request as JSON, what it was before, and what the operator was told; goes out: errors and warnings.
 
 mod defaults;
+pub mod filled;
 mod fixed;
 mod problem;
 pub mod remarks;
@@ -16,6 +17,8 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use super::asked;
 use super::checks::sentences;
 use super::seen::ObjectSeen;
+
+use filled::Filled;
 
 pub use defaults::{DYNAMO_VERSION, default_image, image};
 pub use problem::{Cause, Problem};
@@ -56,7 +59,8 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict 
         known.contains(problem) && !touched
     };
     let (left, mut errors): (Vec<_>, Vec<_>) = rules::wrong(&object, facts).into_iter().partition(stands);
-    errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object)));
+    let filled = old.map(|old| Filled::of(old, new, facts)).unwrap_or_default();
+    errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object, &filled)));
     let mut warnings: Vec<String> = left.iter().map(Problem::text).collect();
     warnings.extend(before.as_ref().and_then(in_vain));
     warnings.extend(remarks::remarks(&object).iter().map(|remark| sentences(std::slice::from_ref(remark))));

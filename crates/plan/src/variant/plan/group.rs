@@ -124,8 +124,15 @@ impl<'a> Group<'a> {
             };
         }
         if number.is_some() && story.wish != replicas || bounds.clamp(replicas) != replicas {
-            let bound = bounds.binding(story.wish).unwrap_or_else(|| "the bounds of other variants".to_owned());
-            reason = format!("{reason}; wanted {}, limited by {bound}", story.wish);
+            let (bound, words) = match bounds.binding(story.wish) {
+                Some(bound) => (bound.clone(), format!("wanted {}, limited by {bound}", story.wish)),
+                None => {
+                    // It stands in for another, which tells the wish.
+                    story.wish = replicas;
+                    ("the bounds of other variants".to_owned(), "in place of a variant at its bounds".to_owned())
+                }
+            };
+            reason = format!("{reason}; {words}");
             story.limits.push(bound);
             story.binding = Binding::Limits;
         }

@@ -2,7 +2,7 @@
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_plan::Failure;
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
+use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, Write, plan};
 
 use super::{FINAL, World, a_request, output, said, spec};
 
@@ -109,6 +109,24 @@ fn a_result_that_was_delivered_counts_though_the_pod_was_evicted_afterwards() {
     world.job(JobState::Failed("BackoffLimitExceeded".into()));
     world.settle();
     assert_eq!(world.phase(), Phase::Failed, "without the profiler's verdict it may be half of one");
+}
+
+#[test]
+fn a_running_job_gets_back_the_account_that_it_works_as() {
+    let mut world = profiling("SweepingDecode");
+    world.seen.account = false;
+    let writes = plan(&world.seen).writes;
+    let kinds: Vec<String> = writes
+        .iter()
+        .map(|write| match write {
+            Write::Free(write) => write.object().types.as_ref().unwrap().kind.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, ["ServiceAccount", "RoleBinding"]);
+    world.settle();
+    assert!(world.seen.account && plan(&world.seen).writes.is_empty());
+    assert_eq!(world.phase(), Phase::Profiling);
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn a_request(spec: &str) -> Seen {
         graph: None,
         graph_pods: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        account: false,
         binding: None,
         hardware: no_hardware(),
     }
@@ -231,6 +232,7 @@ impl World {
         self.objects.insert(key, json!(object));
         match kind.as_str() {
             "Job" if self.seen.job.is_none() => self.job(JobState::Running),
+            "ServiceAccount" => self.seen.account = true,
             "RoleBinding" => {
                 let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
                 self.seen.binding = Some(BindingSeen { uid: "rb-1".into(), cluster_role: role });

@@ -243,6 +243,14 @@ fn fields_without_effect_are_named_in_a_condition_of_our_own() {
         World::settled(&spec("")).says("SpecAccepted"),
         said("True", "SpecAccepted", "Every field of the spec is acted on.")
     );
+    // What is not about the spec is not the reason.
+    let mut seen = a_request(&spec(""));
+    seen.named.token_secret = false;
+    let mut world = World::new(seen);
+    world.settle();
+    let message = "Every field of the spec is acted on. There is no Secret hf-token-secret in namespace team-a. Create it \
+                   with key HF_TOKEN if the model cannot be downloaded without a token.";
+    assert_eq!(world.says("SpecAccepted"), said("True", "SpecAccepted", message));
 }
 
 /// A spec of v1alpha1 that says much, and of which only its typed parts count.

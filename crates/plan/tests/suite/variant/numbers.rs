@@ -30,7 +30,10 @@ fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
     let cheap = decision(&seen, "cheap");
     assert_eq!((cheap.replicas, cheap.story.wish, cheap.story.binding), (Some(2), 3, Binding::Limits));
     assert_eq!(cheap.story.limits, ["maxReplicas=2"]);
-    assert_eq!(replicas(&seen, "dear"), 3);
+    assert!(cheap.reason.ends_with("; wanted 3, limited by maxReplicas=2"), "{}", cheap.reason);
+    let dear = decision(&seen, "dear");
+    assert_eq!((dear.replicas, dear.story.binding), (Some(3), Binding::Limits));
+    assert!(dear.reason.ends_with("(0.050 < 0.100); in place of a variant at its bounds"), "{}", dear.reason);
 }
 
 #[test]

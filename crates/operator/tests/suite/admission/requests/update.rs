@@ -107,6 +107,6 @@ async fn a_change_while_profiling_is_refused_and_one_that_slipped_in_can_be_take
     let refused = patch(json!({ "spec": { "model": "another" } })).await.unwrap_err().to_string();
     assert!(refused.contains("only a change back to all of that one is accepted."), "{refused}");
     patch(json!({ "spec": { "model": "Qwen/Qwen3-0.6B" } })).await.unwrap();
-    until("the request goes on", "SpecAccepted", "True", "TokenSecretMissing").await;
+    until("the request goes on", "SpecAccepted", "True", "SpecAccepted").await;
     court.operator.assert_log_is_json();
 }

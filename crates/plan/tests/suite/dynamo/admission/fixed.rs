@@ -1,6 +1,9 @@
 //! Changes of requests whose profiling has begun.
 
 use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_api::crds::{Options, crd};
+use steersman_plan::dynamo::validate::filled;
 use steersman_plan::dynamo::{asked, names};
 
 use super::*;
@@ -180,4 +183,81 @@ fn nothing_is_asked_of_a_request_that_is_being_deleted() {
     new["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
     let verdict = updated(&in_phase("Deployed", json!({})), &new);
     assert_eq!(verdict, Verdict::default());
+}
+
+/// A request without the mark, as its author's file has none.
+#[test]
+fn the_authors_own_file_can_be_sent_again_without_what_was_filled_in() {
+    let discovered = json!({ "gpuSku": "h100_sxm", "numGpusPerNode": 8, "rdma": false });
+    let fields = json!({ "f:spec": { "f:hardware": { "f:gpuSku": {}, "f:numGpusPerNode": {}, "f:rdma": {} } } });
+    let ours = json!({ "manager": names::MANAGER, "operation": "Update", "fieldsV1": fields });
+    let completed = json!({ "image": "planner:1.4.0", "runtimeVersionOverride": null, "hardware": discovered,
+        "workload": { "isl": 4000, "osl": 1000, "requestRate": 2.0 } });
+    let written = json!({ "image": null, "runtimeVersionOverride": null, "searchStrategy": null, "autoApply": null,
+        "workload": { "requestRate": 2.0 } });
+    for phase in ["Profiling", "Ready", "Deploying", "Deployed"] {
+        let mut old = in_phase(phase, completed.clone());
+        old = marked(old.clone(), &old);
+        old["metadata"]["managedFields"] = json!([ours]);
+        let new = in_phase(phase, written.clone());
+        accepted(&updated(&old, &new));
+        let mut other = new.clone();
+        other["spec"]["model"] = json!(MODEL);
+        let verdict = updated(&old, &other);
+        refused(&verdict, &[&forbidden(phase)]);
+        assert!(texts(&verdict)[0].contains("Changed is spec.model."), "{:?}", texts(&verdict));
+        // Whoever has the mark has read the request, and has seen what was filled in.
+        let verdict = updated(&old, &marked(new.clone(), &old));
+        refused(&verdict, &[&forbidden(phase)]);
+        assert!(texts(&verdict)[0].contains("Changed is spec.hardware, spec.image."), "{:?}", texts(&verdict));
+        // What its author wrote is not left out by mistake.
+        let author = json!({ "manager": "kubectl", "operation": "Update",
+            "fieldsV1": { "f:spec": { "f:hardware": { "f:numGpusPerNode": {} } } } });
+        old["metadata"]["managedFields"] = json!([author, ours]);
+        let verdict = updated(&old, &new);
+        refused(&verdict, &[&forbidden(phase)]);
+        assert!(texts(&verdict)[0].contains("Changed is spec.hardware."), "{:?}", texts(&verdict));
+    }
+}
+
+#[test]
+fn an_image_that_was_chosen_is_not_left_out_by_mistake() {
+    let old = in_phase("Profiling", json!({ "image": "other:1.4.0", "runtimeVersionOverride": null }));
+    let verdict = updated(&old, &in_phase("Profiling", json!({ "image": null, "runtimeVersionOverride": null })));
+    refused(&verdict, &[&forbidden("Profiling")]);
+}
+
+#[test]
+fn parts_of_other_objects_are_compared_to_the_letter() {
+    let job = |part: Value| json!({ "overrides": { "dgd": { "apiVersion": "nvidia.com/v1beta1", "spec": part } } });
+    let old = in_phase("Profiling", job(json!({ "components": [], "envs": {} })));
+    let verdict = updated(&old, &in_phase("Profiling", job(json!({ "components": [] }))));
+    refused(&verdict, &[&forbidden("Profiling")]);
+    assert!(texts(&verdict)[0].contains("Changed is spec.overrides.dgd.spec.envs."), "{:?}", texts(&verdict));
+}
+
+/// The defaults that count are those that the schema sets.
+#[test]
+fn every_default_of_the_schema_is_known_and_no_other() {
+    let crd = json!(crd(Family::Dgdr, &Options::default()).unwrap());
+    let versions = crd["spec"]["versions"].as_array().unwrap();
+    let beta = versions.iter().find(|version| version["name"] == "v1beta1").unwrap();
+    let mut found = Vec::new();
+    defaults(&beta["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", &mut found);
+    assert_eq!(found.len(), 6, "{found:?}");
+    for (path, value) in found {
+        assert_eq!(filled::default(&path), Some(value), "{path}");
+    }
+    assert_eq!(filled::default("spec.model"), None);
+}
+
+/// Overrides hold parts of other objects.
+fn defaults(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    if path == "spec.overrides" {
+        return;
+    }
+    found.extend(schema.get("default").map(|value| (path.to_owned(), value.clone())));
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        defaults(inner, &format!("{path}.{name}"), found);
+    }
 }
