@@ -34,6 +34,9 @@ use crate::webhooks;
 /// One Lease for all controllers.
 pub const LEASE: &str = "steersman";
 
+/// Which of several operators for VariantAutoscalings this is, each with objects of its own by their label.
+pub const INSTANCE: &str = "CONTROLLER_INSTANCE";
+
 /// How long controllers may take to finish what they are at. Shorter than a pod's usual grace of 30 s.
 const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
 
@@ -50,16 +53,31 @@ const NOTHING: &str = "nothing any more: it is shutting down";
 
 /// What the election needs, in the operator's own namespace.
 pub fn rules() -> Vec<Rule> {
-    let lease = |names, verbs| Rule {
+    vec![Rule {
         group: "coordination.k8s.io",
         resource: "leases",
-        names,
-        verbs,
+        // Each of several operators for VariantAutoscalings has one of its own, whose name nobody knows before.
+        names: vec![],
+        verbs: &["get", "list", "watch", "create", "update"],
         namespaced: true,
         why: "let exactly one of its replicas act",
-    };
-    // A right to create cannot be limited to a name: the name is not known when it is checked.
-    vec![lease(vec![LEASE], &["get", "list", "watch", "update"]), lease(vec![], &["create"])]
+    }]
+}
+
+/// The Lease of this process. Operators of different instances act side by side, where VariantAutoscalings are all that they
+/// act on: of other objects they would both be the operator.
+pub fn lease(families: &[Family], instance: Option<&str>) -> String {
+    let instance = instance.filter(|instance| !instance.is_empty() && families == [Family::Va]);
+    let Some(instance) = instance else { return LEASE.to_owned() };
+    let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
+    let kept: String = instance.to_lowercase().chars().map(|letter| if plain(letter) { letter } else { '-' }).collect();
+    let kept = kept.trim_matches(['-', '.']);
+    if kept == instance {
+        return format!("{LEASE}-{instance}");
+    }
+    // What a label may hold and a name may not must not make one Lease of two instances.
+    let letters: String = instance.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("{LEASE}-x{letters}")
 }
 
 /// Why the process ends otherwise than asked to.
@@ -85,17 +103,20 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
     let controllers = settings.controllers();
+    let instance = std::env::var(INSTANCE).ok();
+    let lease = lease(&controllers, instance.as_deref());
     let metrics = Arc::new(Metrics::new(Timestamp::now()));
     let server = client::connect_to_watch(&settings.cluster, &identity).await?.counted(&metrics);
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
-    metrics.leads(LEASE, false);
+    metrics.leads(&lease, false);
     let (mut webhook, keeper) = webhooks::start(settings, &server, &readiness, &metrics)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = observe::llamastack::server::http(Inside { through: settings.reach_through.clone() })?;
-    let election = Election::new(server.clone(), &settings.namespace, LEASE, &identity, Timing::default());
+    let election = Election::new(server.clone(), &settings.namespace, &lease, &identity, Timing::default());
     let act = |fence: Fence, stop: CancellationToken| {
+        metrics.fleet().speak_while(&fence);
         let given = Given {
             server: server.behind(&fence),
             scope: settings.scope(),
@@ -110,7 +131,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
         act(controllers.clone(), given, stop)
     };
     let outcome = tokio::select! {
-        () = lead(&election, &metrics, &stop, |fence, stop| {
+        () = lead(&election, &lease, &metrics, &stop, |fence, stop| {
             futures::future::join(keeper.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
         }) => Ok(()),
         never = first_answer(&server, &readiness) => match never {},
@@ -179,17 +200,18 @@ async fn first_answer(server: &Server, readiness: &Readiness) -> Never {
 /// Leads whenever it can, until `stop`. What acts does so behind the fence of its term, and is dropped when that is lost.
 async fn lead<A: Future<Output = ()>>(
     election: &Election,
+    lease: &str,
     metrics: &Metrics,
     stop: &CancellationToken,
     act: impl Fn(Fence, CancellationToken) -> A,
 ) {
     loop {
-        tracing::info!(lease = LEASE, "waiting for the lease");
+        tracing::info!(lease, "waiting for the lease");
         let mut term = tokio::select! {
             () = stop.cancelled() => return,
             term = election.acquire() => term,
         };
-        metrics.leads(LEASE, true);
+        metrics.leads(lease, true);
         let finished = {
             let controllers = act(term.fence(), stop.clone());
             // The Lease is renewed until the last controller has finished.
@@ -198,17 +220,17 @@ async fn lead<A: Future<Output = ()>>(
                 () = within(CONTROLLERS_STOP, stop, controllers) => Ok(()),
             }
         };
-        metrics.leads(LEASE, false);
+        metrics.leads(lease, false);
         match finished {
             Ok(()) => {
                 // An API server that does not answer must not keep us: the Lease runs out by itself.
                 if time::timeout(RELEASE, term.release()).await.is_err() {
-                    tracing::warn!(lease = LEASE, "could not release the lease in time");
+                    tracing::warn!(lease, "could not release the lease in time");
                 }
                 return;
             }
-            Err(lost) if stop.is_cancelled() => return tracing::warn!(lease = LEASE, %lost, "lost the lease"),
-            Err(lost) => tracing::warn!(lease = LEASE, %lost, "lost the lease: standing by"),
+            Err(lost) if stop.is_cancelled() => return tracing::warn!(lease, %lost, "lost the lease"),
+            Err(lost) => tracing::warn!(lease, %lost, "lost the lease: standing by"),
         }
     }
 }
@@ -228,4 +250,25 @@ async fn within(limit: Duration, stop: &CancellationToken, controllers: impl Fut
         tracing::warn!(seconds = limit.as_secs(), "controllers did not stop in time: dropping them");
     };
     tokio::select! { () = controllers => {}, () = late => {} }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_have_a_lease_each_where_variants_are_all_that_they_act_on() {
+        let va = [Family::Va];
+        for (families, instance, name) in [
+            (&va[..], None, "steersman"),
+            (&va, Some(""), "steersman"),
+            (&va, Some("blue"), "steersman-blue"),
+            (&va, Some("team-a.blue"), "steersman-team-a.blue"),
+            (&va, Some("Blue"), "steersman-x426c7565"),
+            (&va, Some("blue_"), "steersman-x626c75655f"),
+            (&[Family::Llsd, Family::Va], Some("blue"), "steersman"),
+        ] {
+            assert_eq!(lease(families, instance), name, "{instance:?}");
+        }
+    }
 }

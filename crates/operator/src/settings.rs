@@ -53,8 +53,8 @@ pub struct Settings {
     /// release is made for
     #[arg(long, value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     dgdr_default_image: Option<String>,
-    /// Act on objects of this namespace alone; without it on those of all
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    /// Act on objects of this namespace alone; without it, or with nothing, on those of all
+    #[arg(long, env = "WATCH_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     watch_namespace: Option<String>,
     /// Ask all servers inside the cluster at this address, each by the name of its Service in the Host header: for operators
     /// that run where those names lead nowhere
@@ -178,7 +178,8 @@ impl Settings {
 
     /// Where objects are acted on.
     pub fn scope(&self) -> Scope {
-        self.watch_namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
+        // Set to nothing is how a manifest says that it means all.
+        self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
     /// How changes of the fleet become passes.

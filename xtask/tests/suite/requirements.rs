@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 type Ids = fn() -> BTreeSet<String>;
 
 /// The pages, each with the ids that it must have.
-const PAGES: [(&str, Ids); 2] =
-    [("docs/requirements-llamastack.md", of_llamastack), ("docs/requirements-dynamo.md", of_dynamo)];
+const PAGES: [(&str, Ids); 3] = [
+    ("docs/requirements-llamastack.md", of_llamastack),
+    ("docs/requirements-dynamo.md", of_dynamo),
+    ("docs/requirements-variant.md", of_variant),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -105,6 +108,11 @@ fn of_dynamo() -> BTreeSet<String> {
     all.chain(constants.map(str::to_owned)).collect()
 }
 
+/// The requirements of documents 003 and 004.
+fn of_variant() -> BTreeSet<String> {
+    [1..=17, 20..=34, 40..=53].into_iter().flatten().map(|number| format!("WVA-{number:02}")).collect()
+}
+
 /// The file of a module: of its own, or a folder's.
 fn module(suite: &Path, path: &[&str]) -> Option<String> {
     let path: PathBuf = path.iter().collect();
@@ -140,7 +148,8 @@ fn exists(name: &str) -> bool {
         [binary, modules @ .., test] => {
             let suite = match *binary {
                 "commands" => root().join("xtask/tests/suite"),
-                family @ ("llamastack" | "dynamo") => root().join("crates/operator/tests").join(family),
+                "vectors" => root().join("crates/plan/tests/vectors"),
+                family @ ("llamastack" | "dynamo" | "variant") => root().join("crates/operator/tests").join(family),
                 other => root().join("crates").join(other).join("tests/suite"),
             };
             module(&suite, modules).is_some_and(|text| has_test(&text, test))

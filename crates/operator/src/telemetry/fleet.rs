@@ -14,6 +14,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use steersman_plan::variant::Key;
 
+use crate::leader::Fence;
+
 /// Bytes of a label's value.
 const LONGEST_LABEL: usize = 128;
 
@@ -53,12 +55,19 @@ struct State {
     decided: u64,
     written: u64,
     passed: Option<Timestamp>,
+    /// Closed: somebody else leads.
+    fence: Option<Fence>,
 }
 
 impl Gauges {
     /// Which of several operators speaks.
     pub fn speak_as(&self, instance: Option<String>) {
         self.lock().instance = instance;
+    }
+
+    /// A leader that was paused shows nothing when it wakes, even before it knows that it leads no more.
+    pub fn speak_while(&self, fence: &Fence) {
+        self.lock().fence = Some(fence.clone());
     }
 
     /// Exactly these are shown from now on.
@@ -123,8 +132,13 @@ impl State {
         labels
     }
 
+    fn visible(&self) -> impl Iterator<Item = (&Key, &Shown)> {
+        let leads = self.fence.as_ref().is_none_or(Fence::is_open);
+        self.shown.iter().filter(move |_| leads)
+    }
+
     fn decided(&self) -> impl Iterator<Item = (Labels, &Shown, i32)> {
-        let numbers = self.shown.iter().filter_map(|(key, shown)| Some((key, shown, shown.desired?)));
+        let numbers = self.visible().filter_map(|(key, shown)| Some((key, shown, shown.desired?)));
         numbers.map(|(key, shown, desired)| (self.labels(key, shown), shown, desired))
     }
 }
@@ -170,8 +184,8 @@ impl Collector for Gauges {
 fn encode_scaled(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Total number of replica scaling operations";
     let mut metric = encoder.encode_descriptor("wva_replica_scaling", help, None, MetricType::Counter)?;
-    for (key, counts) in &state.scaled {
-        let Some(shown) = state.shown.get(key) else { continue };
+    for (key, shown) in state.visible() {
+        let Some(counts) = state.scaled.get(key) else { continue };
         for ((direction, reason), count) in counts {
             let own = [("direction", (*direction).to_owned()), ("reason", (*reason).to_owned())];
             let labels: Labels = state.labels(key, shown).into_iter().chain(own).collect();
@@ -182,7 +196,7 @@ fn encode_scaled(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 }
 
 fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let contested = || state.shown.iter().filter_map(|(key, shown)| Some((key, shown, shown.conflict?)));
+    let contested = || state.visible().filter_map(|(key, shown)| Some((key, shown, shown.conflict?)));
     let deployment = |shown: &Shown| ("deployment", label(&shown.target_name));
     let help = "Number of objects that want to decide on one workload";
     let mut metric =
@@ -269,6 +283,20 @@ mod tests {
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
         gauges.publish(one(5, 2));
         gauges.publish(BTreeMap::new());
+        assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
+    }
+
+    #[test]
+    fn who_does_not_lead_any_more_shows_nothing_at_once() {
+        let metrics = Metrics::new(Timestamp::UNIX_EPOCH);
+        let gauges = metrics.fleet();
+        gauges.publish(one(2, 4));
+        gauges.publish(one(5, 4));
+        let fence = Fence::default();
+        fence.open_until(std::time::Instant::now() + std::time::Duration::from_secs(3600));
+        gauges.speak_while(&fence);
+        assert!(text(&metrics).contains("wva_desired_replicas{"));
+        fence.close();
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
     }
 

@@ -69,7 +69,7 @@ const LATENCIES: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lease {
-    name: &'static str,
+    name: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -163,8 +163,8 @@ impl Metrics {
     }
 
     /// Says whether this process holds the Lease `name`.
-    pub fn leads(&self, name: &'static str, leads: bool) {
-        self.leads.get_or_create(&Lease { name }).set(leads.into());
+    pub fn leads(&self, name: &str, leads: bool) {
+        self.leads.get_or_create(&Lease { name: name.to_owned() }).set(leads.into());
     }
 
     /// Counts one pass.

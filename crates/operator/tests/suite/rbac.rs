@@ -114,6 +114,7 @@ const WRITES: [&str; 31] = [
     "llamastack.io/llamastackdistributions/status: patch",
     "llamastack.io/llamastackdistributions/status: update",
     "llmd.ai/variantautoscalings/status: update",
+    "llmd.ai/variantautoscalings: patch",
     "networking.k8s.io/ingresses: create patch delete",
     "networking.k8s.io/networkpolicies: create patch delete",
     "nvidia.com/dynamographdeploymentrequests/finalizers: update",

@@ -3,6 +3,9 @@
 
 mod crashes;
 mod examples;
+mod leaders;
+mod limits;
+mod metrics;
 mod process;
 mod settings;
 mod targets;
@@ -30,8 +33,9 @@ use steersman::telemetry::metrics::Metrics;
 use steersman_api::Family;
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Namespace, alone, apply, object};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::process::operator::Place;
 use crate::schemas::{install, only, resource};
 
 const VERSION: &str = "v1alpha1";
@@ -95,6 +99,19 @@ impl Scene {
 
     async fn desired(&self, name: &str) -> Option<i64> {
         self.status(name).await["desiredOptimizedAlloc"]["numReplicas"].as_i64()
+    }
+
+    /// Where operators compete for the cluster's one Lease: those of one test at a time.
+    async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        (turn, Place::of(self.cluster).await)
+    }
+
+    /// Flags of an operator for this scene alone.
+    fn flags(&self) -> Vec<&str> {
+        let own = ["--controllers", "va", "--watch-namespace", self.namespace.name()];
+        [&own[..], &["--config-namespace", self.settings.name()]].concat()
     }
 
     fn controller(&self, client: Client) -> Variants {

@@ -12,6 +12,9 @@ pub const CONFIG_LABEL: &str = "wva.llmd.ai/config-enabled";
 /// On a namespace: nothing in it is looked at.
 pub const EXCLUDE_ANNOTATION: &str = "wva.llmd.ai/exclude";
 
+/// Our own, on an object: `true` makes its workload its owner, so that it goes when that is deleted.
+pub const OWNER_ANNOTATION: &str = "steersman.dev/owner-reference";
+
 pub const METRICS: &str = "MetricsAvailable";
 pub const OPTIMIZATION: &str = "OptimizationReady";
 pub const CONFLICT: &str = "DeploymentTargetConflict";
@@ -29,7 +32,7 @@ pub const ZERO_SNAKE: &str = "wva-model-scale-to-zero-config";
 /// The entry of a map that holds for every model.
 pub const DEFAULT_ENTRY: &str = "default";
 
-const MAIN: [&str; 3] = [
+pub const MAIN: [&str; 3] = [
     "workload-variant-autoscaler-variantautoscaling-config",
     "variantautoscaling-config",
     "wva-variantautoscaling-config",

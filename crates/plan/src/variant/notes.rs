@@ -1,6 +1,8 @@
-//! What is worth an event on the object.
-//! Comes in: the object as it was, its decision and its status as it will be; goes out: at most one note, and none where
-//! nothing has changed.
+//! What is worth an event on the object, and what of the whole fleet a line in the log.
+//! Comes in: the object as it was, its decision and its status as it will be, or the fleet; goes out: at most one note, and
+//! none where nothing has changed; hints for whoever set the fleet up.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::meta::conditions;
@@ -8,7 +10,7 @@ use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 
 use super::names;
 use super::plan::{Decision, Standing};
-use super::seen::VariantSeen;
+use super::seen::{Key, Seen, VariantSeen};
 use super::story::Binding;
 use crate::{Note, NoteKind};
 
@@ -16,6 +18,47 @@ use crate::{Note, NoteKind};
 pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
     conditions::find(&status.conditions, names::CONFLICT)
         .is_some_and(|conflict| conflict.reason == "SuppressedDueToConflict")
+}
+
+/// What is allowed, and seldom meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    pub message: &'static str,
+    /// Whom it is about.
+    pub variants: Vec<Key>,
+    pub recommendation: &'static str,
+}
+
+/// Of the whole fleet, in the Go operator's words.
+pub fn hints(seen: &Seen) -> Vec<Hint> {
+    let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
+    let keys = |found: Vec<&VariantSeen>| {
+        let mut keys: Vec<Key> = found.into_iter().map(|variant| variant.key.clone()).collect();
+        keys.sort();
+        keys
+    };
+    let usual: Vec<&VariantSeen> =
+        living.iter().copied().filter(|one| ["", "10"].contains(&one.spec.variant_cost.as_str())).collect();
+    let mut hints = Vec::new();
+    if living.len() > 1 && !usual.is_empty() {
+        hints.push(Hint {
+            message: "Warning: Multiple variants detected with some using default variantCost",
+            variants: keys(usual),
+            recommendation: "Set spec.variantCost of each variant to what one replica costs: the cheaper one grows first",
+        });
+    }
+    let mut models: BTreeMap<(&str, &str), Vec<&VariantSeen>> = BTreeMap::new();
+    for one in living.into_iter().filter(|one| one.spec.min_replicas > 0) {
+        models.entry((&one.key.namespace, &one.spec.model_id)).or_default().push(one);
+    }
+    for variants in models.into_values().filter(|variants| variants.len() > 1) {
+        hints.push(Hint {
+            message: "Multiple variants with minReplicas > 0 may lead to unnecessary GPU utilization",
+            variants: keys(variants),
+            recommendation: "Keep spec.minReplicas above 0 on one variant of the model, and set it to 0 on the others",
+        });
+    }
+    hints
 }
 
 /// The most important news of the pass. A first number is none: the object itself is the news.

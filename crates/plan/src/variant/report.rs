@@ -19,6 +19,7 @@ use crate::{Finding, Severity};
 
 const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
+const SKIPPED: &str = "SkippedProcessing";
 /// The largest change that the schema of the object can tell.
 const LARGEST_CHANGE: i32 = 10_000;
 /// Faults of the configuration that one object tells.
@@ -124,7 +125,7 @@ fn statements(variant: &VariantSeen, decision: &Decision) -> Vec<Statement> {
             (Some(told), Some(say(names::READY, Truth::False, WRITTEN_BY_CONFLICT, words)))
         }
     };
-    let told = [Some(target(variant)), metrics(variant, decision), optimization(decision), conflict, ready];
+    let told = [Some(target(variant)), metrics(variant, decision), Some(optimization(decision)), conflict, ready];
     told.into_iter().chain([Some(spec(decision)), config(variant)]).flatten().collect()
 }
 
@@ -133,8 +134,7 @@ fn say(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
 }
 
 fn target(variant: &VariantSeen) -> Statement {
-    let named = variant.spec.scale_target_ref.as_ref().map(|target| format!("{} {}", target.kind, target.name));
-    let named = named.unwrap_or_default();
+    let named = variant.workload();
     match &variant.target {
         _ if named.is_empty() => {
             let words = "spec.scaleTargetRef is missing; give kind and name of the workload to scale".to_owned();
@@ -142,7 +142,12 @@ fn target(variant: &VariantSeen) -> Statement {
         }
         Answer::Known(Some(_)) => say(names::TARGET, Truth::True, "TargetFound", format!("Scale target {named} found")),
         Answer::Known(None) => {
-            say(names::TARGET, Truth::False, "TargetNotFound", format!("Scale target {named} not found"))
+            let namespace = &variant.key.namespace;
+            let words = format!(
+                "Scale target {named} not found in namespace {namespace}. Create it or correct spec.scaleTargetRef; it is \
+                 noticed at once, and until then nothing is decided"
+            );
+            say(names::TARGET, Truth::False, "TargetNotFound", words)
         }
         Answer::Unknown(why) => {
             let words = format!("Scale target {named} could not be read: {why}");
@@ -162,7 +167,7 @@ fn keep_age(statement: &mut Statement, stored: &[Condition]) {
 fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     let (model, namespace) = (&variant.spec.model_id, &variant.key.namespace);
     let (truth, reason, message) = match &decision.metrics {
-        Metrics::NotAsked => return None,
+        Metrics::NotAsked => return apart(variant, decision),
         Metrics::Found => {
             let words = "Saturation metrics data is available for scaling decisions".to_owned();
             (Truth::True, "MetricsFound", words)
@@ -196,6 +201,9 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
         Metrics::Silent(Silence::Failed(why)) => {
             (Truth::False, "PrometheusError", format!("Failed to query Prometheus: {why}"))
         }
+        Metrics::Silent(Silence::Unasked(why)) => {
+            (Truth::False, "PrometheusError", format!("Prometheus API not configured: {why}"))
+        }
         Metrics::Partial(what) => (
             Truth::False,
             "MetricsMissing",
@@ -207,21 +215,58 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
         Metrics::Asleep => (
             Truth::False,
             "MetricsMissing",
-            format!("No replica of model '{model}' runs in namespace '{namespace}', so there are no metrics"),
+            format!(
+                "No replica of model '{model}' runs in namespace '{namespace}', so there are no metrics. To start one, \
+                 scale {} or set spec.minReplicas to 1",
+                variant.workload()
+            ),
         ),
     };
     Some(say(names::METRICS, truth, reason, message))
 }
 
-fn optimization(decision: &Decision) -> Option<Statement> {
+/// Why nobody asked for metrics of an object that takes no part: what was said when it still did holds no longer.
+fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
+    const MISSING: &str = "No saturation metrics available - pods may not be ready or metrics not yet scraped";
+    let (truth, reason, message) = match (&decision.standing, &variant.target) {
+        (Standing::Suppressed, _) => {
+            (Truth::False, SKIPPED, "Metrics are not asked for: another VA decides".to_owned())
+        }
+        (Standing::Failed(_), Answer::Known(None)) => {
+            (Truth::False, "MetricsMissing", format!("{MISSING}: {} does not exist", variant.workload()))
+        }
+        (Standing::Failed(_), Answer::Unknown(_)) => {
+            let words = format!("{MISSING}: {} could not be read", variant.workload());
+            (Truth::Unknown, SKIPPED, words)
+        }
+        (Standing::Failed(why), _) => {
+            (Truth::False, "InvalidConfiguration", format!("Metrics are not asked for: {why}"))
+        }
+        _ => return None,
+    };
+    Some(say(names::METRICS, truth, reason, message))
+}
+
+fn optimization(decision: &Decision) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let story = &decision.story;
     let (truth, reason, message) = match &decision.standing {
-        Standing::Suppressed => return None,
+        Standing::Suppressed => {
+            let words =
+                "Not decided on: another VA decides on the same workload, see DeploymentTargetConflict".to_owned();
+            (Truth::False, SKIPPED, words)
+        }
         Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.clone()),
-        Standing::Held => (Truth::True, "FallbackUsed", format!("{} ({replicas} replicas)", decision.reason)),
+        Standing::Held => {
+            let mut words = format!("{} ({replicas} replicas)", decision.reason);
+            if story.wish != story.granted && !story.limits.is_empty() {
+                words = format!("{words}; wanted {}, limited by {}", story.wish, story.limits.join(", "));
+            }
+            (Truth::True, "FallbackUsed", words)
+        }
         Standing::Decided => {
-            let mut words = format!("Optimization completed: {replicas} replicas on {}", decision.accelerator);
+            let on = if decision.accelerator.is_empty() { "unknown accelerators" } else { &decision.accelerator };
+            let mut words = format!("Optimization completed: {replicas} replicas on {on}");
             if story.wish != story.granted {
                 let limits = if story.limits.is_empty() { story.hold.clone() } else { Some(story.limits.join(", ")) };
                 words = format!("{words}; wanted {}, limited by {}", story.wish, limits.unwrap_or_default());
@@ -229,7 +274,7 @@ fn optimization(decision: &Decision) -> Option<Statement> {
             (Truth::True, "OptimizationSucceeded", words)
         }
     };
-    Some(say(names::OPTIMIZATION, truth, reason, message))
+    say(names::OPTIMIZATION, truth, reason, message)
 }
 
 fn spec(decision: &Decision) -> Statement {

@@ -111,6 +111,8 @@ pub enum Silence {
     Stale(String),
     /// The cause.
     Failed(String),
+    /// There is nobody to ask: what to do about it.
+    Unasked(String),
 }
 
 /// One pod's metrics. What was not measured, or is not a number, is absent: it is never taken for zero.

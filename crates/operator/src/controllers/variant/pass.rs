@@ -14,7 +14,9 @@ use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::variant::config::prometheus::Prometheus as Address;
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{Decision, FleetPlan, Key, Mode, Settings, VariantSeen, names, note, plan, report};
+use steersman_plan::variant::{
+    Decision, FleetPlan, Hint, Key, Mode, Settings, VariantSeen, hints, names, note, plan, report,
+};
 use steersman_plan::{Finding, Note, NoteKind, Severity};
 
 use super::{Variants, shown};
@@ -26,8 +28,11 @@ use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
 /// Statuses written at once.
 const AT_ONCE: usize = 16;
 
-const NOT_CONFIGURED: &str =
-    "Prometheus API not configured: set PROMETHEUS_BASE_URL in the main ConfigMap or in Steersman's environment";
+/// Names that one line of the log lists.
+const MOST_NAMES: usize = 20;
+
+const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap or in Steersman's environment; what is wrong \
+                              with an address that is set says ConfigurationValid";
 
 /// How a pass went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +56,8 @@ pub struct Kept {
     memory: Memory,
     /// Findings about the configuration that were told.
     told: BTreeSet<String>,
+    /// Hints about the fleet that were told.
+    hinted: Vec<Hint>,
     /// The version in which an unreadable object was told of.
     unreadable: BTreeMap<Place, String>,
 }
@@ -58,7 +65,8 @@ pub struct Kept {
 impl Kept {
     pub fn new(fleet: &Fleet) -> Self {
         let (config, _) = read(&fleet.maps.alone(), &Config::default(), Mode::Steersman);
-        Self { config, metering: None, memory: Memory::default(), told: BTreeSet::new(), unreadable: BTreeMap::new() }
+        let (told, unreadable) = (BTreeSet::new(), BTreeMap::new());
+        Self { config, metering: None, memory: Memory::default(), told, hinted: Vec::new(), unreadable }
     }
 
     /// The way to Prometheus, made anew where its settings are others.
@@ -113,6 +121,7 @@ impl Variants {
             return Passed { interval, ..Passed::default() };
         }
         self.tell_findings(kept, &findings, &look).await;
+        tell_hints(kept, &look);
         let Some((look, plan)) = decide(look).await else {
             return Passed { failed: 1, interval, ..Passed::default() };
         };
@@ -165,7 +174,7 @@ impl Variants {
         for finding in findings.iter().filter(|finding| !kept.told.contains(&finding.message)) {
             let Finding { severity, reason, message, remedy } = finding;
             if *severity == Severity::Info {
-                tracing::info!(reason, message, remedy, "a setting is unusual");
+                tracing::warn!(reason, message, remedy, "a setting is unusual");
                 continue;
             }
             tracing::error!(reason, message, remedy, "a setting cannot be used");
@@ -230,6 +239,7 @@ impl Variants {
                 Ended::Failed => passed.failed += 1,
             }
         }
+        passed.failed += self.tie(&look.seen.variants).await;
         passed
     }
 
@@ -305,6 +315,23 @@ async fn decide(look: Look) -> Option<(Look, FleetPlan)> {
             None
         }
     }
+}
+
+/// Each once, until it is about others.
+fn tell_hints(kept: &mut Kept, look: &Look) {
+    let now = hints(&look.seen);
+    for hint in now.iter().filter(|hint| !kept.hinted.contains(hint)) {
+        let names: Vec<String> = hint.variants.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+        tracing::warn!(
+            totalVariants = look.seen.variants.len(),
+            variants = hint.variants.len(),
+            variantNames = names.join(", "),
+            recommendation = hint.recommendation,
+            "{}",
+            hint.message
+        );
+    }
+    kept.hinted = now;
 }
 
 /// The story of a number, once for each change of what it says.

@@ -63,7 +63,7 @@ impl Fleet {
         let mut stamps = BTreeMap::new();
         let mut unreadable = Vec::new();
         let mut variants = Vec::new();
-        for (place, Variant { uid, version, seen, strange }) in self.ours() {
+        for (place, Variant { uid, version, seen, strange, .. }) in self.ours() {
             match seen {
                 Ok(mut seen) => {
                     let target = self.watched(&seen);
@@ -100,7 +100,7 @@ impl Fleet {
     }
 
     /// The workload, if it is of a kind that is watched and there.
-    fn watched(&self, seen: &VariantSeen) -> Option<(String, TargetSeen)> {
+    pub(super) fn watched(&self, seen: &VariantSeen) -> Option<(String, TargetSeen)> {
         let target = seen.spec.scale_target_ref.as_ref()?;
         let mirror = match Way::to(target) {
             Way::Deployment => &self.deployments,
@@ -200,15 +200,12 @@ async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[PodPlace
             let look = prometheus.look(models, pods, Timestamp::now());
             match tokio::time::timeout(LONGEST_LOOK, look).await {
                 Ok(seen) => return seen,
-                Err(_) => format!("no answer within {} s", LONGEST_LOOK.as_secs()),
+                Err(_) => Silence::Failed(format!("no answer within {} s", LONGEST_LOOK.as_secs())),
             }
         }
-        Err(why) => why,
+        Err(why) => Silence::Unasked(why),
     };
-    let silent = ModelSeen {
-        pods: Err(Silence::Failed(cause.clone())),
-        requests: Answer::Unknown(cause.clone()),
-        queue: Answer::Unknown(cause),
-    };
+    let nobody = || "nobody could be asked".to_owned();
+    let silent = ModelSeen { pods: Err(cause), requests: Answer::Unknown(nobody()), queue: Answer::Unknown(nobody()) };
     models.iter().map(|model| (model.key.clone(), silent.clone())).collect()
 }

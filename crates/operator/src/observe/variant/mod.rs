@@ -6,6 +6,7 @@ mod maps;
 mod mirror;
 mod nodes;
 mod objects;
+mod owners;
 mod pods;
 mod scales;
 mod targets;
@@ -32,6 +33,7 @@ use super::served::{self, Optional};
 use crate::client::{CallError, Server};
 use crate::controllers::{Place, Told, stored_kind};
 use crate::rbac::Rule;
+use crate::run::INSTANCE;
 
 pub use look::{Look, Metering, Stamp};
 
@@ -59,6 +61,14 @@ pub fn rules() -> Vec<Rule> {
         follow("apps", "deployments", scaled),
         follow("apps", "statefulsets", scaled),
         follow(GROUPS, "leaderworkersets", scaled),
+        Rule {
+            group: Family::Va.group(),
+            resource: Family::Va.plural(),
+            names: vec![],
+            verbs: &["patch"],
+            namespaced: true,
+            why: "tie a VariantAutoscaling that asks for it to its workload",
+        },
         follow("", "pods", "know which pods' metrics are whose"),
         follow("", "configmaps", "read the settings of VariantAutoscalings"),
         Rule {
@@ -103,9 +113,6 @@ impl Options {
         Self { environment, allow_http }
     }
 }
-
-/// Which of several operators this is.
-const INSTANCE: &str = "CONTROLLER_INSTANCE";
 
 /// Something has changed in a way that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]

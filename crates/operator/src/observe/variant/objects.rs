@@ -3,12 +3,13 @@
 //! nobody else's trouble.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, VariantSeen};
+use steersman_plan::variant::{Key, VariantSeen, names};
 
 use crate::observe::llamastack::typed;
 
@@ -21,6 +22,9 @@ pub struct Variant {
     pub seen: Result<VariantSeen, String>,
     /// The status, where it holds what our types do not know: that has to vanish.
     pub strange: Option<Value>,
+    /// Whether it shall go with its workload.
+    pub tied: bool,
+    pub owners: Vec<OwnerReference>,
 }
 
 pub fn variant(object: &DynamicObject) -> Variant {
@@ -44,6 +48,8 @@ pub fn variant(object: &DynamicObject) -> Variant {
         version: object.resource_version().unwrap_or_default(),
         seen,
         strange,
+        tied: object.annotations().get(names::OWNER_ANNOTATION).is_some_and(|given| given == "true"),
+        owners: object.metadata.owner_references.clone().unwrap_or_default(),
     }
 }
 

@@ -42,7 +42,7 @@ impl Scales {
             })),
             Err(CallError::Answered { code: 404, message }) if message.contains(&place.1) => Answer::Known(None),
             Err(CallError::Answered { code: 404, .. }) => {
-                Answer::Unknown(format!("kind {} has no scale subresource", kind.kind))
+                Answer::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
             }
             Err(error @ CallError::Answered { code: 403, .. }) => {
                 let right = format!("{}/scale of group {:?}", resource.plural, kind.group);

@@ -40,7 +40,12 @@ impl Place {
     }
 
     pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
-        let operator = Operator::spawn(&self.kubeconfig, identity, more);
+        self.start_with(identity, more, &[]).await
+    }
+
+    /// With these variables in its environment.
+    pub async fn start_with(&self, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Operator {
+        let operator = Operator::spawn_with(&self.kubeconfig, identity, more, variables);
         operator.until_said("listening").await;
         operator
     }
@@ -71,10 +76,20 @@ pub struct Operator {
 
 impl Operator {
     pub fn spawn(kubeconfig: &Path, identity: &str, more: &[&str]) -> Self {
+        Self::spawn_with(kubeconfig, identity, more, &[])
+    }
+
+    fn spawn_with(kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let open = |name: &str| File::create(folder.path().join(name)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-        command.env_clear().env("POD_NAME", identity).arg("run").arg("--kubeconfig").arg(kubeconfig);
+        command
+            .env_clear()
+            .env("POD_NAME", identity)
+            .envs(variables.iter().copied())
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(kubeconfig);
         for (flag, address) in [("--health-address", "127.0.0.1:0"), ("--metrics-address", "127.0.0.1:0")] {
             if !more.contains(&flag) {
                 command.args([flag, address]);

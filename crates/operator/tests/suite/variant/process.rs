@@ -4,9 +4,9 @@ use kube::api::DeleteParams;
 use steersman_testkit::wait;
 
 use super::*;
-use crate::process::operator::{Operator, Place};
+use crate::process::operator::Operator;
 
-async fn until_desired(scene: &Scene, name: &str, replicas: i64, operator: &Operator) {
+pub async fn until_desired(scene: &Scene, name: &str, replicas: i64, operator: &Operator) {
     let what = format!("{name} is to have {replicas} replicas");
     let is = wait::eventually(&what, async || (scene.desired(name).await == Some(replicas)).then_some(()));
     is.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
@@ -16,9 +16,8 @@ async fn until_desired(scene: &Scene, name: &str, replicas: i64, operator: &Oper
 async fn a_variant_lives_by_watches_alone() {
     let Some(scene) = Scene::new("life").await else { return };
     scene.set(MAIN, json!({ "GLOBAL_OPT_INTERVAL": "1h" })).await;
-    let place = Place::of(scene.cluster).await;
-    let flags = ["--controllers", "va", "--watch-namespace", scene.namespace.name()];
-    let operator = place.start("va", &[&flags[..], &["--config-namespace", scene.settings.name()]].concat()).await;
+    let (_turn, place) = scene.place().await;
+    let operator = place.start("va", &scene.flags()).await;
     scene.create("v", spec("decode")).await;
     let resolved = async |reason: &str| {
         let what = format!("TargetResolved is {reason}");

@@ -1,5 +1,6 @@
 //! Settings: what holds, what is bad in them, and who is told.
 
+use k8s_openapi::api::core::v1::Namespace as CoreNamespace;
 use k8s_openapi::api::events::v1::Event;
 
 use super::*;
@@ -52,7 +53,9 @@ async fn without_prometheus_objects_are_told_and_nothing_is_scaled() {
     let status = scene.status("v").await;
     let (_, _, fault) = condition(&status, "ConfigurationValid");
     assert!(fault.contains("HTTPS is required - URL must use https:// scheme: http://…@prometheus.example"), "{fault}");
-    assert_eq!(condition(&status, "MetricsAvailable").1, "PrometheusError");
+    let (_, reason, message) = condition(&status, "MetricsAvailable");
+    assert_eq!(reason, "PrometheusError");
+    assert!(message.starts_with("Prometheus API not configured: set PROMETHEUS_BASE_URL"), "{message}");
     assert_eq!(scene.desired("v").await, Some(2));
     let said = format!("{status}{:?}", scene.settings.all::<Event>().list(&ListParams::default()).await.unwrap());
     assert!(!said.contains("secret@"), "{said}");
@@ -103,4 +106,35 @@ async fn a_namespace_has_settings_of_its_own() {
     let (_, _, fault) = condition(&scene.status("v").await, "ConfigurationValid");
     let place = format!("ConfigMap {}/wva-saturation-scaling-config, key default: ", scene.namespace.name());
     assert!(fault.starts_with(&place) && !fault.contains("soon"), "{fault}");
+}
+
+/// Maps of a namespace without objects count once it says so, and those of an excluded one never.
+#[tokio::test]
+async fn a_namespace_without_objects_has_settings_once_it_is_labelled() {
+    let Some(scene) = Scene::new("labelled").await else { return };
+    let here = scene.cluster.namespace("later").await.unwrap();
+    let bad = json!({ "default": "kvCacheThreshold: 7" });
+    set(&here, "wva-saturation-scaling-config", bad).await;
+    scene.create("v", spec("decode")).await;
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "labelled" } } }));
+    scene.objects().patch("v", &PatchParams::default(), &labels).await.unwrap();
+    let ours = [("CONTROLLER_INSTANCE", "labelled")];
+    let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
+    let variants = Variants::new(&given, FleetRhythm::default());
+    let told = async || here.all::<Event>().list(&ListParams::default()).await.unwrap().items.len();
+    let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
+    let mark = async |patch: Value| {
+        namespaces.patch(here.name(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        pass(&variants).await.unwrap();
+    };
+    mark(json!({ "metadata": { "labels": { "wva.llmd.ai/config-enabled": "true" },
+        "annotations": { "wva.llmd.ai/exclude": "true" } } }))
+    .await;
+    assert_eq!(told().await, 0, "excluded");
+    mark(json!({ "metadata": { "labels": { "wva.llmd.ai/config-enabled": null },
+        "annotations": { "wva.llmd.ai/exclude": null } } }))
+    .await;
+    assert_eq!(told().await, 0, "nobody's");
+    mark(json!({ "metadata": { "labels": { "wva.llmd.ai/config-enabled": "true" } } })).await;
+    assert_eq!(told().await, 1, "labelled");
 }

@@ -37,9 +37,11 @@ async fn a_workload_that_comes_late_or_is_scaled_by_hand_is_followed() {
     scene.create("late", spec("decode")).await;
     scene.pass().await;
     let status = scene.status("late").await;
-    let missing = "Scale target Deployment decode not found";
-    assert_eq!(condition(&status, "TargetResolved"), ("False".into(), "TargetNotFound".into(), missing.into()));
-    assert_eq!(condition(&status, "OptimizationReady").2, "Deployment not found");
+    let (truth, reason, message) = condition(&status, "TargetResolved");
+    assert_eq!((truth.as_str(), reason.as_str()), ("False", "TargetNotFound"));
+    assert!(message.starts_with("Scale target Deployment decode not found in namespace "), "{message}");
+    assert!(condition(&status, "OptimizationReady").2.starts_with("Deployment not found: "), "{status}");
+    assert_eq!(condition(&status, "MetricsAvailable").1, "MetricsMissing", "the column is not empty");
     assert_eq!(scene.desired("late").await, None, "nobody knows a number");
     scene.assert_silent().await;
     let events = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
@@ -74,8 +76,20 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
     let later = async || (Timestamp::now().as_second() > created.as_second()).then_some(());
     wait::eventually("a second later", later).await.unwrap();
     scene.create("alpha", spec("decode")).await;
-    let controller = scene.controller(scene.admin.clone());
+    let scope = Scope::Namespace(scene.namespace.name().to_owned());
+    let given = given(scene.cluster, scene.admin.clone(), scope, scene.settings.name(), &[]);
+    let controller = Variants::new(&given, FleetRhythm::default());
     pass(&controller).await.unwrap();
+    let namespace = scene.namespace.name();
+    let contested =
+        format!("wva_deployment_target_conflicts_total{{deployment=\"decode\",namespace=\"{namespace}\"}} 2");
+    let lost = format!(
+        "wva_conflict_resolution_status{{variant_name=\"alpha\",namespace=\"{namespace}\",deployment=\"decode\",\
+         resolution=\"suppressed\"}} 0"
+    );
+    let text = given.metrics.text().unwrap();
+    assert!(text.contains(&contested) && text.contains(&lost), "{text}");
+    assert_eq!(text.matches("wva_desired_replicas{").count(), 1, "of one of both: {text}");
     let (winner, loser) = (scene.status("zeta").await, scene.status("alpha").await);
     assert_eq!(condition(&winner, "DeploymentTargetConflict").1, "ConflictResolvedByArbitration");
     let (_, reason, message) = condition(&loser, "DeploymentTargetConflict");
@@ -86,7 +100,12 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
     scene.assert_silent().await;
 
     scene.objects().delete("zeta", &DeleteParams::default()).await.unwrap();
-    scene.pass().await;
+    pass(&controller).await.unwrap();
+    let text = given.metrics.text().unwrap();
+    assert!(
+        !text.contains("wva_deployment_target_conflicts_total{") && text.contains("variant_name=\"alpha\""),
+        "{text}"
+    );
     let status = scene.status("alpha").await;
     assert_eq!(scene.desired("alpha").await, Some(3));
     for resolved in ["DeploymentTargetConflict", "Ready"] {

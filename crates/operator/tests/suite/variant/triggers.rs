@@ -5,7 +5,7 @@ use kube::api::DeleteParams;
 use steersman_testkit::wait;
 
 use super::*;
-use crate::process::operator::{Operator, Place};
+use crate::process::operator::Operator;
 
 const CHANGED: &str = "ConfigMap changed, triggering global reconciliation";
 const BEGAN: &str = "Starting reconciliation";
@@ -16,9 +16,7 @@ const RARELY: &str = "1h";
 
 impl Scene {
     async fn start(&self, place: &Place, more: &[&str]) -> Operator {
-        let own = ["--controllers", "va", "--watch-namespace", self.namespace.name()];
-        let settings = ["--config-namespace", self.settings.name()];
-        place.start("va", &[&own[..], &settings, more].concat()).await
+        place.start("va", &[&self.flags()[..], more].concat()).await
     }
 
     async fn fleet(&self, count: usize) {
@@ -56,7 +54,7 @@ fn lines(operator: &Operator, map: &str) -> usize {
 async fn one_change_of_a_setting_is_one_line_and_one_pass_over_all_objects() {
     let Some(scene) = Scene::new("trigger").await else { return };
     scene.fleet(10).await;
-    let place = Place::of(scene.cluster).await;
+    let (_turn, place) = scene.place().await;
     let operator = scene.start(&place, &[]).await;
     until_passes(&operator, 1).await;
     assert_eq!(counts(&operator).await, (1, 10), "{}", operator.log());
@@ -93,7 +91,7 @@ async fn one_change_of_a_setting_is_one_line_and_one_pass_over_all_objects() {
 async fn what_does_not_matter_makes_neither_a_line_nor_a_pass() {
     let Some(scene) = Scene::new("other").await else { return };
     scene.fleet(2).await;
-    let place = Place::of(scene.cluster).await;
+    let (_turn, place) = scene.place().await;
     // So that nothing hides in the pass of something else.
     let operator = scene.start(&place, &["--variant-settle", "1ms"]).await;
     until_passes(&operator, 1).await;
@@ -129,7 +127,7 @@ async fn what_does_not_matter_makes_neither_a_line_nor_a_pass() {
 async fn several_changes_in_one_settle_window_are_a_line_each_and_one_pass() {
     let Some(scene) = Scene::new("settle").await else { return };
     scene.fleet(3).await;
-    let place = Place::of(scene.cluster).await;
+    let (_turn, place) = scene.place().await;
     let operator = scene.start(&place, &["--variant-settle", "5s"]).await;
     until_passes(&operator, 1).await;
     scene.set(MAIN, json!({ "GLOBAL_OPT_INTERVAL": "2h" })).await;
@@ -146,7 +144,7 @@ async fn several_changes_in_one_settle_window_are_a_line_each_and_one_pass() {
 async fn without_objects_a_change_is_one_line_and_nothing_else() {
     let Some(scene) = Scene::new("empty").await else { return };
     scene.fleet(0).await;
-    let place = Place::of(scene.cluster).await;
+    let (_turn, place) = scene.place().await;
     let operator = scene.start(&place, &[]).await;
     operator.until_said("controller started").await;
     // The first change may come before everything was listed, and is then part of what is found.

@@ -22,12 +22,13 @@ pub fn read(text: Option<&str>, last: SignedDuration, notes: &mut Notes<'_>) -> 
             last
         }
         Ok(interval) if interval < SHORTEST => {
-            notes.bad(KEY, &format!("{text} is below the minimum of 1s, which is used instead"));
+            notes.bent(KEY, &format!("{text} is below the minimum of 1s, which is used instead"));
             SHORTEST
         }
         Ok(interval) => {
             if !(SHORT..=LONG).contains(&interval) {
-                notes.odd(KEY, &format!("{text} is outside of 10s to 10m"));
+                let effect = if interval < SHORT { "metrics change more slowly" } else { "load is noticed that late" };
+                notes.odd(KEY, &format!("{text} is outside of the recommended 10s to 10m: {effect}"));
             }
             interval
         }

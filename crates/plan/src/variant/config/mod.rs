@@ -153,8 +153,18 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let interval = interval::read(text, last.interval, &mut notes);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),
+        Err(why) if prometheus::is_given(&seen.environment, data) => {
+            notes.bad(prometheus::BASE_URL, &why);
+            last.prometheus.clone()
+        }
         Err(why) => {
-            notes.bad("PROMETHEUS_BASE_URL", &why);
+            let own = seen.namespaces.first().map_or("Steersman's own", String::as_str);
+            let remedy = format!(
+                "Give its address, which begins with https://, in ConfigMap {} of namespace {own}; until then no load is \
+                 known, and replicas stay as they are.",
+                main.as_ref().and_then(|(name, _)| name.split_once('/')).map_or(names::MAIN[0], |(_, name)| name)
+            );
+            notes.absent(prometheus::BASE_URL, &why, &remedy);
             last.prometheus.clone()
         }
     };

@@ -25,6 +25,22 @@ impl Notes<'_> {
         );
     }
 
+    /// A value that cannot be used as it is, and what is used instead.
+    pub fn bent(&mut self, key: &str, why: &str) {
+        self.say(
+            Severity::Warning,
+            "ConfigValueOutOfRange",
+            format!("{}, key {key}: {why}.", self.place()),
+            "Correct the value.",
+        );
+    }
+
+    /// A setting without which something cannot work.
+    pub fn absent(&mut self, key: &str, why: &str, remedy: &str) {
+        let message = format!("{}, key {key}: {why}.", self.place());
+        self.say(Severity::Warning, "ConfigValueMissing", message, remedy);
+    }
+
     pub fn odd(&mut self, key: &str, why: &str) {
         self.say(
             Severity::Info,

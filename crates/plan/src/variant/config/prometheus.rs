@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-const BASE_URL: &str = "PROMETHEUS_BASE_URL";
+pub const BASE_URL: &str = "PROMETHEUS_BASE_URL";
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Prometheus {
@@ -50,14 +50,22 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Whether an address is set at all.
+pub fn is_given(environment: &BTreeMap<String, String>, map: &BTreeMap<String, String>) -> bool {
+    [environment, map].into_iter().any(has_address)
+}
+
+fn has_address(source: &BTreeMap<String, String>) -> bool {
+    source.get(BASE_URL).is_some_and(|url| !url.trim().is_empty())
+}
+
 /// Where the environment has an address, all comes from it; otherwise all from the map.
 pub fn read(
     environment: &BTreeMap<String, String>,
     map: &BTreeMap<String, String>,
     allow_http: bool,
 ) -> Result<Prometheus, String> {
-    let given = |source: &BTreeMap<String, String>| source.get(BASE_URL).is_some_and(|url| !url.is_empty());
-    let source = [environment, map].into_iter().find(|source| given(source)).ok_or_else(|| {
+    let source = [environment, map].into_iter().find(|source| has_address(source)).ok_or_else(|| {
         "no Prometheus configuration found. Please set PROMETHEUS_BASE_URL environment variable or configure via ConfigMap"
             .to_owned()
     })?;

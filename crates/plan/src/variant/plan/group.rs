@@ -317,6 +317,7 @@ fn unknown(metrics: &Metrics) -> String {
         Metrics::Silent(Silence::Missing | Silence::Misnamed(_)) => "there are no metrics".to_owned(),
         Metrics::Silent(Silence::Stale(age)) => format!("the metrics are {age} old"),
         Metrics::Silent(Silence::Failed(why)) => format!("the metrics could not be read: {why}"),
+        Metrics::Silent(Silence::Unasked(_)) => "nobody can be asked for metrics".to_owned(),
         Metrics::Partial(what) => what.clone(),
         Metrics::Asleep => "no replica runs".to_owned(),
     }

@@ -16,7 +16,7 @@ use self::group::Group;
 use super::Mode;
 use super::conflict::{Conflict, conflicts};
 use super::limits::enforce::USUAL_COST;
-use super::limits::gpus::{Wanted, limit};
+use super::limits::gpus::{Granted, Wanted, limit};
 use super::limits::{Bounds, fallback};
 use super::names;
 use super::saturation::tokens::capacity::Memory;
@@ -87,8 +87,14 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         let standing = match (unable(&variant.spec), conflict, &variant.target) {
             (Some(why), ..) => Some(Standing::Failed(why)),
             (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
-            (_, _, Answer::Unknown(why)) => Some(Standing::Failed(format!("Scale target could not be read: {why}"))),
-            (_, _, Answer::Known(None)) => Some(Standing::Failed("Deployment not found".to_owned())),
+            (_, _, Answer::Unknown(why)) => {
+                Some(Standing::Failed(format!("Scale target {} could not be read: {why}", variant.workload())))
+            }
+            (_, _, Answer::Known(None)) => Some(Standing::Failed(format!(
+                "Deployment not found: there is no {} in namespace {}; create it or correct spec.scaleTargetRef",
+                variant.workload(),
+                variant.key.namespace
+            ))),
             _ => None,
         };
         match standing {
@@ -123,7 +129,9 @@ fn unable(spec: &VariantAutoscalingSpec) -> Option<String> {
         return Some("ModelID is empty - cannot optimize".to_owned());
     }
     let target = spec.scale_target_ref.as_ref().filter(|target| !target.name.is_empty());
-    target.is_none().then(|| "scaleTargetRef is missing - cannot optimize".to_owned())
+    target.is_none().then(|| {
+        "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload".to_owned()
+    })
 }
 
 /// For an object that takes no part: what it last published stays, within its bounds.
@@ -173,7 +181,10 @@ fn share_gpus(seen: &Seen, plan: &mut FleetPlan) {
     }
     let granted = match &seen.gpus {
         Answer::Known(offered) => {
-            limit(&wanted, offered).into_iter().map(|one| (one.target, one.limited, one.reason)).collect()
+            let told = |(one, asked): (Granted, &Wanted)| {
+                (one.target, one.limited, format!("{}; {}", one.reason, offer(&asked.accelerator, offered)))
+            };
+            limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
         }
         // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
         Answer::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
@@ -196,7 +207,27 @@ fn share_gpus(seen: &Seen, plan: &mut FleetPlan) {
     }
 }
 
+/// What there is of an accelerator, for whoever wonders why it is not enough.
+fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> String {
+    match offered.get(accelerator) {
+        _ if accelerator.is_empty() => {
+            "nobody knows its accelerator: set spec.accelerator to the short name of the nodes' product".to_owned()
+        }
+        Some(count) => format!("nodes offer {count} of {accelerator}"),
+        None => {
+            let types: Vec<&str> = offered.keys().map(String::as_str).collect();
+            let types = if types.is_empty() { "no accelerators".to_owned() } else { types.join(", ") };
+            format!("no node offers {accelerator}; they offer {types}")
+        }
+    }
+}
+
 impl VariantSeen {
+    /// The workload as people name it.
+    pub fn workload(&self) -> String {
+        self.spec.scale_target_ref.as_ref().map(|to| format!("{} {}", to.kind, to.name)).unwrap_or_default()
+    }
+
     pub fn bounds(&self) -> Bounds {
         Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas }
     }

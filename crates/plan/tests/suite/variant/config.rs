@@ -90,8 +90,11 @@ fn a_bad_interval_keeps_the_last_good_one_and_says_so() {
     }
     let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "5ms")])]), &last, Mode::Steersman);
     assert_eq!((now.interval, findings.len()), (SignedDuration::from_secs(1), 1));
+    let told = findings[0].to_string();
+    assert!(told.ends_with("5ms is below the minimum of 1s, which is used instead. Correct the value."), "{told}");
     let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last, Mode::Steersman);
     assert_eq!((now.interval, findings[0].reason), (SignedDuration::from_mins(20), "ConfigValueUnusual"));
+    assert!(findings[0].message.contains("20m is outside of the recommended 10s to 10m"), "{findings:?}");
     assert_eq!(interval::cache(SignedDuration::from_secs(60)), SignedDuration::from_secs(30));
     assert_eq!(interval::cache(SignedDuration::from_secs(2)), SignedDuration::from_secs(5));
 }
@@ -270,4 +273,13 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     let (_, findings) = read(&none, &Config::default(), Mode::Steersman);
     assert!(findings[0].message.starts_with("Environment, key PROMETHEUS_BASE_URL: no Prometheus"), "{findings:?}");
     assert!(concerns(&findings[0], &none, "team-a"));
+    let told = findings[0].to_string();
+    let remedy = "Give its address, which begins with https://, in ConfigMap \
+                  workload-variant-autoscaler-variantautoscaling-config of namespace";
+    assert!(told.contains(remedy) && told.ends_with("replicas stay as they are."), "{told}");
+    let mut given = seen(&[(LEGACY, MAIN, &[("PROMETHEUS_BASE_URL", "http://p")])]);
+    given.environment.clear();
+    let (_, findings) = read(&given, &Config::default(), Mode::Steersman);
+    let told = findings[0].to_string();
+    assert!(told.contains("HTTPS is required") && told.contains("Correct the value"), "{told}");
 }

@@ -63,10 +63,15 @@ fn both_sides_are_told_and_the_words_go_with_the_conflict() {
         told(&seen, "young", names::READY),
         own("False", "DeploymentTargetConflict", "Suppressed due to deployment target conflict")
     );
+    // What was said of it before it lost holds no longer.
+    let words = "Not decided on: another VA decides on the same workload, see DeploymentTargetConflict";
+    assert_eq!(told(&seen, "young", names::OPTIMIZATION), own("False", "SkippedProcessing", words));
+    assert_eq!(told(&seen, "young", names::METRICS).unwrap().1, "SkippedProcessing");
     seen.variants.retain(|variant| variant.key.name == "young");
     seen.variants[0].status = stored(&seen).into_values().next();
     assert_eq!(told(&seen, "young", names::CONFLICT), None);
     assert_eq!(told(&seen, "young", names::READY), None);
+    assert_eq!(told(&seen, "young", names::OPTIMIZATION).unwrap().1, "OptimizationSucceeded");
     assert_eq!(decision(&seen, "young").standing, Standing::Decided);
 }
 

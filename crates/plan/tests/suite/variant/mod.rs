@@ -25,6 +25,7 @@ use steersman_plan::variant::{
 
 const NAMESPACE: &str = "team-a";
 const MODEL: &str = "meta/llama";
+const NO_WORKLOAD: &str = "Deployment not found: there is no Deployment v-decode in namespace team-a; create it or correct spec.scaleTargetRef";
 
 fn now() -> Timestamp {
     "2026-11-15T23:00:00Z".parse().unwrap()

@@ -2,7 +2,7 @@
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Seen, Silence, note, plan, report};
+use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
 use steersman_plan::{Note, NoteKind};
 
 use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
@@ -63,8 +63,7 @@ fn metrics_are_missed_only_once_they_were_there() {
 fn a_workload_that_is_not_there_is_told_once() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
     seen.variants[0].target = Answer::Known(None);
-    let expected =
-        Note { kind: NoteKind::Warning, reason: "OptimizationFailed", message: "Deployment not found".into() };
+    let expected = Note { kind: NoteKind::Warning, reason: "OptimizationFailed", message: super::NO_WORKLOAD.into() };
     assert_eq!(told(&seen), Some(expected));
     settle(&mut seen);
     assert_eq!(told(&seen), None);
@@ -94,4 +93,25 @@ fn a_wish_that_is_not_granted_is_told_once() {
     settle(&mut seen);
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn what_is_seldom_meant_is_hinted_at_for_the_whole_fleet() {
+    let mut seen = a_fleet(vec![a_variant("b", "10", 2), a_variant("a", "10", 2)], 0.4, 1.0);
+    let told = |seen: &Seen| hints(seen).into_iter().map(|hint| (hint.message, hint.variants)).collect::<Vec<_>>();
+    let key = |name: &str| Key::new("team-a", name);
+    let costs = "Warning: Multiple variants detected with some using default variantCost";
+    assert_eq!(told(&seen), [(costs, vec![key("a"), key("b")])]);
+    seen.variants[1].spec.variant_cost = "12".into();
+    assert_eq!(told(&seen), [(costs, vec![key("b")])]);
+    seen.variants[0].spec.variant_cost = "5".into();
+    assert_eq!(told(&seen), []);
+    seen.variants.iter_mut().for_each(|variant| variant.spec.min_replicas = 1);
+    let minima = "Multiple variants with minReplicas > 0 may lead to unnecessary GPU utilization";
+    assert_eq!(told(&seen), [(minima, vec![key("a"), key("b")])]);
+    seen.variants[1].spec.model_id = "ibm/granite".into();
+    assert_eq!(told(&seen), [], "of different models");
+    seen.variants.truncate(1);
+    seen.variants[0].spec.variant_cost = "10".into();
+    assert_eq!(told(&seen), [], "alone it is compared with nothing");
 }

@@ -2,7 +2,7 @@
 
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen};
+use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, plan};
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, the_model};
 
@@ -185,9 +185,9 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
     };
     let failed = |why: &str| Standing::Failed(why.to_owned());
     assert_eq!(with(&|one| one.spec.model_id.clear()), failed("ModelID is empty - cannot optimize"));
-    assert_eq!(with(&|one| one.target = Answer::Known(None)), failed("Deployment not found"));
+    assert_eq!(with(&|one| one.target = Answer::Known(None)), failed(super::NO_WORKLOAD));
     let unread = with(&|one| one.target = Answer::Unknown("forbidden".into()));
-    assert_eq!(unread, failed("Scale target could not be read: forbidden"));
+    assert_eq!(unread, failed("Scale target Deployment v-decode could not be read: forbidden"));
 }
 
 #[test]
@@ -210,4 +210,16 @@ fn nothing_is_decided_for_an_object_that_is_being_deleted() {
     seen.variants[0].deleting = true;
     assert_eq!(steersman_plan::variant::plan(&seen).decisions.len(), 0);
     assert_eq!(seen.now, now());
+}
+
+/// Two variants with a replica that nobody measured: the same one is named, in whatever order they are listed.
+#[test]
+fn which_variant_is_named_does_not_depend_on_the_order_of_objects() {
+    let mut seen = a_fleet(vec![a_variant("a", "5", 2), a_variant("b", "5", 2)], 0.5, 1.0);
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.name.ends_with("-1"));
+    let first = plan(&seen);
+    seen.variants.reverse();
+    assert_eq!(plan(&seen), first);
+    let why = format!("{:?}", decision(&seen, "b").metrics);
+    assert!(why.contains("1 of 2 ready replicas of a have metrics"), "{why}");
 }

@@ -3,10 +3,10 @@
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Metrics, Seen, Silence, names};
+use steersman_plan::variant::{Key, Metrics, Seen, Silence, names};
 use steersman_plan::{Finding, Severity};
 
-use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
+use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, stored, the_model};
 
 fn status(seen: &Seen) -> VariantAutoscalingStatus {
     stored(seen).into_values().next().unwrap()
@@ -84,6 +84,9 @@ fn metrics_that_are_missing_are_told_and_the_reason_of_the_number_stays() {
     let failed = with(&mut seen, Silence::Failed("connection refused".into()));
     let words = "Failed to query Prometheus: connection refused";
     assert_eq!(told(&failed, names::METRICS), texts("False", "PrometheusError", words));
+    let unasked = with(&mut seen, Silence::Unasked("set an address".into()));
+    let words = "Prometheus API not configured: set an address";
+    assert_eq!(told(&unasked, names::METRICS), texts("False", "PrometheusError", words));
 }
 
 #[test]
@@ -92,11 +95,13 @@ fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
     seen.variants[0].status = Some(status(&seen));
     seen.variants[0].target = Answer::Known(None);
     let without = status(&seen);
-    assert_eq!(
-        told(&without, names::TARGET),
-        texts("False", "TargetNotFound", "Scale target Deployment v-decode not found")
-    );
-    assert_eq!(told(&without, names::OPTIMIZATION), texts("False", "OptimizationFailed", "Deployment not found"));
+    let words = "Scale target Deployment v-decode not found in namespace team-a. Create it or correct \
+                 spec.scaleTargetRef; it is noticed at once, and until then nothing is decided";
+    assert_eq!(told(&without, names::TARGET), texts("False", "TargetNotFound", words));
+    assert_eq!(told(&without, names::OPTIMIZATION), texts("False", "OptimizationFailed", NO_WORKLOAD));
+    let words = "No saturation metrics available - pods may not be ready or metrics not yet scraped: Deployment v-decode \
+                 does not exist";
+    assert_eq!(told(&without, names::METRICS), texts("False", "MetricsMissing", words), "no longer what was found");
     assert_eq!(without.current_alloc.unwrap().num_replicas, 2);
     assert_eq!(without.desired_optimized_alloc.unwrap().num_replicas, Some(2));
 }
@@ -109,6 +114,9 @@ fn an_object_that_never_had_a_number_gets_none_where_nothing_is_known() {
     let status = status(&seen);
     assert_eq!(status.desired_optimized_alloc, None);
     assert_eq!(told(&status, names::TARGET).0, "Unknown");
+    assert_eq!(told(&status, names::METRICS).1, "SkippedProcessing");
+    let words = "Scale target Deployment v-decode could not be read: forbidden";
+    assert_eq!(told(&status, names::OPTIMIZATION), texts("False", "OptimizationFailed", words));
     assert_eq!(decision(&seen, "v").metrics, Metrics::NotAsked);
 }
 
@@ -157,4 +165,41 @@ fn metrics_that_grow_older_are_no_news() {
     assert_eq!(status(&seen), first);
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(told(&status(&seen), names::METRICS).1, "MetricsMissing");
+}
+
+/// Of one model: what the engine says of the others is not said of the one that it knows nothing of.
+#[test]
+fn an_object_that_failed_stays_failed_while_others_of_its_model_are_decided() {
+    let mut seen = a_fleet(vec![a_variant("good", "5", 2), a_variant("v", "1", 2)], 0.75, 2.0);
+    seen.variants[1].target = Answer::Known(None);
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "good-decode");
+    for _ in 0..3 {
+        let all = stored(&seen);
+        assert_eq!(told(&all[&Key::new("team-a", "good")], names::OPTIMIZATION).1, "OptimizationSucceeded");
+        let failed = &all[&Key::new("team-a", "v")];
+        assert_eq!(told(failed, names::OPTIMIZATION), texts("False", "OptimizationFailed", NO_WORKLOAD));
+        assert_eq!(failed.desired_optimized_alloc.as_ref().unwrap().num_replicas, Some(2), "its series stay");
+        seen.variants.iter_mut().for_each(|variant| variant.status = all.get(&variant.key).cloned());
+        seen.now += jiff::SignedDuration::from_mins(1);
+    }
+}
+
+/// Objects, workloads and models of the same names, in two namespaces: each has its own answer.
+#[test]
+fn what_is_called_the_same_in_two_namespaces_is_not_mixed_up() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    let mut other = seen.variants[0].clone();
+    other.key.namespace = "team-b".into();
+    let mut idle = the_model(&mut seen).clone();
+    idle.pods.as_mut().unwrap().iter_mut().for_each(|pod| (pod.kv, pod.queue) = (Some(0.05), Some(0.0)));
+    seen.models.insert(Key::new("team-b", &other.spec.model_id), idle);
+    seen.variants.push(other);
+    let number = |all: &std::collections::BTreeMap<Key, VariantAutoscalingStatus>, namespace: &str| {
+        all[&Key::new(namespace, "v")].desired_optimized_alloc.as_ref().unwrap().num_replicas
+    };
+    let all = stored(&seen);
+    assert_eq!((number(&all, "team-a"), number(&all, "team-b")), (Some(3), Some(1)));
+    for status in all.values() {
+        assert!(conditions::find(&status.conditions, names::CONFLICT).is_none(), "{status:?}");
+    }
 }

@@ -1,0 +1,69 @@
+//! The page of metrics against what is shown.
+
+use std::collections::BTreeSet;
+
+use steersman::telemetry::fleet::{Resolution, Shown};
+use steersman_plan::variant::Key;
+
+use super::*;
+
+type Series = BTreeMap<String, BTreeSet<String>>;
+
+fn page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/variant-metrics.md")).unwrap()
+}
+
+/// Rows of the page: name, type, labels, meaning.
+fn told() -> Series {
+    let page = page();
+    let rows = page.lines().filter(|line| line.starts_with("| `wva_") || line.starts_with("| `steersman_fleet_"));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 4, "{line}");
+        assert!(["gauge", "counter"].contains(&cells[1]) && !cells[3].is_empty(), "{line}");
+        let labels = cells[2].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        (cells[0].trim_matches('`').to_owned(), labels)
+    };
+    rows.map(row).collect()
+}
+
+/// All that can be shown, with all labels.
+fn shown() -> Series {
+    let metrics = Metrics::new(Timestamp::UNIX_EPOCH);
+    let gauges = metrics.fleet();
+    gauges.speak_as(Some("blue".to_owned()));
+    let of =
+        |desired: Option<i32>, conflict: Resolution| Shown { desired, conflict: Some(conflict), ..Shown::default() };
+    for desired in [2, 3] {
+        let winner = (Key::new("a", "old"), of(Some(desired), Resolution::Winner(2)));
+        gauges.publish([winner, (Key::new("a", "new"), of(None, Resolution::Suppressed))].into());
+    }
+    gauges.passed(2, 1, Timestamp::UNIX_EPOCH);
+    let text = metrics.text().unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("wva_") || line.starts_with("steersman_fleet_"));
+    let series = |line: &str| {
+        let (name, labels) = line.split_once(['{', ' ']).unwrap();
+        let labels = labels.rsplit_once('}').map_or("", |(labels, _)| labels);
+        let names = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0.to_owned())).collect();
+        (name.to_owned(), names)
+    };
+    lines.map(series).collect()
+}
+
+#[test]
+fn the_page_of_metrics_has_every_series_with_its_labels_and_no_other() {
+    assert_eq!(told(), shown());
+    assert!(shown().len() > 8, "{:?}", shown());
+}
+
+/// No API server here knows these kinds; that the text is what it says is seen all the same.
+#[test]
+fn what_the_page_shows_of_keda_and_the_adapter_is_yaml_and_asks_for_what_is_shown() {
+    let page = page();
+    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2, "KEDA and the adapter");
+    for block in blocks {
+        let value: Value = serde_saphyr::from_str(block).unwrap_or_else(|error| panic!("{error}: {block}"));
+        assert!(value.is_object() && value.to_string().contains("wva_desired_replicas{"), "{block}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Any fleet: two namespaces with objects and models of the same names, most of it known, some of it wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::config::zero::{Level, ScaleToZero};
+use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_plan::variant::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+
+use super::super::{a_fleet, a_variant, ago, decided, pods};
+
+pub const NAMESPACES: [&str; 2] = ["team-a", "team-b"];
+pub const MODELS: [&str; 2] = ["meta/llama", "ibm/granite"];
+
+/// No measurement.
+pub const GARBAGE: [Option<f64>; 4] = [None, Some(f64::NAN), Some(f64::INFINITY), Some(-1.0)];
+
+pub fn silence() -> impl Strategy<Value = Silence> {
+    prop_oneof![
+        Just(Silence::Missing),
+        Just(Silence::Stale("6m0s".into())),
+        Just(Silence::Failed("timeout".into())),
+        Just(Silence::Unasked("set an address".into())),
+    ]
+}
+
+fn target() -> impl Strategy<Value = Answer<Option<TargetSeen>>> {
+    let known = (prop::option::weighted(0.9, 0..5i32), 0..3i32, any::<bool>(), 1..3i32).prop_map(
+        |(replicas, pending, told, gpus)| {
+            let asked = replicas.unwrap_or(1);
+            let ready = (asked - pending).max(0);
+            let status_replicas = told.then_some(asked);
+            Answer::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, containers: vec![] }))
+        },
+    );
+    prop_oneof![10 => known, 1 => Just(Answer::Known(None)), 1 => Just(Answer::Unknown("forbidden".into()))]
+}
+
+/// With whether it wants the workload of the first of its namespace.
+fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
+    let bounds =
+        (0..4i32, prop::option::of(0..6i32)).prop_map(|(min, more)| (min, more.map(|more| (min + more).max(1))));
+    let before = prop::option::of((0..6i32, 0..30i64));
+    let place = (0..2usize, 0..2usize, prop::sample::select(vec![None, Some("H100"), Some("L40S")]));
+    let odd = (prop::bool::weighted(0.15), prop::bool::weighted(0.05), 60..200i64);
+    (place, 0..3u32, target(), bounds, before, odd).prop_map(
+        |((namespace, model, accelerator), cost, target, (min, max), before, (twin, deleting, age))| {
+            let mut variant = a_variant("v", &(cost * 5).to_string(), 0);
+            variant.key.namespace = NAMESPACES[namespace].into();
+            variant.spec.model_id = MODELS[model].into();
+            variant.spec.accelerator = accelerator.map(str::to_owned);
+            (variant.spec.min_replicas, variant.spec.max_replicas) = (min, max);
+            variant.status = before.map(|(replicas, minutes)| decided(replicas, "Earlier", ago(minutes)));
+            variant.target = target;
+            (variant.deleting, variant.created) = (deleting, ago(age));
+            (variant, twin)
+        },
+    )
+}
+
+/// Of the same names in each namespace.
+fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    let name = |(mut variant, twin): (VariantSeen, bool)| {
+        let number = numbers.entry(variant.key.namespace.clone()).or_default();
+        variant.key.name = format!("v{number}");
+        let workload = if twin { 0 } else { *number };
+        variant.spec.scale_target_ref.as_mut().unwrap().name = format!("v{workload}-decode");
+        *number += 1;
+        variant
+    };
+    given.into_iter().map(name).collect()
+}
+
+/// The pods of a model, each once, also where several objects want the same workload.
+fn pods_of(variants: &[VariantSeen], model: &Key, loads: &[(f64, f64)]) -> Vec<PodSeen> {
+    let runs = |one: &&VariantSeen| one.target.known().is_some_and(Option::is_some);
+    let own = |one: &&VariantSeen| one.key.namespace == model.namespace && one.spec.model_id == model.name;
+    let own: Vec<VariantSeen> = variants.iter().filter(own).filter(runs).cloned().collect();
+    let mut names = BTreeSet::new();
+    let mut pods = pods(&own, 0.0, 0.0);
+    pods.retain(|pod| names.insert(pod.name.clone()));
+    for (pod, (kv, queue)) in pods.iter_mut().zip(loads.iter().cycle()) {
+        (pod.kv, pod.queue) = (Some(*kv), Some(*queue));
+    }
+    pods
+}
+
+pub fn models() -> impl Iterator<Item = Key> {
+    NAMESPACES.into_iter().flat_map(|namespace| MODELS.map(|model| Key::new(namespace, model)))
+}
+
+pub fn fleet() -> impl Strategy<Value = Seen> {
+    let variants = prop::collection::vec(variant(), 1..7).prop_map(named);
+    let loads = prop::collection::vec((0.0..1.0f64, 0.0..9.0f64), 24);
+    let silences = prop::collection::vec(prop::option::weighted(0.15, silence()), 4);
+    // What one pod of each model lacks, if any.
+    let lacks = prop::collection::vec(prop::option::weighted(0.2, (0..5usize, 0..4usize)), 4);
+    let requests = prop_oneof![
+        2 => Just(Answer::Known(0.0)),
+        2 => Just(Answer::Known(3.0)),
+        1 => Just(Answer::Known(f64::NAN)),
+        1 => Just(Answer::Unknown("timeout".into())),
+    ];
+    let waiting = (0.0..50.0).prop_map(|requests| Answer::Known(Some(SchedulerQueue { requests, bytes: 0.0 })));
+    let queue = prop_oneof![4 => Just(Answer::Known(None)), 2 => waiting, 1 => Just(Answer::Unknown("timeout".into()))];
+    let counted = (0..12i32, 0..4i32)
+        .prop_map(|(many, few)| Answer::Known([("H100".to_owned(), many), ("L40S".to_owned(), few)].into()));
+    let gpus = prop_oneof![1 => Just(Answer::Unknown("forbidden".into())), 2 => counted];
+    let switches = (any::<[bool; 3]>(), prop::option::of(any::<bool>()), prop::sample::select(vec![0i64, 10]));
+    (variants, loads, silences, lacks, requests, queue, gpus, switches).prop_map(
+        |(variants, loads, silences, lacks, requests, queue, gpus, ([tokens, zero, limiter], elsewhere, settle))| {
+            let mut seen = a_fleet(vec![], 0.0, 0.0);
+            seen.models.clear();
+            for (model, (silent, lack)) in models().zip(silences.into_iter().zip(lacks)) {
+                let mut pods = pods_of(&variants, &model, &loads);
+                match (lack, pods.first_mut()) {
+                    // Each workload has a replica that nobody measured.
+                    (Some((4, _)), _) => pods.retain(|pod| !pod.name.ends_with("-0")),
+                    (Some((what, kind)), Some(pod)) => spoil(pod, what, kind),
+                    _ => {}
+                }
+                let pods = silent.map_or(Ok(pods), Err);
+                seen.models.insert(model, ModelSeen { pods, requests: requests.clone(), queue: queue.clone() });
+            }
+            (seen.variants, seen.gpus) = (variants, gpus);
+            seen.settings.settle = SignedDuration::from_mins(settle);
+            seen.config.zero.defaults = Level { enabled: Some(zero), retention: None };
+            if let Some(enabled) = elsewhere {
+                let defaults = Level { enabled: Some(enabled), retention: None };
+                seen.config.local_zero.insert(NAMESPACES[1].into(), ScaleToZero { defaults, ..ScaleToZero::default() });
+            }
+            let analyzer_name = tokens.then(|| "saturation".to_owned());
+            let entry = Entry { analyzer_name, enable_limiter: Some(limiter), ..Entry::default() };
+            seen.config.saturation.entries.insert("default".into(), entry);
+            seen
+        },
+    )
+}
+
+/// Takes one figure from a pod; the last two only the engine that counts tokens needs.
+pub fn spoil(pod: &mut PodSeen, what: usize, kind: usize) {
+    match what {
+        0 => pod.kv = GARBAGE[kind],
+        1 => pod.queue = GARBAGE[kind],
+        2 => pod.total_kv = [None, Some(0), Some(-1), None][kind],
+        _ => (pod.input, pod.queue) = (GARBAGE[kind], Some(2.0)),
+    }
+}
+
+/// An object that cannot be decided, or that is no business of the others.
+pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
+    (0..8usize).prop_map(|kind| {
+        let mut bad = a_variant("a-bad-one", "0", 3);
+        // What it runs on is taken, which is the business of all who want the same accelerators.
+        bad.spec.accelerator = Some("MI300X".into());
+        match kind {
+            0 => bad.spec.model_id.clear(),
+            1 => bad.target = Answer::Known(None),
+            2 => bad.target = Answer::Unknown("forbidden".into()),
+            3 => bad.spec.model_id = "a-model/nobody-knows".into(),
+            4 => bad.deleting = true,
+            5 => {
+                bad.key = Key::new("team-c", "v0");
+                bad.spec.scale_target_ref.as_mut().unwrap().name = "v0-decode".into();
+            }
+            6 => bad.spec.scale_target_ref = None,
+            _ => {}
+        }
+        (bad, kind == 7)
+    })
+}
