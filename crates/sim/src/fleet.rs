@@ -87,6 +87,11 @@ impl Fleet {
         if self.pods.values().any(|pod| pod.ready) { 0 } else { self.waiting() }
     }
 
+    /// What comes from now on.
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
+    }
+
     /// A pod is created and begins to start; one with this name restarts, with another speed.
     pub fn add(&mut self, name: &str, speed: Speed) {
         self.remove(name);

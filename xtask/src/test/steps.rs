@@ -20,7 +20,7 @@ pub struct Step {
     pub run: fn(&mut Session) -> Result<()>,
 }
 
-pub const STEPS: [Step; 11] = [
+pub const STEPS: [Step; 12] = [
     Step { name: "format", about: "the code is formatted", run: format },
     Step { name: "clippy", about: "no lint warns", run: clippy },
     Step { name: "deny", about: "dependencies: licences, sources, banned crates", run: deny },
@@ -46,6 +46,11 @@ pub const STEPS: [Step; 11] = [
         name: "dynamo",
         about: "requests for graphs of Dynamo, as their users see them",
         run: |session| scenarios(session, "dynamo"),
+    },
+    Step {
+        name: "variant",
+        about: "fleets of VariantAutoscalings, as those who run them see them",
+        run: |session| scenarios(session, "variant"),
     },
     Step {
         name: "commands",

@@ -4,15 +4,19 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 
-use super::names;
 use super::plan::{Decision, Standing};
 use super::seen::{Key, Seen, VariantSeen};
 use super::story::Binding;
+use super::{Metrics, names};
 use crate::{Note, NoteKind};
+
+/// How long new replicas may take until they are measured.
+const COMING: SignedDuration = SignedDuration::from_mins(10);
 
 /// Another object decides on the workload, as the stored status says.
 pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
@@ -87,13 +91,31 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     }
     // Metrics that never were there are awaited; those that have ceased are missed.
     let had = conditions::find(&stored.conditions, names::METRICS).is_some_and(|metrics| metrics.status == "True");
-    if had && let Some(silent) = turned(names::METRICS, "False") {
+    if had
+        && !expected(decision, status)
+        && let Some(silent) = turned(names::METRICS, "False")
+    {
         return Some(warning("MetricsUnavailable", &silent.message));
     }
     let before = conditions::find(&stored.conditions, names::OPTIMIZATION).map(|known| known.message.as_str());
     let now = conditions::find(&status.conditions, names::OPTIMIZATION)?;
     let short = decision.story.binding == Binding::Limits && decision.story.wish > decision.story.granted;
     (short && before != Some(&now.message)).then(|| warning("ResourceConstrained", &now.message))
+}
+
+/// Metrics of a model that sleeps are missed by nobody, and those of replicas that were just asked for come with them.
+fn expected(decision: &Decision, status: &VariantAutoscalingStatus) -> bool {
+    let grown = || {
+        let desired = status.desired_optimized_alloc.as_ref()?;
+        let update = desired.last_update.as_ref().filter(|update| update.num_replicas_changed > Some(0))?;
+        let since = desired.last_run_time.as_ref()?.0.duration_since(update.update_time.as_ref()?.0);
+        Some(since < COMING)
+    };
+    match decision.metrics {
+        Metrics::Asleep => true,
+        Metrics::Partial(_) => grown().unwrap_or(false),
+        _ => false,
+    }
 }
 
 fn warning(reason: &'static str, message: &str) -> Note {

@@ -113,7 +113,7 @@ impl Variants {
         let settings = Settings::default();
         let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
         let interval = kept.config.interval;
-        self.tell_unreadable(kept, &look);
+        self.tell_unreadable(kept, &look).await;
         if look.seen.variants.iter().all(|seen| seen.deleting) {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
             self.metrics.fleet().publish(BTreeMap::new());
@@ -156,13 +156,23 @@ impl Variants {
         }
     }
 
-    /// Once for each version: nothing else is known of such an object that could change.
-    fn tell_unreadable(&self, kept: &mut Kept, look: &Look) {
-        for ((namespace, name), version, cause) in &look.unreadable {
-            let before = kept.unreadable.insert((namespace.clone(), name.clone()), version.clone());
-            if before.as_ref() != Some(version) {
-                tracing::warn!(namespace, name, cause, "a VariantAutoscaling cannot be read and is left alone");
+    /// Once for each version: nothing else is known of such an object that could change. It has no status that we could
+    /// write, as what is in it is not known either; an event is what its owner sees.
+    async fn tell_unreadable(&self, kept: &mut Kept, look: &Look) {
+        for (place, version, cause) in &look.unreadable {
+            let before = kept.unreadable.insert(place.clone(), version.clone());
+            let Some(uid) = self.fleet.variants.with(place, |known| known.uid.clone()) else { continue };
+            if before.as_ref() == Some(version) {
+                continue;
             }
+            let (namespace, name) = place.clone();
+            tracing::warn!(namespace, name, cause, "a VariantAutoscaling cannot be read and is left alone");
+            let message = format!(
+                "The spec cannot be read, so that nothing is decided: {cause}. Correct that field; `kubectl explain va.spec` \
+                 says what it takes"
+            );
+            let owner = Owner { kind: stored_kind(Api::Va), namespace, name, uid, legacy: None };
+            self.recorder.tell(&owner, &Note { kind: NoteKind::Warning, reason: "SpecUnreadable", message }).await;
         }
         kept.unreadable.retain(|place, _| look.unreadable.iter().any(|(known, ..)| known == place));
     }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, VariantSeen, names};
 
@@ -32,7 +32,7 @@ pub fn variant(object: &DynamicObject) -> Variant {
     let status = stored.and_then(|stored| typed::<VariantAutoscalingStatus>(stored.clone()).ok());
     let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
     let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
-    let seen = typed(object.data.get("spec").cloned().unwrap_or_default()).map(|spec| VariantSeen {
+    let seen = spec(object.data.get("spec").unwrap_or(&Value::Null)).map(|spec| VariantSeen {
         key: Key::new(&object.namespace().unwrap_or_default(), &object.name_any()),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -51,6 +51,23 @@ pub fn variant(object: &DynamicObject) -> Variant {
         tied: object.annotations().get(names::OWNER_ANNOTATION).is_some_and(|given| given == "true"),
         owners: object.metadata.owner_references.clone().unwrap_or_default(),
     }
+}
+
+fn spec(stored: &Value) -> Result<VariantAutoscalingSpec, String> {
+    typed(stored.clone()).map_err(|cause| match guilty(stored, &cause) {
+        Some(field) => format!("spec.{field}: {cause}"),
+        None => format!("spec: {cause}"),
+    })
+}
+
+/// The field without which there is another trouble, or none: the JSON library does not say where it is.
+fn guilty<'a>(stored: &'a Value, cause: &str) -> Option<&'a String> {
+    let fields = stored.as_object()?;
+    fields.keys().find(|field| {
+        let mut rest = fields.clone();
+        rest.remove(*field);
+        typed::<VariantAutoscalingSpec>(Value::Object(rest)).err().as_deref() != Some(cause)
+    })
 }
 
 #[cfg(test)]
@@ -88,8 +105,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_says_where_and_no_value() {
-        let object = json!({ "metadata": { "name": "v" }, "spec": { "modelID": { "password": "x" } } });
-        let cause = variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err();
-        assert!(cause.contains("invalid type: map") && !cause.contains("password"), "{cause}");
+        let cause = |spec: Value| {
+            let object = json!({ "metadata": { "name": "v" }, "spec": spec });
+            variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err()
+        };
+        let said = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" }, "minReplicas": "two" }));
+        assert!(said.starts_with("spec.minReplicas: invalid type: string (a value)"), "the first of both: {said}");
+        let said = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" } }));
+        assert!(said.starts_with("spec.modelID: invalid type: map") && !said.contains("password"), "{said}");
+        let said = cause(json!({ "scaleTargetRef": { "kind": "Deployment" }, "modelID": "m" }));
+        assert!(said.starts_with("spec.scaleTargetRef: missing field"), "{said}");
+        assert!(cause(json!({ "minReplicas": 1 })).starts_with("spec: missing field"), "{said}");
+        assert!(cause(Value::Null).starts_with("spec: "));
     }
 }

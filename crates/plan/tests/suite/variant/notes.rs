@@ -60,6 +60,29 @@ fn metrics_are_missed_only_once_they_were_there() {
 }
 
 #[test]
+fn nobody_misses_the_metrics_of_a_model_that_sleeps() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
+    seen.config.zero.defaults.enabled = Some(true);
+    the_model(&mut seen).requests = Answer::Known(0.0);
+    assert_eq!(reason(&seen), "ScaledToZero");
+    settle(&mut seen);
+    seen.variants[0].target = a_variant("v", "5", 0).target;
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn metrics_of_replicas_that_were_just_asked_for_are_awaited_and_those_of_old_ones_missed() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    settle(&mut seen);
+    seen.variants[0].target = a_variant("v", "5", 3).target;
+    seen.now = now() + jiff::SignedDuration::from_mins(3);
+    assert_eq!(told(&seen), None, "the third one is on its way");
+    seen.now = now() + jiff::SignedDuration::from_mins(11);
+    assert_eq!(reason(&seen), "MetricsUnavailable");
+}
+
+#[test]
 fn a_workload_that_is_not_there_is_told_once() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
     seen.variants[0].target = Answer::Known(None);

@@ -1,0 +1,193 @@
+//! What an operator says of itself, and operators that one test has to itself.
+//! Comes in: a process; goes out: lines of its log, its series, and how many passes it has made.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::Role;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use steersman::rbac;
+use steersman_testkit::process::Process;
+use steersman_testkit::{Cluster, Namespace, apply, wait};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world;
+
+/// The log and the metrics of one operator.
+#[derive(Clone)]
+pub struct Voice {
+    log: PathBuf,
+    /// Where it serves its metrics, once it has said so.
+    address: Arc<OnceLock<String>>,
+}
+
+impl Voice {
+    pub fn new(log: &Path) -> Self {
+        Self { log: log.to_owned(), address: Arc::default() }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its last lines, for whoever has to find out why a test failed.
+    pub fn last_words(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    pub fn times_said(&self, message: &str) -> usize {
+        self.lines().iter().filter(|line| line["msg"] == message).count()
+    }
+
+    pub async fn until_said(&self, message: &str) {
+        let said = wait::eventually(message, async || (self.times_said(message) > 0).then_some(())).await;
+        said.unwrap_or_else(|error| panic!("{error}\n{}", self.last_words()));
+    }
+
+    /// What Prometheus would scrape; None while nobody answers.
+    pub async fn metrics(&self) -> Option<String> {
+        let address = match self.address.get() {
+            Some(address) => address,
+            None => {
+                let listens = |line: &Value| line["msg"] == "listening" && line["server"] == "metrics";
+                let line = self.lines().into_iter().find(listens)?;
+                self.address.get_or_init(|| line["address"].as_str().unwrap_or_default().to_owned())
+            }
+        };
+        // The oldest version closes when it has said everything, in one piece.
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        head.contains(" 200 ").then(|| body.to_owned())
+    }
+
+    /// Values of a metric, with all labels of each, where those hold all of `labels`.
+    pub async fn series(&self, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
+        let text = wait::eventually("the operator's metrics", async || self.metrics().await).await.unwrap();
+        find(&text, metric, labels)
+    }
+
+    /// The one value of the metric with these labels.
+    pub async fn value(&self, metric: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let found = self.series(metric, labels).await;
+        assert!(found.len() < 2, "one series of {metric}: {found:?}");
+        found.first().map(|(_, value)| *value)
+    }
+
+    /// When its last pass over the fleet ended.
+    pub async fn last_pass(&self) -> Option<f64> {
+        self.value("steersman_fleet_last_pass_seconds", &[]).await
+    }
+
+    /// Until it has made so many passes from now on, each begun and ended since.
+    pub async fn passes(&self, count: usize) {
+        for _ in 0..=count {
+            let before = self.last_pass().await;
+            let next = async || (self.last_pass().await != before).then_some(());
+            let made = wait::eventually("the next pass", next).await;
+            made.unwrap_or_else(|error| panic!("{error}\n{}", self.last_words()));
+        }
+    }
+}
+
+/// Those of `text`, in Prometheus' format.
+pub fn find(text: &str, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
+    let of = |line: &str| {
+        let rest = line.strip_prefix(metric)?;
+        let (found, value) = rest.rsplit_once(' ')?;
+        let whole = found.is_empty() || found.starts_with('{');
+        let has = |(name, value): &(&str, &str)| found.contains(&format!("{name}=\"{value}\""));
+        (whole && labels.iter().all(has)).then(|| Some((found.to_owned(), value.parse().ok()?)))?
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// An operator of one test alone, with the shipped rights: it acts in one namespace, which the shared one leaves alone.
+pub struct Operator {
+    process: Option<Process>,
+    pub voice: Voice,
+    /// Its Lease and its settings are here.
+    pub home: Namespace,
+    arguments: Vec<String>,
+    starts: usize,
+    folder: tempfile::TempDir,
+}
+
+impl Operator {
+    pub async fn start(cluster: &Cluster, watched: &str) -> Self {
+        let home = cluster.namespace("operator").await.unwrap();
+        let admin = cluster.admin().await.unwrap();
+        let own: Api<Role> = Api::namespaced(admin.clone(), rbac::NAMESPACE);
+        let rules = own.get(rbac::NAME).await.unwrap().rules;
+        let group = "rbac.authorization.k8s.io";
+        let role = json!({ "apiVersion": format!("{group}/v1"), "kind": "Role",
+            "metadata": { "name": rbac::NAME }, "rules": rules });
+        let account = json!({ "kind": "ServiceAccount", "name": rbac::NAME, "namespace": rbac::NAMESPACE });
+        let binding = json!({ "apiVersion": format!("{group}/v1"), "kind": "RoleBinding",
+            "metadata": { "name": rbac::NAME }, "subjects": [account],
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": rbac::NAME } });
+        for manifest in [role, binding] {
+            apply::manifests(&admin, Some(home.name()), &manifest.to_string()).await.unwrap();
+        }
+        let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await.unwrap();
+        let leases = "coordination.k8s.io";
+        wait::until_allowed(&account, "create", leases, "leases", Some(home.name())).await.unwrap();
+        let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await.unwrap();
+        let flags = [
+            ("--kubeconfig", kubeconfig.to_str().unwrap()),
+            ("--identity", "the-only-one"),
+            ("--namespace", home.name()),
+            ("--config-namespace", home.name()),
+            ("--watch-namespace", watched),
+            ("--controllers", "va"),
+            ("--webhooks", "off"),
+            ("--health-address", "127.0.0.1:0"),
+            ("--metrics-address", "127.0.0.1:0"),
+        ];
+        let flags = flags.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]);
+        let arguments = ["run".to_owned()].into_iter().chain(flags).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let voice = Voice::new(folder.path());
+        let mut operator = Self { process: None, voice, home, arguments, starts: 0, folder };
+        operator.start_again();
+        operator
+    }
+
+    /// As its ConfigMap says, it asks this Prometheus.
+    pub async fn asks(&self, admin: &Client, meter: &world::Meter) {
+        world::settle(admin, self.home.name(), &*meter.lock().await).await.unwrap();
+    }
+
+    pub async fn set(&self, admin: &Client, name: &str, data: Value) {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data });
+        let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), self.home.name());
+        maps.patch(name, &PatchParams::apply("scenarios").force(), &Patch::Apply(map)).await.unwrap();
+    }
+
+    /// With a log of its own each time.
+    pub fn start_again(&mut self) {
+        self.starts += 1;
+        let log = self.folder.path().join(format!("log-{}", self.starts));
+        let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
+        let started = Process::start("steersman", program, &self.arguments, self.folder.path(), log.clone());
+        self.process = Some(started.unwrap());
+        self.voice = Voice::new(&log);
+    }
+
+    /// On the spot: it can neither finish nor clean up anything.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+}
