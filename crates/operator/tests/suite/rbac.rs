@@ -95,7 +95,7 @@ fn singly(rule: PolicyRule) -> Vec<Single> {
 }
 
 /// Everything that is not a read, as one would tell it to whoever has to grant it.
-const WRITES: [&str; 31] = [
+const WRITES: [&str; 32] = [
     "admissionregistration.k8s.io/mutatingwebhookconfigurations (named): patch",
     "admissionregistration.k8s.io/validatingwebhookconfigurations (named): patch",
     "apiextensions.k8s.io/customresourcedefinitions (named): patch",
