@@ -59,7 +59,8 @@ impl Running {
 
     /// Waits for lines that contain all of these words, in whatever order the lines come.
     pub fn until_all(&mut self, wanted: &[&[&str]]) {
-        let deadline = Instant::now() + LIMIT;
+        // Some of them come one after the other.
+        let deadline = Instant::now() + 2 * LIMIT;
         let (mut missing, mut all) = (wanted.to_vec(), Vec::new());
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             missing.retain(|words| !words.iter().all(|word| line.contains(word)));
