@@ -5,6 +5,9 @@ mod at_once;
 mod dynamo;
 mod llamastack;
 mod process;
+mod variant;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -16,6 +19,14 @@ pub struct Bench {
     /// What to measure
     #[arg(value_enum, value_name = "NAME")]
     name: Name,
+
+    /// For the fleet: how many objects, such as 10,1000; otherwise all that have a goal
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    objects: Vec<usize>,
+
+    /// For the fleet: a program of the operator that is built already, such as an earlier one to compare with
+    #[arg(long, value_name = "FILE")]
+    operator: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -28,6 +39,10 @@ enum Name {
     Llamastack,
     /// Many DynamoGraphDeploymentRequests at once on the local cluster, beside the same writes from a bare client
     Dynamo,
+    /// Deciding on a fleet of VariantAutoscalings, without a cluster
+    VariantPlan,
+    /// Fleets of VariantAutoscalings on the local cluster, with a real Prometheus: what one change costs
+    Variant,
 }
 
 impl Bench {
@@ -38,6 +53,8 @@ impl Bench {
             Name::DynamoConvert => bench_target("steersman-api", "dynamo-convert"),
             Name::Llamastack => llamastack::run(),
             Name::Dynamo => dynamo::run(),
+            Name::VariantPlan => bench_target("steersman-plan", "variant-plan"),
+            Name::Variant => variant::run(&self.objects, self.operator),
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// How often it scrapes, unless told otherwise.
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+
 /// Whom it lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
@@ -43,12 +46,17 @@ pub struct Prometheus {
 impl Prometheus {
     /// None: the cluster's programs are not built.
     pub async fn start(door: Door) -> Result<Option<Self>> {
+        Self::start_scraping(door, EVERY).await
+    }
+
+    /// The same where a second is too short for all that there is to scrape.
+    pub async fn start_scraping(door: Door, every: Duration) -> Result<Option<Self>> {
         let Some(binaries) = Binaries::find()? else { return Ok(None) };
         let run = RunFolder::create(&cache::runs()?)?;
         let folder = run.path().to_owned();
         let authority = Authority::create(&folder.join("pki"))?;
         authority.store("client", &authority.client("a-test", None)?)?;
-        write_configuration(&folder, &authority, door, vec![])?;
+        write_configuration(&folder, &authority, door, every, vec![])?;
         let mut started = Self { process: None, authority, binaries, port: 0, folder, _run: run };
         started.start_again().await?;
         Ok(Some(started))
@@ -86,7 +94,7 @@ impl Prometheus {
         &self.authority
     }
 
-    /// Scrapes `http://<address>/metrics` every second, with these labels. The same name again replaces the target.
+    /// Scrapes `http://<address>/metrics` again and again, with these labels. The same name again replaces the target.
     pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
         scrape(&self.folder, name, address, labels)
     }
@@ -114,14 +122,21 @@ impl Prometheus {
 }
 
 /// Writes what it reads at its start, into `folder`.
-pub(crate) fn write_configuration(folder: &Path, authority: &Authority, door: Door, jobs: Vec<Value>) -> Result<()> {
+pub(crate) fn write_configuration(
+    folder: &Path,
+    authority: &Authority,
+    door: Door,
+    every: Duration,
+    jobs: Vec<Value>,
+) -> Result<()> {
+    let every = format!("{}s", every.as_secs().max(1));
     std::fs::create_dir_all(folder.join("targets"))?;
     let targets = json!({
         "job_name": "targets",
         "file_sd_configs": [{ "files": [folder.join("targets/*.json")], "refresh_interval": "1s" }],
     });
     let configuration = json!({
-        "global": { "scrape_interval": "1s", "scrape_timeout": "1s" },
+        "global": { "scrape_interval": every, "scrape_timeout": every },
         "scrape_configs": jobs.into_iter().chain([targets]).collect::<Vec<_>>(),
     });
     let mut web = json!({

@@ -43,12 +43,17 @@ fn cpu_seconds(id: u32) -> Result<f64> {
 }
 
 fn requests(metrics: &str) -> Result<f64> {
-    let text = scrape(metrics)?;
-    let counts = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
-    Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    Ok(sum(&scrape(metrics)?, "rest_client_requests_total{"))
 }
 
-fn scrape(metrics: &str) -> Result<String> {
+/// Of all series that begin so.
+pub fn sum(text: &str, series: &str) -> f64 {
+    let counts = text.lines().filter(|line| line.starts_with(series));
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// All measurements of the operator, as text.
+pub fn scrape(metrics: &str) -> Result<String> {
     let mut stream = TcpStream::connect(metrics).context("the operator serves no measurements")?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();

@@ -19,6 +19,9 @@ use steersman_testkit::{Pods, Prometheus, skip, wait};
 
 pub const MODEL: &str = "meta/llama \"8b\"\\{x}";
 
+/// Where no pod matters.
+pub const NOBODY: &[PodPlace] = &[];
+
 /// A Prometheus and the pods that it scrapes.
 pub struct Scene {
     pub prometheus: Prometheus,

@@ -5,6 +5,7 @@ mod parts;
 mod prometheus;
 mod setup;
 mod start;
+mod store;
 
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,7 @@ impl Options {
 pub struct Description {
     pub flavour: Flavour,
     pub api_url: String,
+    pub etcd_url: String,
     /// Absent in the bare flavour.
     pub prometheus_url: Option<String>,
     pub processes: Vec<ProcessDescription>,

@@ -23,6 +23,9 @@ pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String>
         flag("trusted-ca-file", pki("ca.pem")),
         flag("cert-file", pki("server.pem")),
         flag("key-file", pki("server-key.pem")),
+        // It asks itself for what comes by plain HTTP, as a client among others.
+        flag("client-cert-file", pki("front-proxy.pem")),
+        flag("client-key-file", pki("front-proxy-key.pem")),
         flag("listen-peer-urls", "http://127.0.0.1:0"),
         // The port is held by us until etcd listens on it.
         flag("socket-reuse-port", true),

@@ -15,7 +15,13 @@ pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Opti
     let folder = cluster.folder.join("prometheus");
     let monitor = cluster.authority.client("prometheus", Some("system:monitoring"))?;
     cluster.authority.store("prometheus", &monitor)?;
-    prometheus::write_configuration(&folder, &cluster.authority, Door::Open, vec![api_server(cluster)])?;
+    prometheus::write_configuration(
+        &folder,
+        &cluster.authority,
+        Door::Open,
+        prometheus::EVERY,
+        vec![api_server(cluster)],
+    )?;
     let process = cluster.run(binaries, "prometheus", &prometheus::arguments(&folder, port.unwrap_or(0)))?;
     Ok(format!("https://127.0.0.1:{}", prometheus::ready(process).await?))
 }

@@ -33,6 +33,7 @@ pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options)
         description: Description {
             flavour: options.flavour,
             api_url: format!("https://127.0.0.1:{}", api_port.number()),
+            etcd_url: format!("https://127.0.0.1:{}", etcd_port.number()),
             prometheus_url: None,
             processes: Vec::new(),
         },

@@ -1,5 +1,7 @@
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
+use serde_json::json;
 use steersman_testkit::{Flavour, shared, wait};
 
 use crate::support::{full_cluster, gpu_deployment};
@@ -28,4 +30,24 @@ async fn without_controllers_objects_stay_as_they_were_written() {
     let untouched = still.all::<Deployment>().get("server").await.unwrap();
     assert_eq!(untouched.status.and_then(|status| status.observed_generation), None);
     assert!(still.all::<ReplicaSet>().list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_put_into_the_store_is_listed_and_watched_like_anything_else() {
+    let Some(bare) = shared(Flavour::Bare).await else { return };
+    let namespace = bare.namespace("stored").await.unwrap();
+    let pod = |name: String| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": namespace.name(), "uid": format!("uid-of-{name}") },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+            "status": { "phase": "Running", "podIP": "10.0.0.1" },
+        })
+    };
+    // More than etcd takes at once.
+    bare.store("pods", (0..300).map(|number| pod(format!("pod-{number}")))).await.unwrap();
+    let running = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.pod_ip.as_deref() == Some("10.0.0.1"));
+    let last = wait::until(namespace.all::<Pod>(), "pod-299", "is there", wait::LIMIT, running).await.unwrap();
+    assert!(last.metadata.resource_version.is_some());
+    assert_eq!(namespace.all::<Pod>().list(&ListParams::default()).await.unwrap().items.len(), 300);
 }

@@ -3,6 +3,7 @@
 //! object where it says something new, and how it went.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -24,6 +25,7 @@ use crate::apply::{Owner, Stored, Told, write_status};
 use crate::controllers::{Place, as_status, stored_kind};
 use crate::observe::prometheus::Prometheus;
 use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
+use crate::telemetry::fleet::Step;
 
 /// Statuses written at once.
 const AT_ONCE: usize = 16;
@@ -101,6 +103,7 @@ impl Variants {
         let mut kept = self.kept.lock().await;
         let kept = &mut *kept;
         tracing::info!("Starting reconciliation");
+        let (steps, began) = (self.metrics.fleet(), Instant::now());
         let (seen, findings) = self.configure(kept);
         kept.meter();
         let metering = match &kept.metering {
@@ -112,6 +115,8 @@ impl Variants {
         let faults = (&seen, findings.as_slice());
         let settings = Settings::default();
         let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
+        steps.step(Step::Ask, look.asked);
+        steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
         let interval = kept.config.interval;
         self.tell_unreadable(kept, &look).await;
         if look.seen.variants.iter().all(|seen| seen.deleting) {
@@ -122,10 +127,12 @@ impl Variants {
         }
         self.tell_findings(kept, &findings, &look).await;
         tell_hints(kept, &look);
-        let Some((look, plan)) = decide(look).await else {
+        let began = Instant::now();
+        let Some((look, mut plan)) = decide(look).await else {
             return Passed { failed: 1, interval, ..Passed::default() };
         };
-        kept.memory.clone_from(&plan.memory);
+        steps.step(Step::Decide, began.elapsed());
+        kept.memory = std::mem::take(&mut plan.memory);
         let passed = self.apply(&look, &plan).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
         Passed { interval, ..passed }
@@ -174,7 +181,8 @@ impl Variants {
             let owner = Owner { kind: stored_kind(Api::Va), namespace, name, uid, legacy: None };
             self.recorder.tell(&owner, &Note { kind: NoteKind::Warning, reason: "SpecUnreadable", message }).await;
         }
-        kept.unreadable.retain(|place, _| look.unreadable.iter().any(|(known, ..)| known == place));
+        let unreadable: BTreeSet<&Place> = look.unreadable.iter().map(|(place, ..)| place).collect();
+        kept.unreadable.retain(|place, _| unreadable.contains(place));
     }
 
     /// In the log and as events on the ConfigMap; objects have a condition. Each once, also over restarts: what stands in an
@@ -212,7 +220,7 @@ impl Variants {
 
     /// What has changed since it was seen is left to the next pass: its number may be another.
     async fn apply(&self, look: &Look, plan: &FleetPlan) -> Passed {
-        let gauges = self.metrics.fleet();
+        let (gauges, began) = (self.metrics.fleet(), Instant::now());
         let mut shows = BTreeMap::new();
         let mut standing = Vec::new();
         let mut passed = Passed::default();
@@ -241,6 +249,8 @@ impl Variants {
             Some(self.tell(seen, decision, stamp, status).boxed())
         });
         let told: Vec<_> = told.collect();
+        gauges.step(Step::Report, began.elapsed());
+        let began = Instant::now();
         let mut told = stream::iter(told).buffer_unordered(AT_ONCE);
         while let Some(ended) = told.next().await {
             match ended {
@@ -249,6 +259,7 @@ impl Variants {
                 Ended::Failed => passed.failed += 1,
             }
         }
+        gauges.step(Step::Write, began.elapsed());
         passed.failed += self.tie(&look.seen.variants).await;
         passed
     }

@@ -2,6 +2,7 @@
 //! Comes in: values with the pod that each is of; goes out: a pod's metrics, as fresh as the plan needs them. What was not
 //! measured stays absent.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -33,11 +34,11 @@ pub enum What {
 /// How many of them there are.
 const WHATS: usize = What::Hits as usize + 1;
 
-/// A value of a pod. There are many: pod and model are told by their numbers.
+/// A value of a pod. There are many: pod and model are told by their numbers, and no fleet has four billion of them.
 pub struct Figure {
-    pod: usize,
+    pod: u32,
     /// None: the series names none, as those of the capacity do.
-    model: Option<usize>,
+    model: Option<u32>,
     sure: Sure,
     value: f64,
 }
@@ -52,13 +53,13 @@ pub fn figure(what: What, places: &Places<'_>, sample: &Sample) -> Option<Figure
 pub fn figure_of(what: What, places: &Places<'_>, pod: usize, sure: Sure, sample: &Sample) -> Option<Figure> {
     let model = match sample.labels.model_name.as_str() {
         "" if what == What::Capacity => None,
-        name => Some(places.model(pod, name)?),
+        name => Some(places.model(pod, name)? as u32),
     };
     let value = match what {
         What::Capacity => tokens(sample)?,
         _ => sample.value.filter(|value| what.allows(*value))?,
     };
-    Some(Figure { pod, model, sure, value })
+    Some(Figure { pod: pod as u32, model, sure, value })
 }
 
 impl What {
@@ -86,10 +87,17 @@ fn tokens(sample: &Sample) -> Option<f64> {
 #[derive(Default)]
 pub struct Figures {
     /// By pod and model.
-    values: BTreeMap<(usize, Option<usize>), Values>,
+    values: BTreeMap<(u32, u32), Values>,
+    /// Capacities whose series name no model, by pod.
+    nameless: BTreeMap<u32, (Sure, f64)>,
 }
 
-type Values = [Option<(Sure, f64)>; WHATS];
+/// What is not known has no surety. In two rows, as pairs would take half as much again, and there are as many as pods.
+#[derive(Clone, Copy, Default)]
+struct Values {
+    sure: [Option<Sure>; WHATS],
+    value: [f64; WHATS],
+}
 
 /// What is known of a model at one pod: its metrics, or how old they are where they are too old.
 pub type Measured = Result<PodSeen, SignedDuration>;
@@ -97,43 +105,44 @@ pub type Measured = Result<PodSeen, SignedDuration>;
 impl Figures {
     /// Of several series of one pod those count that are most surely its own; of those, the highest.
     pub fn add(&mut self, what: What, figure: Figure) {
-        let values = self.values.entry((figure.pod, figure.model)).or_default();
-        let kept = &mut values[what as usize];
-        *kept = match *kept {
-            Some((sure, _)) if figure.sure < sure => return,
-            Some((sure, value)) if figure.sure == sure => {
-                let better = if what == What::Age { value.min(figure.value) } else { value.max(figure.value) };
-                Some((sure, better))
-            }
-            _ => Some((figure.sure, figure.value)),
+        let Figure { pod, model, sure, value } = figure;
+        let Some(model) = model else {
+            let kept = self.nameless.entry(pod).or_insert((sure, value));
+            *kept = better(what, *kept, (sure, value));
+            return;
         };
+        let values = self.values.entry((pod, model)).or_default();
+        let kept = values.sure[what as usize].map(|sure| (sure, values.value[what as usize]));
+        let (sure, value) = kept.map_or((sure, value), |kept| better(what, kept, (sure, value)));
+        (values.sure[what as usize], values.value[what as usize]) = (Some(sure), value);
     }
 
     /// Pods and models that have figures of their own, however old.
-    fn own(&self, pods: &[PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
+    fn own(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
         self.values.iter().filter_map(move |((pod, model), values)| {
-            is_own(&pods[*pod], values, now).then_some((*pod, (*model)?, values))
+            let (pod, model) = (*pod as usize, *model as usize);
+            is_own(pods[pod], values, now).then_some((pod, model, values))
         })
     }
 
     /// The same, where the figures are those that count.
-    fn measured(&self, pods: &[PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
+    fn measured(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
         self.own(pods, now)
             .filter(|(.., values)| [What::Kv, What::Queue].iter().any(|what| get(values, *what).is_some()))
     }
 
     /// By number: the models that have any pod, and the pods that have any fresh figure.
-    pub fn heard(&self, pods: &[PodPlace], now: Timestamp) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    pub fn heard(&self, pods: &[&PodPlace], now: Timestamp) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let models = self.measured(pods, now).map(|(_, model, _)| model).collect();
         let fresh = self.measured(pods, now).filter(|(.., values)| age(values) <= STALE);
         (models, fresh.map(|(pod, ..)| pod).collect())
     }
 
     /// By the number of the model.
-    pub fn by_model(&self, pods: &[PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
+    pub fn by_model(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
         let mut models: BTreeMap<usize, Vec<Measured>> = BTreeMap::new();
         for (pod, model, values) in self.measured(pods, now) {
-            let nameless = || get(self.values.get(&(pod, None))?, What::Capacity);
+            let nameless = || self.nameless.get(&(pod as u32)).map(|(_, tokens)| *tokens);
             let capacity = get(values, What::Capacity).or_else(nameless);
             let seen = || PodSeen {
                 name: pods[pod].name.clone(),
@@ -152,7 +161,7 @@ impl Figures {
     }
 
     /// By the number of the model: how long ago any of its pods was last heard.
-    pub fn last_heard(&self, pods: &[PodPlace], now: Timestamp) -> BTreeMap<usize, SignedDuration> {
+    pub fn last_heard(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, SignedDuration> {
         let mut models = BTreeMap::new();
         for (_, model, values) in self.own(pods, now) {
             let youngest = models.entry(model).or_insert(age(values));
@@ -162,8 +171,17 @@ impl Figures {
     }
 }
 
+fn better(what: What, kept: (Sure, f64), new: (Sure, f64)) -> (Sure, f64) {
+    match new.0.cmp(&kept.0) {
+        Ordering::Less => kept,
+        Ordering::Equal if what == What::Age => (new.0, kept.1.min(new.1)),
+        Ordering::Equal => (new.0, kept.1.max(new.1)),
+        Ordering::Greater => new,
+    }
+}
+
 fn get(values: &Values, what: What) -> Option<f64> {
-    values[what as usize].map(|(_, value)| value)
+    values.sure[what as usize].map(|_| values.value[what as usize])
 }
 
 /// Who was measured within the last minute may have none.
@@ -178,7 +196,7 @@ fn is_own(pod: &PodPlace, values: &Values, now: Timestamp) -> bool {
         (Some(age), Some(lived)) => age <= lived + CLOCKS,
         (Some(_), None) => true,
         // Nobody is measured there any more.
-        (None, _) => values.iter().flatten().any(|(sure, _)| *sure > Sure::Elsewhere),
+        (None, _) => values.sure.iter().flatten().any(|sure| *sure > Sure::Elsewhere),
     }
 }
 
@@ -221,7 +239,7 @@ mod tests {
                 figures.add(*what, figure);
             }
         }
-        figures.by_model(pods, NOW).remove(&0).unwrap_or_default()
+        figures.by_model(&places.pods, NOW).remove(&0).unwrap_or_default()
     }
 
     #[test]

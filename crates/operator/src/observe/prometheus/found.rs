@@ -41,7 +41,7 @@ impl Found {
     pub fn tell(
         &self,
         models: &[ModelAsked],
-        pods: &[PodPlace],
+        pods: &[&PodPlace],
         periods: &BTreeMap<SignedDuration, SignedDuration>,
         now: Timestamp,
     ) -> BTreeMap<Key, ModelSeen> {

@@ -1,6 +1,7 @@
 //! One look at the whole fleet.
 //! Comes in: models and pods; goes out: what Prometheus, and the pods that it does not know, say of all of them.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ enum Told {
 }
 
 impl<'a> Look<'a> {
-    pub fn new(models: &'a [ModelAsked], pods: &'a [PodPlace], now: Timestamp) -> Self {
+    pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>], now: Timestamp) -> Self {
         Self {
             models,
             places: Places::new(models, pods),
@@ -71,7 +72,7 @@ impl<'a> Look<'a> {
                 found.figures.add(what, figure);
             }
         }
-        found.tell(self.models, self.places.pods, &self.periods, self.now)
+        found.tell(self.models, &self.places.pods, &self.periods, self.now)
     }
 
     async fn prometheus(&self, way: &Way, most_series: u64) -> Result<Found, String> {
@@ -87,8 +88,7 @@ impl<'a> Look<'a> {
         let batches = batches(&self.namespaces, &series.collect(), most_series);
         let within = |number: usize| Within::new(batches[number].iter().copied(), number == 0);
         let withins: Vec<Within> = (0..batches.len()).map(within).collect();
-        let told = self.all(self.queries(pass, &withins, &everywhere)).await;
-        let mut found = self.found(&batches, told);
+        let mut found = self.found(&batches, self.queries(pass, &withins, &everywhere)).await;
         self.listen_for_the_silent(pass, &batches, &withins, &mut found).await;
         Ok(found)
     }
@@ -127,11 +127,12 @@ impl<'a> Look<'a> {
         stream::iter(queries).buffer_unordered(AT_ONCE).collect().await
     }
 
-    fn found(&self, batches: &[BTreeSet<&str>], told: Vec<Told>) -> Found {
+    async fn found(&self, batches: &[BTreeSet<&str>], queries: Vec<BoxFuture<'_, Told>>) -> Found {
         let mut found = self.nothing("");
         found.failed.clear();
-        let mut pods: BTreeMap<usize, Vec<(What, Vec<Figure>)>> = BTreeMap::new();
-        for one in told {
+        let mut open: BTreeMap<usize, Vec<(What, Result<Vec<Figure>, String>)>> = BTreeMap::new();
+        let mut told = stream::iter(queries).buffer_unordered(AT_ONCE);
+        while let Some(one) = told.next().await {
             match one {
                 Told::Waiting(samples) => found.waiting = samples,
                 Told::Requests(batch, period, counts) => {
@@ -139,21 +140,15 @@ impl<'a> Look<'a> {
                         found.requests.insert((period, (*namespace).to_owned()), counts.clone());
                     }
                 }
-                Told::Pods(batch, what, Ok(figures)) => pods.entry(batch).or_default().push((what, figures)),
-                Told::Pods(batch, what, Err(cause)) if NEEDED.contains(&what) => {
-                    for namespace in &batches[batch] {
-                        found.failed.insert((*namespace).to_owned(), cause.clone());
+                Told::Pods(batch, what, answer) => {
+                    let answers = open.entry(batch).or_default();
+                    answers.push((what, answer));
+                    // As soon as a part is complete: answers take more room than what is kept of them.
+                    if answers.len() == OF_PODS.len() {
+                        found.take_in(&batches[batch], open.remove(&batch).unwrap_or_default());
                     }
                 }
-                Told::Pods(_, what, Err(cause)) => tracing::debug!(cause, "Prometheus does not tell {what:?} of pods"),
                 Told::LastHeard(..) => {}
-            }
-        }
-        for (batch, answers) in pods {
-            // Half of what is needed is nothing.
-            let whole = batches[batch].iter().all(|namespace| !found.failed.contains_key(*namespace));
-            for (what, figures) in answers.into_iter().filter(|_| whole) {
-                figures.into_iter().for_each(|figure| found.figures.add(what, figure));
             }
         }
         found
@@ -167,7 +162,7 @@ impl<'a> Look<'a> {
         withins: &[Within],
         found: &mut Found,
     ) {
-        let (known, _) = found.figures.heard(self.places.pods, self.now);
+        let (known, _) = found.figures.heard(&self.places.pods, self.now);
         let silent = |(number, model): &(usize, &ModelAsked)| {
             !known.contains(number) && !found.failed.contains_key(&model.key.namespace)
         };
@@ -186,7 +181,7 @@ impl<'a> Look<'a> {
                 }
             }
         }
-        found.last_heard = heard.last_heard(self.places.pods, self.now);
+        found.last_heard = heard.last_heard(&self.places.pods, self.now);
     }
 
     /// Who cannot be asked was not heard.
@@ -204,12 +199,12 @@ impl<'a> Look<'a> {
 
     /// Pods that should have metrics, and have none that are fresh.
     fn unheard(&self, figures: &Figures) -> Vec<(usize, &'a PodPlace)> {
-        let (_, heard) = figures.heard(self.places.pods, self.now);
+        let (_, heard) = figures.heard(&self.places.pods, self.now);
         let unheard = |(number, pod): &(usize, &PodPlace)| {
             let asked = self.namespaces.contains(pod.namespace.as_str());
             asked && pod.ready && pod.ip.is_some() && !heard.contains(number)
         };
-        self.places.pods.iter().enumerate().filter(unheard).collect()
+        self.places.pods.iter().copied().enumerate().filter(unheard).collect()
     }
 
     /// Before anybody answered, or because nobody does.
@@ -226,6 +221,25 @@ impl<'a> Look<'a> {
             strangers: Strangers::new(),
             requests: self.namespaces.iter().flat_map(each).map(|key| (key, Err(cause.to_owned()))).collect(),
             waiting: Err(cause.to_owned()),
+        }
+    }
+}
+
+impl Found {
+    /// All answers about the pods of these namespaces. Half of what is needed is nothing.
+    fn take_in(&mut self, namespaces: &BTreeSet<&str>, answers: Vec<(What, Result<Vec<Figure>, String>)>) {
+        let missing = |(what, answer): &(What, Result<_, String>)| {
+            answer.as_ref().err().filter(|_| NEEDED.contains(what)).cloned()
+        };
+        if let Some(cause) = answers.iter().find_map(missing) {
+            self.failed.extend(namespaces.iter().map(|namespace| ((*namespace).to_owned(), cause.clone())));
+            return;
+        }
+        for (what, answer) in answers {
+            match answer {
+                Ok(figures) => figures.into_iter().for_each(|figure| self.figures.add(what, figure)),
+                Err(cause) => tracing::debug!(cause, "Prometheus does not tell {what:?} of pods"),
+            }
         }
     }
 }

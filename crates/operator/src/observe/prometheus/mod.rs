@@ -14,6 +14,7 @@ mod scrape;
 mod text;
 mod way;
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -74,10 +75,16 @@ impl Prometheus {
     }
 
     /// Every model that was asked about has its answer.
-    pub async fn look(&self, models: &[ModelAsked], pods: &[PodPlace], now: Timestamp) -> BTreeMap<Key, ModelSeen> {
+    pub async fn look<P: Borrow<PodPlace>>(
+        &self,
+        models: &[ModelAsked],
+        pods: &[P],
+        now: Timestamp,
+    ) -> BTreeMap<Key, ModelSeen> {
         if models.is_empty() {
             return BTreeMap::new();
         }
-        Look::new(models, pods, now).look(&self.way, MOST_SERIES, self.scraper.as_deref()).await
+        let look = Look::new(models, pods, now);
+        look.look(&self.way, MOST_SERIES, self.scraper.as_deref()).await
     }
 }

@@ -2,6 +2,7 @@
 //! Comes in: the pods that live, the models that are asked about, and the labels of a series; goes out: one of those pods,
 //! or none: series of pods that are gone, or of somebody else's, are nobody's.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -22,7 +23,7 @@ pub enum Sure {
 }
 
 pub struct Places<'a> {
-    pub pods: &'a [PodPlace],
+    pub pods: Vec<&'a PodPlace>,
     models: BTreeMap<(&'a str, &'a str), usize>,
     /// None: several.
     named: BTreeMap<&'a str, Option<usize>>,
@@ -32,16 +33,16 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    pub fn new(models: &'a [ModelAsked], pods: &'a [PodPlace]) -> Self {
+    pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>]) -> Self {
         let asked = models.iter().map(|model| (model.key.namespace.as_str(), model.key.name.as_str()));
         let mut places = Self {
-            pods,
+            pods: pods.iter().map(Borrow::borrow).collect(),
             models: asked.zip(0..).collect(),
             named: BTreeMap::new(),
             placed: BTreeMap::new(),
             addressed: BTreeMap::new(),
         };
-        for (index, pod) in pods.iter().enumerate() {
+        for (index, pod) in places.pods.iter().copied().enumerate() {
             places.placed.insert((&pod.namespace, &pod.name), index);
             places.named.entry(&pod.name).and_modify(|other| *other = None).or_insert(Some(index));
             if let Some(ip) = &pod.ip {
@@ -60,7 +61,7 @@ impl<'a> Places<'a> {
     pub fn stranger<'l>(&self, labels: &'l Labels) -> Option<(&'a PodPlace, &'l str)> {
         let (pod, _) = self.of(labels)?;
         let name = labels.model_name.as_str();
-        ((1..=LONGEST_NAME).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (&self.pods[pod], name))
+        ((1..=LONGEST_NAME).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (self.pods[pod], name))
     }
 
     /// The pod's number in the list.

@@ -3,7 +3,8 @@
 //! each object and workload is known to be still the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
 
 use super::objects::Variant;
-use super::targets::Way;
+use super::targets::{Way, Workload};
 use super::{Fleet, nodes};
 use crate::client::Server;
 use crate::controllers::Place;
@@ -34,6 +35,8 @@ pub struct Look {
     pub stamps: BTreeMap<Key, Stamp>,
     /// Objects whose spec cannot be read: their version, and why.
     pub unreadable: Vec<(Place, String, String)>,
+    /// How long others took to answer.
+    pub asked: Duration,
 }
 
 /// By which an object and its workload are the same as when they were seen.
@@ -66,9 +69,10 @@ impl Fleet {
         for (place, Variant { uid, version, seen, strange, .. }) in self.ours() {
             match seen {
                 Ok(mut seen) => {
-                    let target = self.watched(&seen);
-                    stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts(&target) });
-                    seen.target = Answer::Known(target.map(|(_, target)| target));
+                    let target = self.watched(&seen, |found| (facts(found), found.seen.clone()));
+                    let (facts, target) = target.unzip();
+                    stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
+                    seen.target = Answer::Known(target);
                     seen.config = concerning(faults, &place.0);
                     variants.push(seen);
                 }
@@ -76,8 +80,9 @@ impl Fleet {
             }
         }
         let pods = self.places(&variants);
-        self.ask_scales(server, &mut variants, &pods).await;
         let models = models(&variants, &config);
+        let began = Instant::now();
+        self.ask_scales(server, &mut variants, &pods).await;
         let limited = config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter);
         let gpus = if limited {
             nodes::look(server, self.node_selector.as_deref()).await
@@ -86,7 +91,7 @@ impl Fleet {
         };
         let models = measure(metering, &models, &pods).await;
         let seen = Seen { now: Timestamp::now(), settings, config, variants, models, gpus, memory };
-        Look { seen, stamps, unreadable }
+        Look { seen, stamps, unreadable, asked: began.elapsed() }
     }
 
     /// Whether the object and its workload are as they were when they were seen.
@@ -96,11 +101,11 @@ impl Fleet {
             let spec = now.seen.as_ref().is_ok_and(|now| now.spec == seen.spec && now.deleting == seen.deleting);
             now.uid == stamp.uid && spec
         });
-        same == Some(true) && facts(&self.watched(seen)) == stamp.target
+        same == Some(true) && self.watched(seen, facts) == stamp.target
     }
 
-    /// The workload, if it is of a kind that is watched and there.
-    pub(super) fn watched(&self, seen: &VariantSeen) -> Option<(String, TargetSeen)> {
+    /// Looks at the workload, if it is of a kind that is watched and there.
+    pub(super) fn watched<T>(&self, seen: &VariantSeen, look: impl FnOnce(&Workload) -> T) -> Option<T> {
         let target = seen.spec.scale_target_ref.as_ref()?;
         let mirror = match Way::to(target) {
             Way::Deployment => &self.deployments,
@@ -108,12 +113,11 @@ impl Fleet {
             Way::LeaderWorkerSet => &self.groups,
             Way::Scale(_) | Way::Unclear(_) => return None,
         };
-        let found = mirror.get(&(seen.key.namespace.clone(), target.name.clone()))?;
-        Some((found.uid, found.seen))
+        mirror.with(&(seen.key.namespace.clone(), target.name.clone()), look)
     }
 
     /// The living pods of the objects' workloads.
-    fn places(&self, variants: &[VariantSeen]) -> Vec<PodPlace> {
+    fn places(&self, variants: &[VariantSeen]) -> Vec<Arc<PodPlace>> {
         let targets = variants.iter().filter_map(|seen| {
             let target = seen.spec.scale_target_ref.as_ref()?;
             Some(((seen.key.namespace.as_str(), target.name.as_str()), target))
@@ -123,24 +127,17 @@ impl Fleet {
             wanted.entry(place).or_default().push(target);
         }
         let mut places = Vec::new();
-        self.pods.each(|(namespace, name), pod| {
-            let targets = wanted.get(&(namespace.as_str(), pod.target.as_str()));
+        self.pods.each(|(namespace, _), pod| {
+            let targets = wanted.get(&(namespace.as_str(), pod.place.target.as_str()));
             if targets.is_some_and(|targets| targets.iter().any(|target| pod.is_of(target))) {
-                places.push(PodPlace {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                    target: pod.target.clone(),
-                    ip: pod.ip.clone(),
-                    ready: pod.ready,
-                    started: pod.started,
-                });
+                places.push(pod.place.clone());
             }
         });
         places
     }
 
     /// Looks at the workloads that no watch brings.
-    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], pods: &[PodPlace]) {
+    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], pods: &[Arc<PodPlace>]) {
         let asked = variants.iter_mut().filter_map(|seen| {
             let target = seen.spec.scale_target_ref.clone()?;
             match Way::to(&target) {
@@ -152,8 +149,22 @@ impl Fleet {
                 Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet => None,
             }
         });
-        let asked: Vec<_> =
-            asked.map(|(seen, kind, name)| self.ask_scale(server, seen, kind, name, pods).boxed()).collect();
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() {
+            return;
+        }
+        let mut ready: BTreeMap<(&str, &str), i32> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| pod.ready) {
+            let count = ready.entry((&pod.namespace, &pod.target)).or_default();
+            *count = count.saturating_add(1);
+        }
+        let asked: Vec<_> = asked
+            .into_iter()
+            .map(|(seen, kind, name)| {
+                let ready = ready.get(&(seen.key.namespace.as_str(), name.as_str())).copied().unwrap_or_default();
+                self.ask_scale(server, seen, kind, name, ready).boxed()
+            })
+            .collect();
         stream::iter(asked).buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
     }
 
@@ -163,11 +174,9 @@ impl Fleet {
         seen: &mut VariantSeen,
         kind: GroupVersionKind,
         name: String,
-        pods: &[PodPlace],
+        ready: i32,
     ) {
         let place = (seen.key.namespace.clone(), name);
-        let ready = |pod: &&PodPlace| pod.ready && pod.namespace == place.0 && pod.target == place.1;
-        let ready = i32::try_from(pods.iter().filter(ready).count()).unwrap_or(i32::MAX);
         seen.target = match self.scales.look(server, &kind, &place).await {
             Answer::Known(found) => Answer::Known(found.map(|found| TargetSeen { ready, ..found })),
             unknown @ Answer::Unknown(_) => unknown,
@@ -175,8 +184,8 @@ impl Fleet {
     }
 }
 
-fn facts(target: &Option<(String, TargetSeen)>) -> Option<(String, Option<i32>)> {
-    target.as_ref().map(|(uid, seen)| (uid.clone(), seen.replicas))
+fn facts(workload: &Workload) -> (String, Option<i32>) {
+    (workload.uid.clone(), workload.seen.replicas)
 }
 
 fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) -> Vec<Finding> {
@@ -194,7 +203,7 @@ fn models(variants: &[VariantSeen], config: &Config) -> Vec<ModelAsked> {
     keys.into_iter().map(asked).collect()
 }
 
-async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[PodPlace]) -> BTreeMap<Key, ModelSeen> {
+async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[Arc<PodPlace>]) -> BTreeMap<Key, ModelSeen> {
     let cause = match metering {
         Ok(prometheus) => {
             let look = prometheus.look(models, pods, Timestamp::now());

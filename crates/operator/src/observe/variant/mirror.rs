@@ -122,8 +122,11 @@ impl<R: Clone + PartialEq> Mirror<R> {
         self.lock().iter().for_each(|(place, record)| look(place, record));
     }
 
-    pub fn any(&self, is: impl Fn(&Place, &R) -> bool) -> bool {
-        self.lock().iter().any(|(place, record)| is(place, record))
+    /// Only those of one namespace are looked at, however many others there are.
+    pub fn any(&self, namespace: &str, is: impl Fn(&R) -> bool) -> bool {
+        let known = self.lock();
+        let from = known.range((namespace.to_owned(), String::new())..);
+        from.take_while(|((place, _), _)| place == namespace).any(|(_, record)| is(record))
     }
 
     /// Takes in what one of our own writes has made of a record, so that the next pass need not wait for the watch.
@@ -249,6 +252,19 @@ mod tests {
         assert_eq!(changes(&mirror, vec![Event::Apply(object("odd", 1))]), []);
         assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
         assert_eq!(changes(&mirror, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
+    }
+
+    #[test]
+    fn a_namespace_is_looked_at_without_its_neighbours() {
+        let mirror: Mirror<i64> = Mirror::default();
+        let place = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        mirror
+            .replace([(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)].into());
+        for (namespace, value, expected) in
+            [("b", 4, true), ("b", 6, true), ("b", 2, false), ("b", 8, false), ("c", 8, false)]
+        {
+            assert_eq!(mirror.any(namespace, |known| *known == value), expected, "{namespace} {value}");
+        }
     }
 
     #[test]

@@ -305,11 +305,11 @@ impl Fleet {
             (Some(_), None) => Some(News::Gone(change.place.clone())),
             (None, Some(_)) => Some(News::Variant(change.place.clone())),
             (Some(before), Some(after)) => {
-                let facts = |variant: &Variant| {
-                    let seen = variant.seen.clone().map(|seen| (seen.spec, seen.deleting));
-                    (variant.uid.clone(), seen)
+                let same = match (&before.seen, &after.seen) {
+                    (Ok(before), Ok(after)) => before.spec == after.spec && before.deleting == after.deleting,
+                    (before, after) => before == after,
                 };
-                (facts(before) != facts(after)).then(|| News::Variant(change.place.clone()))
+                (before.uid != after.uid || !same).then(|| News::Variant(change.place.clone()))
             }
             (None, None) => None,
         }
@@ -320,9 +320,9 @@ impl Fleet {
             return None;
         }
         let (namespace, name) = &change.place;
-        let wanted = self.variants.any(|place, variant| {
+        let wanted = self.variants.any(namespace, |variant| {
             let target = variant.seen.as_ref().ok().and_then(|seen| seen.spec.scale_target_ref.as_ref());
-            place.0 == *namespace && target.is_some_and(|target| target.name == *name && Way::to(target) == *way)
+            target.is_some_and(|target| target.name == *name && Way::to(target) == *way)
         });
         wanted.then(|| News::Target(change.place.clone()))
     }

@@ -19,7 +19,7 @@ impl Fleet {
             Way::LeaderWorkerSet => format!("{GROUPS}/v1"),
             Way::Scale(_) | Way::Unclear(_) => return None,
         };
-        let (uid, _) = self.watched(seen)?;
+        let uid = self.watched(seen, |found| found.uid.clone())?;
         // Two controllers of one object are refused by the API server. A workload that was made anew under its old name takes
         // the place of the one that is gone.
         let ours = |one: &OwnerReference| one.kind == target.kind && one.name == target.name;

@@ -1,27 +1,34 @@
 //! The pods of workloads, as small records.
 //! Comes in: a pod; goes out: whose it is and where it is reached, while it lives.
 
-use jiff::Timestamp;
+use std::sync::Arc;
+
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use steersman_api::variant::v1alpha1::ScaleTargetRef;
 
 use super::targets::{LEADER_WORKER_SET, STATEFUL_SET};
 use crate::apply::controller;
+use crate::observe::prometheus::PodPlace;
 
 const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const REPLICA_SET: &str = "ReplicaSet";
 
+/// There are more pods than of anything else: a pass shares what is known of them, and copies nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Kind of its controller, or of the group that it belongs to.
-    kind: String,
-    /// Name of the workload.
-    pub target: String,
-    pub ip: Option<String>,
-    pub ready: bool,
-    pub started: Option<Timestamp>,
+    kind: Kind,
+    pub place: Arc<PodPlace>,
+}
+
+/// Of its controller, or of the group that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    ReplicaSet,
+    StatefulSet,
+    Group,
+    Other(Box<str>),
 }
 
 /// None: it has ended, is on its way out, or belongs to nothing that can be scaled.
@@ -33,37 +40,45 @@ pub fn pod(object: &DynamicObject) -> Option<Pod> {
     }
     let (kind, target) = owner(object)?;
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    Some(Pod {
-        kind,
+    let place = PodPlace {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
         target,
         ip: status["podIP"].as_str().map(ToOwned::to_owned),
         ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
         started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
-    })
+    };
+    Some(Pod { kind, place: Arc::new(place) })
 }
 
-fn owner(object: &DynamicObject) -> Option<(String, String)> {
+fn owner(object: &DynamicObject) -> Option<(Kind, String)> {
     if let Some(group) = object.labels().get(GROUP_NAME) {
         // The leader speaks for its group: a replica is a group.
         let leads = object.labels().get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
-        return leads.then(|| (LEADER_WORKER_SET.to_owned(), group.clone()));
+        return leads.then(|| (Kind::Group, group.clone()));
     }
     let owner = controller(object)?;
     match owner.kind.as_str() {
         // Named after its workload and a hash.
-        REPLICA_SET => Some((owner.kind.clone(), owner.name.rsplit_once('-')?.0.to_owned())),
+        REPLICA_SET => Some((Kind::ReplicaSet, owner.name.rsplit_once('-')?.0.to_owned())),
         "Job" | "DaemonSet" | "Node" => None,
-        _ => Some((owner.kind.clone(), owner.name.clone())),
+        STATEFUL_SET => Some((Kind::StatefulSet, owner.name.clone())),
+        kind => Some((Kind::Other(kind.into()), owner.name.clone())),
     }
 }
 
 impl Pod {
     pub fn is_of(&self, target: &ScaleTargetRef) -> bool {
         let by_kind = match target.kind.as_str() {
-            kind @ (STATEFUL_SET | LEADER_WORKER_SET) => self.kind == kind,
-            kind => self.kind == REPLICA_SET || self.kind == kind,
+            STATEFUL_SET => self.kind == Kind::StatefulSet,
+            LEADER_WORKER_SET => self.kind == Kind::Group,
+            kind => match &self.kind {
+                Kind::ReplicaSet => true,
+                Kind::Other(own) => **own == *kind,
+                Kind::StatefulSet | Kind::Group => false,
+            },
         };
-        by_kind && self.target == target.name
+        by_kind && self.place.target == target.name
     }
 }
 
@@ -106,7 +121,7 @@ mod tests {
     fn only_the_living_count() {
         let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
             "conditions": [{ "type": "Ready", "status": "True" }] });
-        let living = a_pod(json!({}), "ReplicaSet", "a-1", status).unwrap();
+        let living = a_pod(json!({}), "ReplicaSet", "a-1", status).unwrap().place;
         assert_eq!((living.ip.as_deref(), living.ready, living.started.is_some()), (Some("10.0.0.1"), true, true));
         assert_eq!(a_pod(json!({}), "ReplicaSet", "a-1", json!({ "phase": "Failed" })), None);
         assert_eq!(a_pod(json!({}), "Job", "a-1", json!({ "phase": "Running" })), None);

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use steersman_plan::variant::Silence;
 use steersman_plan::variant::config::prometheus;
 
-use super::{asked, failure, look, place, way};
+use super::{NOBODY, asked, failure, look, place, way};
 
 const TOKEN: &str = "token-of-this-test";
 
@@ -166,6 +166,6 @@ async fn nobody_is_asked_where_there_is_no_model() {
     let way = way(&settings(&server));
     assert!(way.look(&[], &[place("a", "one")], Timestamp::now()).await.is_empty());
     assert!(server.asked.lock().unwrap().is_empty());
-    let both = way.look(&[asked("a", "m"), asked("b", "m")], &[], Timestamp::now()).await;
+    let both = way.look(&[asked("a", "m"), asked("b", "m")], NOBODY, Timestamp::now()).await;
     assert_eq!(both.len(), 2);
 }

@@ -7,11 +7,11 @@ use steersman_plan::variant::Key;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
 
-use super::{MODEL, Scene, vllm};
+use super::{MODEL, NOBODY, Scene, vllm};
 
 async fn requests(way: &Prometheus, namespace: &str, seconds: i64) -> Answer<f64> {
     let model = ModelAsked { key: Key::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
-    way.look(std::slice::from_ref(&model), &[], Timestamp::now()).await.remove(&model.key).unwrap().requests
+    way.look(std::slice::from_ref(&model), NOBODY, Timestamp::now()).await.remove(&model.key).unwrap().requests
 }
 
 async fn until(way: &Prometheus, seconds: i64, what: &str, holds: impl Fn(f64) -> bool) {
@@ -68,7 +68,7 @@ async fn models_may_have_periods_of_their_own() {
         .map(|retention| ModelAsked { key: Key::new("a", &format!("{}", retention.as_mins())), retention })
         .chain([ModelAsked { key: Key::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
         .collect();
-    let seen = way.look(&models, &[], Timestamp::now()).await;
+    let seen = way.look(&models, NOBODY, Timestamp::now()).await;
     assert_eq!(seen.len(), 21);
     assert_eq!(seen[&Key::new("a", MODEL)].requests, Answer::Known(5.0));
 }
