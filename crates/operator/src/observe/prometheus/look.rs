@@ -50,6 +50,9 @@ enum Told {
     Waiting(Result<Vec<Sample>, String>),
 }
 
+/// All that was answered about the pods of a part of the fleet.
+type Answers = Vec<(What, Result<Vec<Figure>, String>)>;
+
 impl<'a> Look<'a> {
     pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>], now: Timestamp) -> Self {
         Self {
@@ -130,7 +133,7 @@ impl<'a> Look<'a> {
     async fn found(&self, batches: &[BTreeSet<&str>], queries: Vec<BoxFuture<'_, Told>>) -> Found {
         let mut found = self.nothing("");
         found.failed.clear();
-        let mut open: BTreeMap<usize, Vec<(What, Result<Vec<Figure>, String>)>> = BTreeMap::new();
+        let mut open: BTreeMap<usize, Answers> = BTreeMap::new();
         let mut told = stream::iter(queries).buffer_unordered(AT_ONCE);
         while let Some(one) = told.next().await {
             match one {
@@ -227,7 +230,7 @@ impl<'a> Look<'a> {
 
 impl Found {
     /// All answers about the pods of these namespaces. Half of what is needed is nothing.
-    fn take_in(&mut self, namespaces: &BTreeSet<&str>, answers: Vec<(What, Result<Vec<Figure>, String>)>) {
+    fn take_in(&mut self, namespaces: &BTreeSet<&str>, answers: Answers) {
         let missing = |(what, answer): &(What, Result<_, String>)| {
             answer.as_ref().err().filter(|_| NEEDED.contains(what)).cloned()
         };
