@@ -65,12 +65,13 @@ pub fn hints(seen: &Seen) -> Vec<Hint> {
     hints
 }
 
-/// The most important news of the pass. A first number is none: the object itself is the news.
+/// The most important news of the pass. A first number is none: the object itself is the news, or its new workload.
 pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Note> {
     let stored = variant.status.clone().unwrap_or_default();
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
     if let (Some(before), Some(after)) = (number(&stored), number(status))
         && before != after
+        && !variant.is_moved()
     {
         let reason = match after {
             0 => "ScaledToZero",

@@ -34,11 +34,15 @@ pub fn report(
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
     let mut status = stored.clone();
+    if variant.is_moved() {
+        status.desired_optimized_alloc = None;
+        status.current_alloc = None;
+    }
     if let Some(replicas) = running(variant) {
         status.current_alloc = Some(CurrentAlloc { num_replicas: replicas });
     }
     if let Some(replicas) = decision.replicas {
-        status.desired_optimized_alloc = Some(desired(&stored, decision, replicas, mode, now));
+        status.desired_optimized_alloc = Some(desired(&status, decision, replicas, mode, now));
         status.actuation = Some(Actuation { applied });
     } else if decision.standing == Standing::Suppressed {
         status.actuation = Some(Actuation { applied: false });

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::variant::{Binding, Conflict, Decision, VariantSeen, suppressed};
 
 use super::Variants;
@@ -33,9 +34,10 @@ pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {
     }
 }
 
-/// Of an object as it is stored. None: it has not been decided on yet, or another one decides.
+/// Of an object as it is stored. None: it has not been decided on yet, not for this workload, or another one decides.
 fn stored(seen: &VariantSeen) -> Option<Shown> {
-    let status = seen.status.as_ref().filter(|status| !seen.deleting && !suppressed(status))?;
+    let ours = |status: &&VariantAutoscalingStatus| !seen.deleting && !seen.is_moved() && !suppressed(status);
+    let status = seen.status.as_ref().filter(ours)?;
     let desired = status.desired_optimized_alloc.as_ref()?.num_replicas?;
     Some(Shown {
         desired: Some(desired),

@@ -10,6 +10,7 @@ mod upstream;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
 
 use self::group::Group;
@@ -254,9 +255,10 @@ impl VariantSeen {
         self.spec.accelerator.clone().or_else(label).or_else(stored).unwrap_or_default()
     }
 
-    /// The stored decision.
+    /// The stored decision, if it is about this workload.
     pub fn previous(&self) -> fallback::Previous {
-        let stored = self.status.as_ref().and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
+        let status = self.status.as_ref().filter(|_| !self.is_moved());
+        let stored = status.and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
         let update = stored.last_update.unwrap_or_default();
         let decided = stored.num_replicas.is_some();
         let at = update.update_time.or(stored.last_run_time).map(|time| time.0);
@@ -265,6 +267,17 @@ impl VariantSeen {
             reason: update.reason.unwrap_or_default(),
             at: at.or(Some(self.created)).filter(|_| decided),
         }
+    }
+
+    /// The stored status is about another workload: `scaleTargetRef` was changed since. What that one had says nothing about
+    /// this one. The condition on the target is the only part of a status that names it, in either generation's words.
+    pub fn is_moved(&self) -> bool {
+        let conditions = self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let Some(told) = conditions::find(conditions, names::TARGET) else { return false };
+        let named = told.message.strip_prefix("Scale target ");
+        let Some((named, target)) = named.zip(self.spec.scale_target_ref.as_ref()) else { return false };
+        let this = format!("{} {}", target.kind, target.name);
+        !named.strip_prefix(this.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 
     /// What of the spec is not acted on.

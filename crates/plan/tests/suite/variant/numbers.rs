@@ -2,9 +2,9 @@
 
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, plan};
+use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, note, plan};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, stored, the_model};
 
 #[test]
 fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
@@ -160,6 +160,39 @@ fn the_first_number_of_an_object_is_what_runs() {
     let first = decision(&seen, "v");
     assert_eq!(first.replicas, Some(4));
     assert_eq!(first.reason, "Last resort: first run, using max(minReplicas=0, current=4) = 4");
+}
+
+#[test]
+fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
+    let mut before = a_fleet(vec![a_variant("v", "5", 1)], 0.5, 1.0);
+    before.variants[0].status = Some(decided(1, "Earlier", ago(1)));
+    let told = stored(&before).into_values().next().unwrap();
+    // The object now names a workload that is in use by four replicas.
+    let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.6, 1.0);
+    seen.variants[0].status = Some(told.clone());
+    assert_eq!(replicas(&seen, "v"), 1, "the same workload has not followed yet");
+    seen.variants[0].spec.scale_target_ref.as_mut().unwrap().name = "green".into();
+    the_model(&mut seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = "green".into());
+    assert_eq!(replicas(&seen, "v"), 4);
+    let now = stored(&seen).into_values().next().unwrap();
+    let change = now.desired_optimized_alloc.clone().unwrap().last_update.unwrap().num_replicas_changed;
+    assert_eq!(change, Some(4), "the first number of this workload");
+    assert_eq!(note(&seen.variants[0], &decision(&seen, "v"), &now), None, "nothing was scaled");
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(replicas(&seen, "v"), 4);
+    // One that is not there gets no number at all, and none is left over for when it comes.
+    seen.variants[0].target = Answer::Known(None);
+    assert_eq!(decision(&seen, "v").replicas, None);
+    let awaited = stored(&seen).into_values().next().unwrap();
+    assert_eq!(awaited.desired_optimized_alloc, None);
+    seen.variants[0].status = Some(awaited);
+    assert_eq!(decision(&seen, "v").replicas, None);
+    // A name that only begins like the other is another.
+    seen.variants[0].status = Some(told);
+    for (name, moved) in [("v-decode", false), ("v-decode-2", true), ("v", true)] {
+        seen.variants[0].spec.scale_target_ref.as_mut().unwrap().name = name.into();
+        assert_eq!(seen.variants[0].is_moved(), moved, "{name}");
+    }
 }
 
 #[test]
