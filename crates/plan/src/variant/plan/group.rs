@@ -212,7 +212,13 @@ impl<'a> Group<'a> {
         };
         let loaded = |pod: &PodSeen| pod.kv.is_none_or(|kv| kv > 0.0) || pod.queue.is_none_or(|queue| queue > 0.0);
         let loaded = seen.pods.as_ref().is_ok_and(|pods| pods.iter().any(loaded));
-        let changed = self.variants.iter().map(|variant| variant.previous().at.unwrap_or(variant.created)).max();
+        // Falling asleep is no reason to be awake: whoever follows the number may take minutes.
+        let changed = self.variants.iter().filter_map(|variant| {
+            let previous = variant.previous();
+            let at = previous.at.filter(|_| previous.replicas > 0);
+            at.or_else(|| previous.at.is_none().then_some(variant.created))
+        });
+        let changed = changed.max();
         let rested = changed.is_none_or(|at| self.seen.now.duration_since(at) >= self.retention());
         match &seen.requests {
             Answer::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),

@@ -29,6 +29,20 @@ fn an_idle_model_that_may_sleep_goes_to_zero_with_either_engine() {
     assert_eq!(both(&seen), (0, 0));
 }
 
+#[test]
+fn a_model_that_was_put_to_sleep_is_not_woken_because_nobody_has_followed_yet() {
+    let mut seen = an_idle_fleet();
+    seen.variants.iter_mut().for_each(|variant| variant.status = Some(decided(0, "Scale to zero", ago(1))));
+    assert_eq!(both(&seen), (0, 0), "an HPA or KEDA may take longer than the next pass");
+    the_model(&mut seen).requests = Answer::Known(1.0);
+    assert_eq!(both(&seen), (1, 1), "after a request, only what is to spare goes");
+    // Another variant that was just asked for has had no time to be used.
+    let mut seen = an_idle_fleet();
+    seen.variants[0].status = Some(decided(0, "Scale to zero", ago(1)));
+    seen.variants[1].status = Some(decided(2, "Woken", ago(1)));
+    assert_eq!(both(&seen), (1, 1));
+}
+
 type Wake = fn(&mut Seen);
 
 #[test]
