@@ -26,7 +26,8 @@ impl Scales {
             Ok(Some(resource)) => resource,
             Ok(None) => {
                 return Answer::Unknown(format!(
-                    "the cluster does not serve kind {} of {}; check spec.scaleTargetRef.apiVersion",
+                    "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
+                     spec.scaleTargetRef",
                     kind.kind,
                     kind.api_version()
                 ));

@@ -39,6 +39,9 @@ impl Way {
     pub fn to(target: &ScaleTargetRef) -> Self {
         let given = target.api_version.as_deref().unwrap_or_default();
         let (group, version) = given.split_once('/').unwrap_or(("", given));
+        if let Some(why) = unusable(target, given) {
+            return Self::Unclear(why);
+        }
         match (target.kind.as_str(), group) {
             (DEPLOYMENT, "" | "apps" | "extensions") => Self::Deployment,
             (STATEFUL_SET, "" | "apps") => Self::StatefulSet,
@@ -50,6 +53,25 @@ impl Way {
             (kind, group) => Self::Scale(GroupVersionKind::gvk(group, version, kind)),
         }
     }
+}
+
+/// Why a reference can be nobody's. Its parts become parts of an address at the API server, which must not lead elsewhere:
+/// another namespace's objects, or the same workload by a name that no other object of the fleet has.
+fn unusable(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
+    let letters =
+        |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)) && !text.contains("..");
+    if target.kind.is_empty() || !letters(&target.kind) {
+        return Some(format!("spec.scaleTargetRef.kind {:?} is no kind; write one such as Deployment", target.kind));
+    }
+    if !letters(&target.name) {
+        return Some(format!(
+            "spec.scaleTargetRef.name {:?} is no name of an object; write the workload's name alone",
+            target.name
+        ));
+    }
+    (!letters(&api_version.replacen('/', "", 1))).then(|| {
+        format!("spec.scaleTargetRef.apiVersion {api_version:?} is no group and version; write them as in apps/v1")
+    })
 }
 
 /// A workload as its watch brings it.
@@ -172,6 +194,28 @@ mod tests {
         }
         let Way::Unclear(why) = Way::to(&target(None, "Rollout")) else { panic!() };
         assert!(why.starts_with("spec.scaleTargetRef.apiVersion is missing"), "{why}");
+    }
+
+    #[test]
+    fn a_reference_cannot_lead_to_another_address() {
+        let named = |name: &str| ScaleTargetRef { name: name.to_owned(), ..target(Some("a.io/v1"), "Widget") };
+        for (reference, field) in [
+            (named("../../../namespaces/b/widgets/w"), "name"),
+            (named("w/scale?x="), "name"),
+            (named("w%2f"), "name"),
+            (named(".."), "name"),
+            (named("a b"), "name"),
+            (target(Some("a.io/v1/namespaces/b/widgets"), "Widget"), "apiVersion"),
+            (target(Some("a.io/.."), "Widget"), "apiVersion"),
+            (target(Some("a.io/v1"), ""), "kind"),
+            (target(None, ""), "kind"),
+            (target(Some("a.io/v1"), "Widget/status"), "kind"),
+            (ScaleTargetRef { name: "a/b".to_owned(), ..target(None, "Deployment") }, "name"),
+        ] {
+            let Way::Unclear(why) = Way::to(&reference) else { panic!("{reference:?}") };
+            assert!(why.starts_with(&format!("spec.scaleTargetRef.{field} ")), "{why}");
+        }
+        assert!(matches!(Way::to(&named("llama-3.1")), Way::Scale(_)));
     }
 
     fn pod(gpus: i32) -> Value {
