@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::classes::Classes;
 use self::costs::Costs;
-use self::note::{Notes, entries};
+use self::note::{Notes, entries, unknown_fields};
 use self::prometheus::Prometheus;
 use self::thresholds::{Entry, Thresholds};
 use self::zero::{ScaleToZero, Spelling};
@@ -250,10 +250,13 @@ fn read_saturation(
         &mut notes,
         |_, entry: &mut Entry, _, _| match mode {
             Mode::Upstream => Thresholds::read(entry, mode).validate(),
-            Mode::Steersman => sound(&Thresholds::read(entry, mode).filled()),
+            Mode::Steersman => {
+                thresholds::known_analyzer(entry).and_then(|()| sound(&Thresholds::read(entry, mode).filled()))
+            }
         },
     );
     if mode == Mode::Steersman {
+        unknown_fields(data, &thresholds::FIELDS, &mut notes);
         // An entry that is good alone may contradict the one that it is laid over.
         let common = Thresholds::default().with(&entries.get(names::DEFAULT_ENTRY).cloned().unwrap_or_default());
         entries.retain(|key, entry| {

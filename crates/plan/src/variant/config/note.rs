@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::super::Mode;
 use crate::{Finding, Severity};
+
+/// As many of those that nobody reads are named, and so many letters of each.
+const MOST_FIELDS: usize = 3;
+const LONGEST_FIELD: usize = 40;
 
 /// Collects what is found in one ConfigMap.
 pub struct Notes<'a> {
@@ -39,6 +43,11 @@ impl Notes<'_> {
     pub fn absent(&mut self, key: &str, why: &str, remedy: &str) {
         let message = format!("{}, key {key}: {why}.", self.place());
         self.say(Severity::Warning, "ConfigValueMissing", message, remedy);
+    }
+
+    /// What is written has no effect, and whoever wrote it thinks that it has.
+    pub fn ignored(&mut self, key: &str, why: &str, remedy: &str) {
+        self.say(Severity::Warning, "ConfigValueIgnored", format!("{}, key {key}: {why}.", self.place()), remedy);
     }
 
     pub fn odd(&mut self, key: &str, why: &str) {
@@ -89,8 +98,25 @@ pub fn entries<T: DeserializeOwned + Clone>(
     read
 }
 
+/// Fields of an entry that nobody reads, most likely by a slip of the pen. Names are told, values never.
+pub fn unknown_fields(data: &BTreeMap<String, String>, known: &[&str], notes: &mut Notes<'_>) {
+    for (key, text) in data {
+        let Ok(fields) = yaml::<BTreeMap<String, IgnoredAny>>(text) else { continue };
+        let unknown = fields.into_keys().filter(|field| !known.contains(&field.as_str())).take(MOST_FIELDS);
+        let unknown: Vec<String> = unknown.map(|field| format!("{:?}", shortened(&field))).collect();
+        if !unknown.is_empty() {
+            let why = format!("there is no setting {}", unknown.join(", "));
+            notes.ignored(key, &why, &format!("It has no effect. Correct it to one of {}.", known.join(", ")));
+        }
+    }
+}
+
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_FIELD)]
+}
+
 /// The message names the place, never what is there.
-fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(at) => format!("it is not the expected YAML at line {}, column {}", at.line(), at.column()),
         None => "it is not the expected YAML".to_owned(),

@@ -75,6 +75,10 @@ pub fn read(
     if !(lower.starts_with("https://") || (allow_http && lower.starts_with("http://"))) {
         return Err(format!("HTTPS is required - URL must use https:// scheme: {}", without_password(&base_url)));
     }
+    if !has_host(&base_url) {
+        // It may hold a password somewhere: it is not told.
+        return Err("it is not an address such as https://prometheus.monitoring.svc:9090".to_owned());
+    }
     let pair = (get("PROMETHEUS_CLIENT_CERT_PATH"), get("PROMETHEUS_CLIENT_KEY_PATH"));
     let client_cert_path = match pair {
         (Some(cert), Some(key)) => Some((cert, key)),
@@ -90,6 +94,19 @@ pub fn read(
         token_path: get("PROMETHEUS_TOKEN_PATH"),
         base_url,
     })
+}
+
+/// Whoever reads addresses for good sees more; this much must be right for one to take the place of a good one.
+fn has_host(url: &str) -> bool {
+    let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
+    let written = url.chars().all(|c| c.is_ascii_graphic());
+    written && !host.is_empty() && host.chars().all(plain) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 /// `user:password@` in an address is a secret too.

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Mode;
 
+/// The name of the engine that counts tokens.
+const TOKENS: &str = "saturation";
+
 /// One entry as written; what is absent is taken from the entry below it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +24,20 @@ pub struct Entry {
     pub scale_up_threshold: Option<f64>,
     pub scale_down_boundary: Option<f64>,
 }
+
+/// The names of an entry's fields.
+pub const FIELDS: [&str; 10] = [
+    "model_id",
+    "namespace",
+    "kvCacheThreshold",
+    "queueLengthThreshold",
+    "kvSpareTrigger",
+    "queueSpareTrigger",
+    "enableLimiter",
+    "analyzerName",
+    "scaleUpThreshold",
+    "scaleDownBoundary",
+];
 
 /// How the saturation engines read the metrics.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -166,5 +183,13 @@ fn at_least_zero(value: f64) -> bool {
 }
 
 fn analyzer(name: &str) -> Analyzer {
-    if name == "saturation" { Analyzer::Tokens } else { Analyzer::Shares }
+    if name == TOKENS { Analyzer::Tokens } else { Analyzer::Shares }
+}
+
+/// Upstream takes any other name for none.
+pub fn known_analyzer(entry: &Entry) -> Result<(), String> {
+    match entry.analyzer_name.as_deref() {
+        None | Some("" | TOKENS) => Ok(()),
+        Some(_) => Err(format!("analyzerName is neither \"{TOKENS}\" nor left out")),
+    }
 }

@@ -8,11 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Mode;
 use super::duration;
-use super::note::{Notes, entries};
+use super::note::{Notes, entries, unknown_fields, yaml};
 
 /// Idle for this long, where nothing else is said.
 pub const RETENTION: SignedDuration = SignedDuration::from_mins(10);
 const LONG: SignedDuration = SignedDuration::from_hours(24);
+const SHORT: SignedDuration = SignedDuration::from_mins(1);
+
+/// The names of an entry's fields, in both spellings.
+const FIELDS: [&str; 7] = [
+    "modelID",
+    "namespace",
+    "enableScaleToZero",
+    "retentionPeriod",
+    "model_id",
+    "enable_scale_to_zero",
+    "retention_period",
+];
 
 /// The two spellings of one map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +91,9 @@ pub fn read(
 ) -> ScaleToZero {
     let defaults_key = if spelling == Spelling::Camel { "__defaults__" } else { "default" };
     let speaks = |key: &str| spelling == Spelling::Snake || key == defaults_key || key.starts_with("model.");
+    if mode == Mode::Steersman {
+        tell_ignored(data, &speaks, notes);
+    }
     let entries = entries(data, speaks, &last.entries, mode, notes, |key, entry: &mut Entry, before, notes| {
         if key != defaults_key && entry.model_id.as_deref().unwrap_or_default().is_empty() {
             return Err("it names no model; set modelID (model_id in the newer map)".to_owned());
@@ -114,11 +129,34 @@ pub fn read(
     read
 }
 
+/// Entries of the newer map under the older map's name would be passed over, and the model be put to sleep after all.
+fn tell_ignored(data: &BTreeMap<String, String>, speaks: &impl Fn(&str) -> bool, notes: &mut Notes<'_>) {
+    let (read, passed_over): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        data.iter().map(|(key, text)| (key.clone(), text.clone())).partition(|(key, _)| speaks(key));
+    for (key, text) in passed_over {
+        let means = |entry: Entry| entry.enabled.is_some() || entry.retention.is_some();
+        if yaml::<Entry>(&text).is_ok_and(means) {
+            notes.ignored(
+                &key,
+                "keys of this map are __defaults__ or begin with \"model.\"",
+                "It has no effect. Rename the key.",
+            );
+        }
+    }
+    unknown_fields(&read, &FIELDS, notes);
+}
+
 fn retention(entry: &Entry, key: &str, notes: &mut Notes<'_>) -> Result<(), String> {
     let Some(text) = entry.retention.as_deref().filter(|text| !text.is_empty()) else { return Ok(()) };
     match duration::parse(text) {
         Ok(period) if period > LONG => {
             notes.odd(key, &format!("retention period {text} is longer than 24h"));
+            Ok(())
+        }
+        Ok(period) if period > SignedDuration::ZERO && period < SHORT => {
+            let why = "requests cannot be counted where Prometheus scrapes less than twice in that time, and then the model \
+                       never sleeps";
+            notes.odd(key, &format!("retention period {text} is shorter than 1m: {why}"));
             Ok(())
         }
         Ok(period) if period > SignedDuration::ZERO => Ok(()),

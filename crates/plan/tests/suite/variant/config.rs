@@ -283,3 +283,61 @@ fn without_a_map_a_fault_is_one_of_the_environment() {
     let told = findings[0].to_string();
     assert!(told.contains("HTTPS is required") && told.contains("Correct the value"), "{told}");
 }
+
+#[test]
+fn an_address_that_is_none_does_not_take_the_place_of_a_good_one() {
+    let with = |url: &'static str| ConfigSeen {
+        environment: BTreeMap::new(),
+        ..seen(&[(SYSTEM, MAIN, &[("PROMETHEUS_BASE_URL", url)])])
+    };
+    let good = "https://user:pa%40ss@prometheus.monitoring.svc:9090/path?x=1";
+    let (last, findings) = read(&with(good), &Config::default(), Mode::Steersman);
+    assert_eq!(findings, []);
+    for bad in [
+        "https://",
+        "https:///path",
+        "https://a b",
+        "https://:9090",
+        "https://a:port",
+        "https://se cret@a",
+        "https://\u{e4}",
+    ] {
+        let (now, findings) = read(&with(bad), &last, Mode::Steersman);
+        assert_eq!(now.prometheus, last.prometheus, "{bad}");
+        let told = findings[0].to_string();
+        assert!(
+            told.contains("key PROMETHEUS_BASE_URL: it is not an address such as") && !told.contains("cret"),
+            "{told}"
+        );
+    }
+    for good in ["https://10.0.0.1", "https://[fd00::1]:9090", "https://[fd00::1]", "https://a_b.c:1/"] {
+        assert_eq!(read(&with(good), &last, Mode::Steersman).1, [], "{good}");
+    }
+}
+
+#[test]
+fn what_is_written_and_has_no_effect_is_told() {
+    let told = |name: &str, data: &[(&str, &str)]| -> Vec<String> {
+        let (_, findings) = read(&seen(&[(SYSTEM, name, data)]), &Config::default(), Mode::Steersman);
+        findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect()
+    };
+    let slip = told(SATURATION, &[("default", "kvCacheTreshold: 0.5"), ("note", "")]);
+    let expected =
+        "key default: there is no setting \"kvCacheTreshold\". It has no effect. Correct it to one of model_id,";
+    assert!(slip.len() == 1 && slip[0].contains(expected), "{slip:?}");
+    let engine = told(SATURATION, &[("default", "analyzerName: saturation-v2")]);
+    assert!(
+        engine.len() == 1 && engine[0].contains("analyzerName is neither \"saturation\" nor left out"),
+        "{engine:?}"
+    );
+    assert_eq!(told(SATURATION, &[("default", "analyzerName: \"\"")]), [""; 0]);
+    let newer: &[(&str, &str)] = &[("default", "enable_scale_to_zero: false"), ("readme", "words: [")];
+    let passed_over = told(names::ZERO_CAMEL, newer);
+    assert!(passed_over.len() == 1 && passed_over[0].starts_with("ConfigValueIgnored "), "{passed_over:?}");
+    assert!(passed_over[0].contains("key default: keys of this map are __defaults__ or begin with"), "{passed_over:?}");
+    assert_eq!(told(names::ZERO_SNAKE, newer).len(), 1, "only the other key is bad there");
+    let slip = told(names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true\nretention: 5m")]);
+    assert!(slip.len() == 1 && slip[0].contains("there is no setting \"retention\""), "{slip:?}");
+    let short = told(names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true\nretentionPeriod: 20s")]);
+    assert!(short.len() == 1 && short[0].starts_with("ConfigValueUnusual "), "{short:?}");
+}
