@@ -103,7 +103,7 @@ pub struct VariantAutoscalingSpec {
     #[schemars(range(min = 0))]
     pub min_replicas: i32,
 
-    /// Never more replicas than this; without it the accelerators of the cluster are the limit.
+    /// Never more replicas than this; without it there is no upper bound, unless the limiter counts accelerators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_replicas: Option<i32>,
