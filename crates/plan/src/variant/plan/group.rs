@@ -235,7 +235,12 @@ impl<'a> Group<'a> {
         if asleep {
             return Err(Metrics::Asleep);
         }
-        let pods = self.pods().map_err(Metrics::Silent)?;
+        let pods = match self.pods() {
+            Err(Silence::Missing) if self.seen.settings.mode == Mode::Steersman && self.ready() == 0 => {
+                return Err(Metrics::Partial(self.none_ready()));
+            }
+            pods => pods.map_err(Metrics::Silent)?,
+        };
         let usable = |value: Option<f64>| value.is_some_and(|value| value.is_finite() && value >= 0.0);
         for (_, pod) in &pods {
             let missing = [("KV cache usage", pod.kv), ("queue length", pod.queue)];
@@ -255,6 +260,19 @@ impl<'a> Group<'a> {
             return Err(Metrics::Silent(Silence::Missing));
         }
         Ok(pods)
+    }
+
+    fn ready(&self) -> i32 {
+        let targets = self.variants.iter().filter_map(|variant| variant.target.known()?.as_ref());
+        targets.map(|target| target.ready.max(0)).fold(0, i32::saturating_add)
+    }
+
+    /// Then nobody has to look at how metrics are collected.
+    fn none_ready(&self) -> String {
+        let asked = self.variants.iter().filter(|variant| variant.current().is_some_and(|current| current > 0));
+        let asked = asked.map(|variant| format!("{} of {}", variant.current().unwrap_or_default(), variant.key.name));
+        let asked: Vec<String> = asked.collect();
+        format!("none of the replicas is ready ({}); look at their pods", asked.join(", "))
     }
 
     /// Every variant as its workload is.

@@ -85,6 +85,19 @@ fn what_is_not_known_keeps_every_number_and_says_why() {
 }
 
 #[test]
+fn where_no_replica_is_ready_nobody_is_sent_to_look_for_metrics() {
+    let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 0)], 0.5, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!(decision(&seen, "a").metrics, Metrics::Silent(Silence::Missing));
+    let starting = TargetSeen { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, containers: vec![] };
+    seen.variants[0].target = Answer::Known(Some(starting));
+    let held = decision(&seen, "a");
+    let words = "none of the replicas is ready (2 of a); look at their pods";
+    assert_eq!((held.replicas, held.metrics), (Some(2), Metrics::Partial(words.into())));
+    assert_eq!(held.story.hold.as_deref(), Some(words));
+}
+
+#[test]
 fn the_token_engine_waits_for_a_capacity_that_nobody_knows() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
     by_tokens(&mut seen);
