@@ -197,7 +197,13 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
         let last_zero = last.local_zero.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &zero_names) {
             let own = read_zero(Some(map), &last_zero, &mut findings);
-            local_zero.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
+            // A map without one good entry replaces nothing, and is not nothing where it cannot be read.
+            let own = match (own.entries.is_empty(), own.unread.is_empty()) {
+                (false, _) => Some(own),
+                (true, false) => Some(ScaleToZero { unread: own.unread, entries: BTreeMap::new(), ..zero.clone() }),
+                (true, true) => None,
+            };
+            local_zero.extend(own.map(|own| (namespace.clone(), own)));
         }
         let last_saturation = last.local_saturation.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &saturation_names) {

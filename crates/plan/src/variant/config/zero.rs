@@ -63,6 +63,16 @@ pub struct ScaleToZero {
     pub environment: bool,
     /// The entries that these come from, by key, the good parts of bad ones among them.
     pub entries: BTreeMap<String, Entry>,
+    /// Keys that cannot be read and never were, with the model that each is about where that much can be read. What they
+    /// say may be that a model must not sleep.
+    pub unread: BTreeMap<String, Option<String>>,
+}
+
+/// Whom an entry is about.
+#[derive(Deserialize)]
+struct Whom {
+    #[serde(rename = "modelID", alias = "model_id")]
+    model_id: Option<String>,
 }
 
 impl ScaleToZero {
@@ -72,6 +82,12 @@ impl ScaleToZero {
 
     pub fn retention(&self, namespace: &str, model: &str) -> SignedDuration {
         self.first(namespace, model, |level| level.retention).unwrap_or(RETENTION)
+    }
+
+    /// The key of an entry that may speak of the model, and that nobody can read.
+    pub fn unknown(&self, model: &str) -> Option<&str> {
+        let about = |whom: &Option<String>| whom.as_deref().is_none_or(|whom| whom == model);
+        self.unread.iter().find(|(_, whom)| about(whom)).map(|(key, _)| key.as_str())
     }
 
     fn first<T>(&self, namespace: &str, model: &str, setting: impl Fn(&Level) -> Option<T>) -> Option<T> {
@@ -124,6 +140,13 @@ pub fn read(
             }
             Some(model) => drop(read.models.insert((namespace, model), level)),
         }
+    }
+    if mode == Mode::Steersman {
+        let lost = data.iter().filter(|(key, text)| {
+            speaks(key.as_str()) && !entries.contains_key(*key) && yaml::<Entry>(text.as_str()).is_err()
+        });
+        let whom = |text: &String| yaml::<Whom>(text).ok().and_then(|whom| whom.model_id);
+        read.unread = lost.map(|(key, text)| (key.clone(), whom(text))).collect();
     }
     read.entries = entries;
     read

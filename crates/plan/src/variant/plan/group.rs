@@ -201,6 +201,9 @@ impl<'a> Group<'a> {
         if !self.seen.config.zero(self.namespace).enabled(self.namespace, self.model) {
             return Sleep::Forbidden;
         }
+        if let Some(key) = self.seen.config.zero(self.namespace).unknown(self.model) {
+            return Sleep::Unknown(format!("key {key} of the ConfigMap for scale to zero cannot be read"));
+        }
         let Some(seen) = self.metrics else { return Sleep::Unknown("the model was not asked about".to_owned()) };
         match metrics {
             Metrics::Found | Metrics::Asleep => {}

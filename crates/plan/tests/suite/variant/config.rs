@@ -341,3 +341,35 @@ fn what_is_written_and_has_no_effect_is_told() {
     let short = told(names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true\nretentionPeriod: 20s")]);
     assert!(short.len() == 1 && short[0].starts_with("ConfigValueUnusual "), "{short:?}");
 }
+
+#[test]
+fn an_entry_that_was_never_read_may_forbid_what_the_others_allow() {
+    let good: &[(&str, &str)] =
+        &[("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: false")];
+    let slip: &[(&str, &str)] =
+        &[("__defaults__", "enableScaleToZero: true"), ("model.m", "modelID: m\nenableScaleToZero: flase")];
+    let torn: &[(&str, &str)] = &[("__defaults__", "enableScaleToZero: true"), ("model.m", "{{{")];
+    let zero = |data: &[(&str, &str)], last: &Config| {
+        read(&seen(&[(SYSTEM, names::ZERO_CAMEL, data)]), last, Mode::Steersman).0.zero
+    };
+    let fresh = Config::default();
+    assert_eq!(zero(good, &fresh).unknown("m"), None);
+    assert_eq!((zero(slip, &fresh).unknown("m"), zero(slip, &fresh).unknown("n")), (Some("model.m"), None));
+    assert_eq!((zero(torn, &fresh).unknown("m"), zero(torn, &fresh).unknown("n")), (Some("model.m"), Some("model.m")));
+    // Whoever has read it before knows.
+    let last = config(&[(SYSTEM, names::ZERO_CAMEL, good)]);
+    assert_eq!((zero(torn, &last).unknown("m"), zero(torn, &last).enabled("ns", "m")), (None, false));
+    let mut own = seen(&[
+        (SYSTEM, names::ZERO_CAMEL, &[("__defaults__", "enableScaleToZero: true")]),
+        ("team", names::ZERO_SNAKE, &[("default", "enable_scale_to_zero: flase")]),
+    ]);
+    own.local = ["team".to_owned()].into();
+    let (config, _) = read(&own, &fresh, Mode::Steersman);
+    assert_eq!((config.zero("team").unknown("m"), config.zero("other").unknown("m")), (Some("default"), None));
+    let (again, _) = read(&own, &config, Mode::Steersman);
+    assert_eq!(
+        again.zero("team"),
+        config.zero("team"),
+        "the operator's entries are not what the namespace's last were"
+    );
+}

@@ -82,6 +82,18 @@ fn requests_that_nobody_counted_are_told_as_what_keeps_the_model_awake() {
 }
 
 #[test]
+fn an_entry_that_nobody_can_read_puts_no_model_to_sleep() {
+    let mut seen = an_idle_fleet();
+    seen.config.zero.unread.insert("model.other".into(), Some("other".into()));
+    assert_eq!(both(&seen), (0, 0));
+    seen.config.zero.unread.insert("model.m".into(), None);
+    assert_ne!(both(&seen), (0, 0));
+    let hold = decision(&seen, "cheap").story.hold;
+    let words = "no scale to zero, as key model.m of the ConfigMap for scale to zero cannot be read";
+    assert_eq!(hold.as_deref(), Some(words));
+}
+
+#[test]
 fn a_minimum_is_kept_while_the_rest_of_the_model_sleeps() {
     let mut seen = an_idle_fleet();
     seen.variants[0].spec.min_replicas = 1;
