@@ -57,8 +57,26 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
         need,
         numbers: bounded.replicas.iter().map(number).collect(),
         spare: analysis.spare_kv,
-        waits: bounded.transition.then(|| "an earlier decision is still being carried out".to_owned()),
+        waits: bounded.transition.then(|| {
+            format!("an earlier decision is still being carried out: {}", awaited(analysis, states).join(", "))
+        }),
     }
+}
+
+/// Whom all others wait for.
+fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
+    let told = |state: &State| {
+        let State { variant, current, .. } = state;
+        let pods = *analysis.pods.get(variant)?;
+        match state.awaited() {
+            Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
+            None if pods != *current => {
+                Some(format!("{variant} is to have {current} replicas, and {pods} have metrics"))
+            }
+            None => None,
+        }
+    };
+    states.iter().filter_map(told).collect()
 }
 
 pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {

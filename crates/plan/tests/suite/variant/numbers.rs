@@ -138,6 +138,8 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
     seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (4, 2));
     assert_eq!(decision(&seen, "b").story.binding, Binding::Hold);
+    let words = "an earlier decision is still being carried out: a is to have 4 replicas and has 2";
+    assert_eq!(decision(&seen, "b").story.hold.as_deref(), Some(words));
     // A workload that does not follow, for example because somebody capped it, does not block the model for ever.
     seen.variants[0].status = Some(decided(4, "Earlier", ago(11)));
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
@@ -150,6 +152,8 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     seen.variants[1].target = Answer::Known(Some(starting));
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
+    let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
+    assert_eq!(decision(&seen, "a").story.hold.as_deref(), Some(words));
     seen.settings.mode = Mode::Upstream;
     seen.config.saturation.entries.insert("default".into(), shipped());
     assert_eq!(replicas(&seen, "a"), 3, "upstream looks only at variants with metrics");
