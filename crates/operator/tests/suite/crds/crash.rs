@@ -83,7 +83,7 @@ async fn snapshot(place: &Place, namespace: &Namespace) -> Result<Vec<Value>> {
 }
 
 fn server(place: &Place, client: Client) -> Server {
-    Server::new(client, place.cluster.description().api_url.clone(), Duration::from_secs(2))
+    Server::new(client, place.cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 fn check(crashes: &Crashes, calls: usize) {

@@ -6,9 +6,7 @@ use super::*;
 
 async fn pass_in(cluster: &Cluster, client: Client, namespace: &str) -> Result<()> {
     let scope = Scope::Namespace(namespace.to_owned());
-    let mut given = given(cluster, client, scope, namespace, &[]);
-    // A call without an answer is to be given up soon.
-    given.server = Server::new(given.server.client, cluster.description().api_url.clone(), Duration::from_secs(1));
+    let given = given(cluster, client, scope, namespace, &[]);
     pass(&Variants::new(&given, FleetRhythm::default())).await.map(|_| ())
 }
 

@@ -20,7 +20,7 @@ use super::{Decision, Metrics, Standing};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
 
-/// A workload that has not followed a decision for so long is taken as it is.
+/// A workload that has not followed a decision for so long is taken as it is, and so are replicas that do not become ready.
 const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 pub struct Group<'a> {
@@ -124,7 +124,8 @@ impl<'a> Group<'a> {
             };
         }
         if number.is_some() && story.wish != replicas || bounds.clamp(replicas) != replicas {
-            let (bound, words) = match bounds.binding(story.wish) {
+            let slowed = number.and_then(|number| number.limit.clone());
+            let (bound, words) = match slowed.or_else(|| bounds.binding(story.wish)) {
                 Some(bound) => (bound.clone(), format!("wanted {}, limited by {bound}", story.wish)),
                 None => {
                     // It stands in for another, which tells the wish.
@@ -292,6 +293,7 @@ impl<'a> Group<'a> {
                 current,
                 desired: previous.at.filter(|at| awaited(*at)).map(|_| previous.replicas),
                 pending: (current - target.map_or(0, |target| target.ready)).max(0),
+                stuck: false,
                 gpus: variant.gpus(),
                 accelerator: variant.accelerator(),
                 cost: variant.cost().unwrap_or(USUAL_COST),
@@ -303,7 +305,12 @@ impl<'a> Group<'a> {
 
     fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Result<Said, String> {
         let thresholds = self.seen.config.thresholds(self.namespace, self.model, Mode::Steersman).unwrap_or_default();
-        let states = self.states();
+        let mut states = self.states();
+        for state in &mut states {
+            let key = Memory::key(self.namespace, self.model, &state.variant);
+            let since = memory.lag(key, state.current, state.pending, self.seen.now);
+            state.stuck = since.is_some_and(|since| self.seen.now.duration_since(since) > FOLLOW);
+        }
         match thresholds.analyzer {
             Analyzer::Shares => {
                 let mut analysis =

@@ -7,7 +7,7 @@ mod replicas;
 mod said;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use steersman_api::meta::conditions;
@@ -121,6 +121,11 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         }
     }
     share_gpus(seen, &mut plan);
+    if !plan.memory.short.is_empty() {
+        let living = seen.variants.iter().filter(|variant| !variant.deleting);
+        let keys: BTreeSet<String> = living.map(VariantSeen::memory_key).collect();
+        plan.memory.short.retain(|key, _| keys.contains(key));
+    }
     plan
 }
 
@@ -224,6 +229,11 @@ fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> String {
 }
 
 impl VariantSeen {
+    /// Under which passes remember it.
+    fn memory_key(&self) -> String {
+        Memory::key(&self.key.namespace, &self.spec.model_id, &self.key.name)
+    }
+
     /// The workload as people name it.
     pub fn workload(&self) -> String {
         self.spec.scale_target_ref.as_ref().map(|to| format!("{} {}", to.kind, to.name)).unwrap_or_default()

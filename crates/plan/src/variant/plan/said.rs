@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::super::Mode;
+use super::super::limits::Bounds;
 use super::super::saturation::{State, shares, tokens};
 use super::super::solve::{Need, Offer, Reason, cost_aware};
 
@@ -24,7 +25,12 @@ pub struct Number {
     pub granted: i32,
     pub wish: i32,
     pub reason: String,
+    /// What keeps it from its wish beside the bounds.
+    pub limit: Option<String>,
 }
+
+/// One wrong figure shall not ask for a thousand replicas: in one pass a variant at most doubles, or gets so many more.
+const GROWTH: i32 = 4;
 
 pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
     let bounded = shares::targets(analysis, states, true);
@@ -39,7 +45,7 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
             (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
             (Ordering::Equal, _) => "saturation-only mode: no-change".to_owned(),
         };
-        (name.clone(), Number { granted: *granted, wish, reason })
+        (name.clone(), Number { granted: *granted, wish, reason, limit: None })
     };
     let need = match (&analysis.missing, analysis.one_can_go) {
         (Some(why), _) => format!("one replica more: {why}"),
@@ -48,11 +54,12 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
     };
     Said {
         signal: format!(
-            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}",
+            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}{}",
             analysis.replicas - analysis.non_saturated,
             analysis.replicas,
             analysis.spare_kv,
-            analysis.spare_queue
+            analysis.spare_queue,
+            given_up(states)
         ),
         need,
         numbers: bounded.replicas.iter().map(number).collect(),
@@ -70,13 +77,22 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
         let pods = *analysis.pods.get(variant)?;
         match state.awaited() {
             Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
-            None if pods != *current => {
+            None if pods != *current && !state.stuck => {
                 Some(format!("{variant} is to have {current} replicas, and {pods} have metrics"))
             }
             None => None,
         }
     };
     states.iter().filter_map(told).collect()
+}
+
+/// Whom nobody waits for any more.
+fn given_up(states: &[State]) -> String {
+    let stuck = states.iter().filter(|state| state.stuck);
+    let told = |State { variant, pending, .. }: &State| {
+        format!("; {pending} of {variant} do not become ready and are not waited for, look at their pods")
+    };
+    stuck.map(told).collect()
 }
 
 pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
@@ -86,19 +102,28 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         cost: variant.cost,
         capacity: variant.capacity,
         current: state.current,
-        bounds: state.bounds,
+        // More of what does not become ready is of no use.
+        bounds: if state.stuck { Bounds { max: Some(state.current), ..state.bounds } } else { state.bounds },
     });
     let offers: Vec<Offer> = offers.collect();
     let bounded = cost_aware(&offers, need, true, Mode::Steersman);
     let free = cost_aware(&offers, need, false, Mode::Steersman);
     let number = |offer: &Offer| {
-        let granted = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
-        let wish = free.get(&offer.variant).copied().unwrap_or(granted);
+        let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
+        let wish = free.get(&offer.variant).copied().unwrap_or(solved);
+        let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(GROWTH));
+        let granted = solved.min(most);
         let reason = Reason::of(offer.current, granted, need).to_string();
-        (offer.variant.clone(), Number { granted, wish, reason })
+        let stuck = states.iter().any(|state| state.stuck && state.variant == offer.variant);
+        let limit = match (granted < solved, stuck && wish > granted) {
+            (true, _) => Some(format!("growth in one pass: at most {most}")),
+            (_, true) => Some("replicas that do not become ready".to_owned()),
+            _ => None,
+        };
+        (offer.variant.clone(), Number { granted, wish, reason, limit })
     };
     Said {
-        signal: format!("{:.0} tokens of {:.0} in demand", analysis.demand, analysis.supply),
+        signal: format!("{:.0} tokens of {:.0} in demand{}", analysis.demand, analysis.supply, given_up(states)),
         need: format!("required {:.0}, spare {:.0}", need.required, need.spare),
         numbers: offers.iter().map(number).collect(),
         spare: 1.0 - analysis.utilization,

@@ -19,6 +19,8 @@ pub struct State {
     pub desired: Option<i32>,
     /// Of `current`, those that are not ready.
     pub pending: i32,
+    /// They have not become ready for so long that nobody waits for them: such a variant keeps its number, and others grow.
+    pub stuck: bool,
     /// Accelerators per replica.
     pub gpus: i32,
     pub accelerator: String,

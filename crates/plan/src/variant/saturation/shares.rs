@@ -120,7 +120,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         return Targets { replicas, transition: false };
     }
     let state = |variant: &str| states.iter().find(|state| state.variant == variant);
-    let moving = |state: &State, pods: i32| state.awaited().is_some() || pods != state.current;
+    let moving = |state: &State, pods: i32| state.awaited().is_some() || pods != state.current && !state.stuck;
     let transition =
         analysis.pods.iter().any(|(variant, pods)| state(variant).is_some_and(|state| moving(state, *pods)));
     if transition {
@@ -131,6 +131,9 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         return Targets { replicas: replicas.collect(), transition };
     }
     let mut replicas = analysis.pods.clone();
+    for state in states.iter().filter(|state| state.stuck) {
+        replicas.insert(state.variant.clone(), state.current);
+    }
     let bounds = |variant: &str| state(variant).filter(|_| bounded).map(|state| state.bounds).unwrap_or_default();
     let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_default();
     if analysis.missing.is_some() {

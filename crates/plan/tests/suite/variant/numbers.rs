@@ -1,5 +1,6 @@
 //! What each variant gets, and the story of it.
 
+use jiff::SignedDuration;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, note, plan};
@@ -272,4 +273,46 @@ fn which_variant_is_named_does_not_depend_on_the_order_of_objects() {
     assert_eq!(plan(&seen), first);
     let why = format!("{:?}", decision(&seen, "b").metrics);
     assert!(why.contains("1 of 2 ready replicas of a have metrics"), "{why}");
+}
+
+#[test]
+fn replicas_that_do_not_become_ready_hold_the_others_back_for_a_while_and_no_longer() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 1)], 0.9, 2.0);
+        if tokens {
+            by_tokens(&mut seen);
+        }
+        let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
+        target.ready = 1;
+        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.name != "cheap-decode-1");
+        seen.memory = plan(&seen).memory;
+        if !tokens {
+            assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (2, 1), "they may only be starting");
+        }
+        seen.now += SignedDuration::from_mins(11);
+        let dear = decision(&seen, "dear");
+        assert!(dear.replicas > Some(1), "tokens {tokens}: {}", dear.story);
+        let told = "; 1 of cheap do not become ready and are not waited for, look at their pods";
+        assert!(dear.story.signal.ends_with(told), "{}", dear.story);
+        assert_eq!(replicas(&seen, "cheap"), 2, "it keeps its number, and gets no more: tokens {tokens}");
+        let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
+        target.replicas = Some(3);
+        assert_eq!(plan(&seen).memory.short.values().map(|(count, _)| *count).collect::<Vec<_>>(), [3], "asked anew");
+        seen.variants.remove(0);
+        assert!(plan(&seen).memory.short.is_empty(), "who is gone is forgotten");
+    }
+}
+
+#[test]
+fn one_strange_figure_asks_for_twice_as_many_and_not_for_a_thousand() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 1)], 0.001, 50.0);
+    by_tokens(&mut seen);
+    let first = decision(&seen, "v");
+    assert_eq!(first.replicas, Some(5), "{}", first.story);
+    assert!(first.story.wish > 100, "{}", first.story);
+    assert_eq!(first.story.limits, ["growth in one pass: at most 5"]);
+    assert_eq!(first.story.binding, Binding::Limits);
+    let mut seen = a_fleet(vec![a_variant("v", "5", 9)], 0.001, 50.0);
+    by_tokens(&mut seen);
+    assert_eq!(replicas(&seen, "v"), 18);
 }

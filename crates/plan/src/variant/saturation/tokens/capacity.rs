@@ -52,6 +52,10 @@ pub struct Memory {
     pub records: BTreeMap<String, Record>,
     /// Tokens in use when replicas had a queue, by model, accelerator and length of the answers.
     pub history: BTreeMap<String, Observations>,
+    /// By the same key: of workloads with replicas that are not ready, how many they are to have and since when they are
+    /// seen so.
+    #[serde(default)]
+    pub short: BTreeMap<String, (i32, Timestamp)>,
 }
 
 impl Memory {
@@ -73,6 +77,19 @@ impl Memory {
         let tokens = &self.history.get(key)?.tokens;
         let sum: f64 = tokens.iter().map(|tokens| *tokens as f64).sum();
         (!tokens.is_empty()).then(|| (sum / tokens.len() as f64) as i64)
+    }
+
+    /// Since when the workload is seen with these replicas, of which some are not ready. None: all are.
+    pub fn lag(&mut self, key: String, replicas: i32, pending: i32, now: Timestamp) -> Option<Timestamp> {
+        if pending <= 0 {
+            self.short.remove(&key);
+            return None;
+        }
+        let since = self.short.entry(key).or_insert((replicas, now));
+        if since.0 != replicas {
+            *since = (replicas, now);
+        }
+        Some(since.1)
     }
 
     /// A record of the same model on like hardware and settings; a measured one is preferred.

@@ -121,7 +121,8 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory
         let total = f64::from(state.ready()) * capacity;
         let demand = demands.get(state.variant.as_str()).copied().unwrap_or_default();
         analysis.supply += total;
-        analysis.anticipated += f64::from(state.ready() + state.pending) * capacity;
+        let coming = if state.stuck { 0 } else { state.pending };
+        analysis.anticipated += f64::from(state.ready() + coming) * capacity;
         analysis.demand += demand;
         analysis.variants.push(VariantCapacity {
             variant: state.variant.clone(),
