@@ -77,6 +77,10 @@ async fn send<T>(
 fn unreached(error: ReachError) -> Trouble {
     let said = error.to_string();
     match error {
+        ReachError::NotTrusted { host, cause } if cause.contains("CaUsedAsEndEntity") => Trouble::Lasting(format!(
+            "the certificate of {host} is that of an authority (CA:TRUE), which is not taken for a server's; give Prometheus \
+             one that its authority has signed, with CA:FALSE, and name the authority in PROMETHEUS_CA_CERT_PATH"
+        )),
         ReachError::NotTrusted { host, cause } => Trouble::Lasting(format!(
             "the certificate of {host} is not trusted ({cause}); set PROMETHEUS_CA_CERT_PATH to its authority, and \
              PROMETHEUS_SERVER_NAME if the certificate is for another name"
@@ -162,5 +166,28 @@ impl Pass {
         let said = self.blot(said);
         let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_SAYING).collect();
         if line.len() < said.len() { format!("{line}…") } else { line }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_leads_to_what_to_do() {
+        for (cause, expected) in [
+            (
+                "Other(OtherError(CaUsedAsEndEntity))",
+                "give Prometheus one that its authority has signed, with CA:FALSE",
+            ),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                "(invalid peer certificate: UnknownIssuer); set PROMETHEUS_CA_CERT",
+            ),
+        ] {
+            let error = ReachError::NotTrusted { host: "p:9090".to_owned(), cause: cause.to_owned() };
+            let Trouble::Lasting(told) = unreached(error) else { panic!("asked again, it would be the same") };
+            assert!(told.starts_with("the certificate of p:9090 is") && told.contains(expected), "{told}");
+        }
     }
 }
