@@ -36,14 +36,15 @@ pub struct Story {
     pub granted: i32,
 }
 
-impl fmt::Display for Binding {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
+impl Binding {
+    /// As objects and series name it.
+    pub const fn word(self) -> &'static str {
+        match self {
             Self::Signal => "signal",
             Self::Solver => "solver",
             Self::Limits => "limits",
             Self::Hold => "hold",
-        })
+        }
     }
 }
 
@@ -59,6 +60,6 @@ impl fmt::Display for Story {
         if let Some(hold) = &self.hold {
             write!(out, "hold: {hold}; ")?;
         }
-        write!(out, "wanted {}, granted {}, decided by {}", self.wish, self.granted, self.binding)
+        write!(out, "wanted {}, granted {}, decided by {}", self.wish, self.granted, self.binding.word())
     }
 }

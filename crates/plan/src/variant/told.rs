@@ -19,7 +19,7 @@ pub fn told(stored: Option<&DecisionStory>, decision: &Decision, time: Time) -> 
         time: Some(time),
         wanted: number(story.wish),
         granted: number(story.granted),
-        decided_by: Some(story.binding.to_string()),
+        decided_by: Some(story.binding.word().to_owned()),
         signal: words(&story.signal),
         need: words(&story.need),
         solver: words(&story.solver),

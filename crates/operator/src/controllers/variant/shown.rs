@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Binding, Conflict, Decision, VariantSeen, suppressed};
+use steersman_plan::variant::{Conflict, Decision, VariantSeen, suppressed};
 
 use super::Variants;
 use crate::telemetry::fleet::{Resolution, Shown};
@@ -16,19 +16,13 @@ pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {
         Some(Conflict::Won { others }) => Some(Resolution::Winner(others.len() + 1)),
         Some(Conflict::Lost { .. }) => Some(Resolution::Suppressed),
     };
-    let reason = match decision.story.binding {
-        Binding::Signal => "signal",
-        Binding::Solver => "solver",
-        Binding::Limits => "limits",
-        Binding::Hold => "hold",
-    };
     let running = seen.target.known().and_then(Option::as_ref);
     let running = running.map(|target| target.status_replicas.or(target.replicas).unwrap_or(1).max(0));
     Shown {
         desired: decision.replicas,
         accelerator: decision.accelerator.clone(),
         current: running.unwrap_or_else(|| stored_current(seen)),
-        reason,
+        reason: decision.story.binding.word(),
         conflict,
         ..named(seen)
     }

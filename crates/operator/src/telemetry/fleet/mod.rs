@@ -2,6 +2,8 @@
 //! Comes in: the decisions of each pass; goes out: their series, with the labels of two generations of the API, so that the
 //! selectors of either find theirs. Objects that are gone have none.
 
+mod steps;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,16 +11,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
-};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::histogram::Histogram;
 use steersman_plan::variant::Key;
 
+pub use self::steps::Step;
+use self::steps::Steps;
 use crate::leader::Fence;
 
 /// Bytes of a label's value.
@@ -46,53 +46,10 @@ pub enum Resolution {
     Suppressed,
 }
 
-/// The parts of a pass. Where it waits for others is told apart from where it computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// Putting together what the watches know.
-    Gather,
-    /// Waiting for Prometheus and for what is not watched, and reading the answers.
-    Ask,
-    /// The decision on all objects.
-    Decide,
-    /// What is to be shown and to be written.
-    Report,
-    /// Waiting for the API server.
-    Write,
-}
-
-impl EncodeLabelValue for Step {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        let word = match self {
-            Self::Gather => "gather",
-            Self::Ask => "ask",
-            Self::Decide => "decide",
-            Self::Report => "report",
-            Self::Write => "write",
-        };
-        EncodeLabelValue::encode(&word, encoder)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Part {
-    step: Step,
-}
-
-/// From ten objects to ten thousand, and from nobody to wait for to a Prometheus at its limit.
-const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Gauges {
     state: Mutex<State>,
-    steps: Family<Part, Histogram, fn() -> Histogram>,
-}
-
-impl Default for Gauges {
-    fn default() -> Self {
-        let steps: fn() -> Histogram = || Histogram::new(STEP_SECONDS);
-        Self { state: Mutex::default(), steps: Family::new_with_constructor(steps) }
-    }
+    steps: Steps,
 }
 
 #[derive(Debug, Default)]
@@ -156,7 +113,7 @@ impl Gauges {
 
     /// Says how long a part of a pass took.
     pub fn step(&self, step: Step, took: Duration) {
-        self.steps.get_or_create(&Part { step }).observe(took.as_secs_f64());
+        self.steps.took(step, took);
     }
 
     /// Whoever does not lead shows nothing: two series of one object would be added up.
@@ -231,10 +188,7 @@ impl Collector for Gauges {
         }
         encode_scaled(&state, &mut encoder)?;
         encode_conflicts(&state, &mut encoder)?;
-        let help = "How long the parts of passes over the fleet take: gather, decide and report are computing, ask and \
-                    write are waiting for others";
-        let metric = encoder.encode_descriptor("steersman_fleet_step_seconds", help, None, MetricType::Histogram)?;
-        self.steps.encode(metric)?;
+        self.steps.encode(&mut encoder)?;
         encode_passes(&state, &mut encoder)
     }
 }

@@ -1,0 +1,70 @@
+//! Where the time of a pass goes.
+//! Comes in: how long each part of each pass took; goes out: a histogram for each part.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+/// The parts of a pass. Where it waits for others is told apart from where it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Putting together what the watches know.
+    Gather,
+    /// Waiting for Prometheus and for what is not watched, and reading the answers.
+    Ask,
+    /// The decision on all objects.
+    Decide,
+    /// What is to be shown and to be written.
+    Report,
+    /// Waiting for the API server.
+    Write,
+}
+
+impl EncodeLabelValue for Step {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let word = match self {
+            Self::Gather => "gather",
+            Self::Ask => "ask",
+            Self::Decide => "decide",
+            Self::Report => "report",
+            Self::Write => "write",
+        };
+        EncodeLabelValue::encode(&word, encoder)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Part {
+    step: Step,
+}
+
+/// From ten objects to ten thousand, and from nobody to wait for to a Prometheus at its limit.
+const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
+
+#[derive(Debug)]
+pub struct Steps(Family<Part, Histogram, fn() -> Histogram>);
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(STEP_SECONDS)))
+    }
+}
+
+impl Steps {
+    pub fn took(&self, step: Step, took: Duration) {
+        self.0.get_or_create(&Part { step }).observe(took.as_secs_f64());
+    }
+
+    pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "How long the parts of passes over the fleet take: gather, decide and report are computing, ask and \
+                    write are waiting for others";
+        let metric = encoder.encode_descriptor("steersman_fleet_step_seconds", help, None, MetricType::Histogram)?;
+        self.0.encode(metric)
+    }
+}

@@ -1,0 +1,159 @@
+//! Whether an override fits graphs at all.
+//! Comes in: the override; goes out: why no graph can take it, or the first field that graphs do not have.
+
+use serde_json::Value;
+use steersman_api::Family;
+
+use super::super::{is_served, lists};
+use super::{Object, components};
+
+const SPEC_BETA: [&str; 10] = [
+    "annotations",
+    "backendFramework",
+    "components",
+    "env",
+    "experimental",
+    "labels",
+    "priorityClassName",
+    "providerOverride",
+    "restart",
+    "topologyConstraint",
+];
+const SPEC_ALPHA: [&str; 11] = [
+    "annotations",
+    "backendFramework",
+    "envs",
+    "experimental",
+    "labels",
+    "priorityClassName",
+    "providerOverride",
+    "pvcs",
+    "restart",
+    "services",
+    "topologyConstraint",
+];
+const COMPONENT: [&str; 17] = [
+    "name",
+    "type",
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "podTemplate",
+    "replicas",
+    "minAvailable",
+    "multinode",
+    "sharedMemorySize",
+    "modelRef",
+    "scalingAdapter",
+    "eppConfig",
+    "frontendSidecar",
+    "compilationCache",
+    "topologyConstraint",
+    "experimental",
+    "providerOverride",
+];
+const SERVICE: [&str; 31] = [
+    "annotations",
+    "labels",
+    "serviceName",
+    "componentType",
+    "subComponentType",
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "modelRef",
+    "replicas",
+    "minAvailable",
+    "eppConfig",
+    "topologyConstraint",
+    "providerOverride",
+    "dynamoNamespace",
+    "resources",
+    "autoscaling",
+    "envs",
+    "envFromSecret",
+    "volumeMounts",
+    "ingress",
+    "sharedMemory",
+    "extraPodMetadata",
+    "extraPodSpec",
+    "livenessProbe",
+    "readinessProbe",
+    "multinode",
+    "scalingAdapter",
+    "frontendSidecar",
+    "checkpoint",
+    "gpuMemoryService",
+    "failover",
+];
+
+/// Why an override can be merged into no graph at all.
+pub fn problem(wanted: &Object) -> Option<String> {
+    let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
+        return Some(format!(
+            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {} of {}",
+            Family::Dgd.kind(),
+            quoted(text("kind")),
+            quoted(text("apiVersion"))
+        ));
+    }
+    if wanted.contains_key("status") {
+        return Some("override status is not supported".to_owned());
+    }
+    let Some(Value::Object(fields)) = wanted.get("spec") else {
+        return wanted.contains_key("spec").then(|| "override spec must be an object of fields".to_owned());
+    };
+    let (alpha, list) = lists_of(wanted);
+    let whole = |(name, component): (String, &Value)| {
+        (!component.is_object()).then(|| format!("override spec.{list}[{name}] must be an object of fields"))
+    };
+    null(&wanted["spec"], &mut vec!["spec".to_owned()])
+        .map(|path| format!("override {path} must not be null; field deletion is not supported"))
+        .or_else(|| components(fields, alpha).into_iter().find_map(whole))
+}
+
+/// The first field that graphs do not have; further down the API server sees to it. Earlier profilers merge by themselves and
+/// hand it on, so that it is their business.
+pub fn unknown(wanted: &Object) -> Option<String> {
+    let spec = wanted.get("spec")?.as_object()?;
+    let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let (alpha, list) = lists_of(wanted);
+    let (of_spec, of_component) =
+        if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
+    let stranger =
+        |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let below = |(name, component): (String, &Value)| {
+        let field = stranger(component.as_object()?, of_component)?;
+        Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
+    };
+    let above = stranger(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
+    above.or_else(|| components(spec, alpha).into_iter().find_map(below))
+}
+
+/// Whether it is of v1alpha1, and what the list of components is called there.
+fn lists_of(wanted: &Object) -> (bool, &'static str) {
+    let alpha = wanted.get("apiVersion").and_then(Value::as_str).is_some_and(|version| version.ends_with("/v1alpha1"));
+    (alpha, if alpha { "services" } else { "components" })
+}
+
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+/// The first null, where one would mean to take a field away.
+fn null(value: &Value, path: &mut Vec<String>) -> Option<String> {
+    let mut below = |step: String, value: &Value| {
+        path.push(step);
+        let found = null(value, path);
+        path.pop();
+        found
+    };
+    match value {
+        Value::Null => Some(path.join(".")),
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !lists::is_opaque(name))
+            .find_map(|(name, value)| below(name.clone(), value)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(place, value)| below(place.to_string(), value)),
+        _ => None,
+    }
+}
