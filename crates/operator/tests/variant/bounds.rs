@@ -18,9 +18,8 @@ async fn bounds_hold_against_any_load_and_are_named() {
     scene.variant("at-most-two", spec("busy-decode", "busy", json!({ "maxReplicas": 2 }))).await;
     scene.variant("at-least-two", spec("idle-decode", "idle", json!({ "minReplicas": 2 }))).await;
     let _follower = Follower::start(&scene, &scene.voice);
-    let (busy, _idle) = (Player::start(&scene, "busy").await, Player::start(&scene, "idle").await);
-    busy.until_pods(2).await;
-    busy.serve(60);
+    let (busy, _idle) = (Player::quiet(&scene, "busy").await, Player::idle(&scene, "idle").await);
+    busy.begin(2, 60).await;
 
     let limited = ["True", "OptimizationSucceeded", "2 replicas on A100; wanted 3, limited by maxReplicas=2"];
     scene.until_condition("at-most-two", "OptimizationReady", limited).await;
@@ -58,9 +57,8 @@ async fn accelerators_that_no_node_has_are_not_promised() {
     scene.deploy_with("decode", "llama", 2, gpu).await;
     scene.variant("llama", spec("decode", "llama", json!({ "accelerator": "T4" }))).await;
     let _follower = Follower::start(&scene, &scene.voice);
-    let player = Player::start(&scene, "llama").await;
-    player.until_pods(2).await;
-    player.serve(60);
+    let player = Player::quiet(&scene, "llama").await;
+    player.begin(2, 60).await;
     // Both are in use.
     let limited = ["True", "OptimizationSucceeded", "2 replicas on T4; wanted 3, limited by gpu-limiter"];
     scene.until_condition("llama", "OptimizationReady", limited).await;

@@ -16,9 +16,8 @@ async fn a_killed_operator_shows_the_same_numbers_at_once_and_an_idle_one_rests(
     scene.deploy("decode", "llama", 1).await;
     scene.variant("llama", spec("decode", "llama", json!({}))).await;
     let follower = Follower::start(&scene, &scene.voice);
-    let player = Player::start(&scene, "llama").await;
-    player.until_pods(1).await;
-    player.serve(30);
+    let player = Player::quiet(&scene, "llama").await;
+    player.begin(1, 30).await;
     scene.until_settled("llama", 2).await;
     scene.until_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
     scene.assert_silent_for(1, &["llama"]).await;

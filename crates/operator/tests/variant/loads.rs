@@ -16,11 +16,10 @@ async fn load_brings_a_replica_of_the_cheaper_variant_and_its_end_takes_it_away(
     let (cheap, dear) = ("llama-l40s", "llama-h100");
     scene.variant(cheap, spec("on-l40s", MODEL, json!({ "accelerator": "L40S", "variantCost": "15" }))).await;
     scene.variant(dear, spec("on-h100", MODEL, json!({ "accelerator": "H100", "variantCost": "80" }))).await;
-    let player = Player::start(&scene, MODEL).await;
+    let player = Player::quiet(&scene, MODEL).await;
     // The cache of each pod is three quarters full.
     let _follower = Follower::start(&scene, &scene.voice);
-    player.until_pods(2).await;
-    player.serve(60);
+    player.begin(2, 60).await;
     let seen = scene.until_desired(cheap, 2).await;
     assert!(
         reason(&seen).starts_with("saturation-only mode: scale-up: KV spare Saturation low (0."),
@@ -81,10 +80,9 @@ async fn constant_load_changes_nothing_and_neither_does_a_server_that_restarts()
     scene.deploy("decode", MODEL, 2).await;
     scene.variant("llama", spec("decode", MODEL, json!({}))).await;
     let _follower = Follower::start(&scene, &scene.voice);
-    let player = Player::start(&scene, MODEL).await;
-    let pods = player.until_pods(2).await;
+    let player = Player::quiet(&scene, MODEL).await;
     // One pod could not carry it, two have some to spare.
-    player.serve(36);
+    let pods = player.begin(2, 36).await;
     let seen = scene.until_settled("llama", 2).await;
     assert!(reason(&seen).starts_with("Last resort: first run"), "{}", reason(&seen));
     for (type_, expected) in [

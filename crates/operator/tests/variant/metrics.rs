@@ -22,8 +22,7 @@ async fn while_prometheus_is_down_numbers_stay_and_the_way_back_is_found_alone()
     scene.variant("llama", spec("decode", "llama", json!({}))).await;
     let _follower = Follower::start(&scene, &scene.voice);
     let player = Player::scraped_by(&scene, "llama", &meter).await;
-    player.until_pods(2).await;
-    player.serve(36);
+    player.begin(2, 36).await;
     scene.until_settled("llama", 2).await;
 
     meter.lock().await.stop();
@@ -76,15 +75,14 @@ async fn nonsense_is_no_figure_and_only_its_own_object_waits() {
     for (model, kv, queue, _) in cases {
         scene.deploy(&format!("{model}-decode"), model, 1).await;
         scene.variant(model, spec(&format!("{model}-decode"), model, json!({}))).await;
-        let player = Player::start(&scene, model).await;
+        let player = Player::idle(&scene, model).await;
         player.say(&format!("{model}-decode"), Some(&words(model, kv, queue)));
         players.push(player);
     }
     scene.deploy("sound-decode", "sound", 1).await;
     scene.variant("sound", spec("sound-decode", "sound", json!({}))).await;
-    let sound = Player::start(&scene, "sound").await;
-    sound.until_pods(1).await;
-    sound.serve(30);
+    let sound = Player::quiet(&scene, "sound").await;
+    sound.begin(1, 30).await;
     for (model, _, _, says) in cases {
         let seen = scene.until_condition(model, "MetricsAvailable", ["False", "MetricsMissing", says]).await;
         assert_eq!(desired(&seen), Some(1), "{model}");
@@ -104,14 +102,13 @@ async fn nonsense_is_no_figure_and_only_its_own_object_waits() {
 #[tokio::test]
 async fn a_silent_pod_of_a_model_in_use_is_neither_idle_nor_gone() {
     let Some(scene) = Scene::open("silent").await else { return };
-    let player = Player::start(&scene, "llama").await;
+    let player = Player::quiet(&scene, "llama").await;
     player.silence("silent-decode", true);
     scene.deploy("decode", "llama", 1).await;
     scene.deploy("silent-decode", "llama", 1).await;
     scene.variant("loud", spec("decode", "llama", json!({}))).await;
     scene.variant("silent", spec("silent-decode", "llama", json!({ "variantCost": "5" }))).await;
-    player.until_pods(2).await;
-    player.serve(60);
+    player.begin(2, 60).await;
     // The model's load is that of all its pods: with one unknown, nothing is decided for either.
     for name in ["loud", "silent"] {
         let partial = ["False", "MetricsMissing", "0 of 1 ready replicas of silent have metrics"];

@@ -31,6 +31,9 @@ fn load(requests: u32) -> Load {
     Load::Constant(Rate(requests * 100_000 / 201))
 }
 
+/// A part of every name.
+const ALL: &str = "";
+
 const OFTEN: Duration = Duration::from_millis(250);
 
 /// The pods of one model. Dropping it ends them.
@@ -54,14 +57,21 @@ struct Stage {
 }
 
 impl Player {
-    /// Nobody asks anything of them yet.
-    pub async fn start(scene: &Scene, model: &str) -> Self {
+    /// Nobody asks anything of them, and they say so.
+    pub async fn idle(scene: &Scene, model: &str) -> Self {
+        let player = Self::quiet(scene, model).await;
+        player.silence(ALL, false);
+        player
+    }
+
+    /// They say nothing before they `begin`.
+    pub async fn quiet(scene: &Scene, model: &str) -> Self {
         Self::scraped_by(scene, model, &scene.world.meter).await
     }
 
     pub async fn scraped_by(scene: &Scene, model: &str, meter: &Meter) -> Self {
         let fleet = Fleet::new(SHAPE, load(0));
-        let stage = Stage { fleet, words: BTreeMap::new(), silent: BTreeSet::new() };
+        let stage = Stage { fleet, words: BTreeMap::new(), silent: [ALL.to_owned()].into() };
         let stage = Arc::new(Mutex::new(stage));
         let part = Part {
             stage: stage.clone(),
@@ -72,6 +82,19 @@ impl Player {
             meter: meter.clone(),
         };
         Self { stage, task: tokio::spawn(part.play()) }
+    }
+
+    /// Once there are so many pods, so many requests are served at the same time. Only then do the pods speak: before the
+    /// load is up they are idle, and whoever reads that may take one away.
+    pub async fn begin(&self, pods: usize, requests: u32) -> Vec<String> {
+        let pods = self.until_pods(pods).await;
+        self.serve(requests);
+        let what = format!("{requests} requests are served at the same time");
+        // The next one comes as the oldest is done.
+        let up = async || (self.stage().fleet.running() + 1 >= u64::from(requests)).then_some(());
+        wait::eventually(&what, up).await.unwrap();
+        self.silence(ALL, false);
+        pods
     }
 
     /// From now on so many requests are served at the same time, by all pods together.

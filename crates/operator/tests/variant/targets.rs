@@ -20,7 +20,7 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_goes() {
     scene.deploy("decode", "llama", 1).await;
     // By name it would come second.
     scene.variant("older", spec("decode", "llama", json!({}))).await;
-    let player = Player::start(&scene, "llama").await;
+    let player = Player::idle(&scene, "llama").await;
     player.until_pods(1).await;
     let seen = scene.until_settled("older", 1).await;
     let created: Timestamp = seen["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
@@ -82,9 +82,8 @@ async fn a_workload_may_come_later_and_go_again() {
 
     scene.deploy("decode", "llama", 2).await;
     scene.until_condition("llama", "TargetResolved", ["True", "TargetFound", "Deployment decode found"]).await;
-    let player = Player::start(&scene, "llama").await;
-    player.until_pods(2).await;
-    player.serve(36);
+    let player = Player::quiet(&scene, "llama").await;
+    player.begin(2, 36).await;
     let seen = scene.until_settled("llama", 2).await;
     assert_eq!(condition(&seen, "OptimizationReady").0, "True");
 
@@ -100,9 +99,8 @@ async fn a_hand_on_the_replicas_is_seen_at_once_and_what_is_decided_comes_back()
     let Some(scene) = Scene::open("hand").await else { return };
     scene.deploy("decode", "llama", 2).await;
     scene.variant("llama", spec("decode", "llama", json!({}))).await;
-    let player = Player::start(&scene, "llama").await;
-    player.until_pods(2).await;
-    player.serve(36);
+    let player = Player::quiet(&scene, "llama").await;
+    player.begin(2, 36).await;
     scene.until_settled("llama", 2).await;
     scene.scale("decode", 4).await;
     let seen = scene.until("llama", "four run", |seen| current(seen) == Some(4)).await;
@@ -128,7 +126,7 @@ async fn an_object_takes_its_series_with_it_and_nobody_elses() {
         scene.deploy(name, name, 1).await;
         scene.variant(name, spec(name, name, json!({}))).await;
     }
-    let _players = (Player::start(&scene, "stays").await, Player::start(&scene, "goes").await);
+    let _players = (Player::idle(&scene, "stays").await, Player::idle(&scene, "goes").await);
     for name in ["stays", "goes"] {
         scene.until_settled(name, 1).await;
         scene.until_gauges(name, [Some(1.0), Some(1.0), Some(1.0)]).await;
@@ -164,9 +162,8 @@ async fn what_is_wrong_with_one_object_is_nobody_elses_trouble() {
     scene.variant("odd-number", spec("odd-number", "llama", json!({ "variantCost": endless }))).await;
     scene.variant("sound", spec("sound", "llama", json!({ "variantCost": "5" }))).await;
     let _follower = Follower::start(&scene, &scene.voice);
-    let player = Player::start(&scene, "llama").await;
-    player.until_pods(2).await;
-    player.serve(60);
+    let player = Player::quiet(&scene, "llama").await;
+    player.begin(2, 60).await;
     scene.until_settled("sound", 2).await;
     let seen =
         scene.until_condition("odd-kind", "TargetResolved", ["Unknown", "TargetUnknown", "Rollout decode"]).await;

@@ -20,12 +20,11 @@ async fn a_model_that_nobody_asks_sleeps_after_its_retention_and_one_in_use_does
         scene.deploy(&format!("{model}-decode"), model, 1).await;
         scene.variant(model, spec(&format!("{model}-decode"), model, json!({}))).await;
     }
-    let used = Player::start(&scene, "used").await;
-    used.until_pods(1).await;
-    used.serve(4);
+    let used = Player::quiet(&scene, "used").await;
+    used.begin(1, 4).await;
     let first = scene.until_desired("idle", 1).await;
     scene.until_settled("used", 1).await;
-    let idle = Player::start(&scene, "idle").await;
+    let idle = Player::idle(&scene, "idle").await;
     let _follower = Follower::start(&scene, &scene.voice);
     let seen = scene.until_desired("idle", 0).await;
     assert_eq!(reason(&seen), "Scale to zero: no request for 5s");
@@ -60,7 +59,7 @@ async fn where_a_model_may_not_sleep_its_cheapest_variant_keeps_one_replica() {
     assert_eq!(reason(&seen), "First run: nothing runs yet, waiting for requests");
     scene.shown("dear", "first-run-nothing-runs").await;
     let _follower = Follower::start(&scene, &scene.voice);
-    let player = Player::start(&scene, "llama").await;
+    let player = Player::idle(&scene, "llama").await;
     player.until_pods(1).await;
     scene.until_settled("cheap", 1).await;
     scene.until_gauges("cheap", [Some(1.0), Some(1.0), Some(1.0)]).await;

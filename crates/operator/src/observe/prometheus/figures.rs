@@ -214,7 +214,7 @@ mod tests {
             namespace: "n".to_owned(),
             name: name.to_owned(),
             target: "t".to_owned(),
-            ip: Some("10.0.0.1".to_owned()),
+            ip: "10.0.0.1".parse().ok(),
             ready: true,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),
         }

@@ -17,6 +17,7 @@ mod way;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -44,7 +45,7 @@ pub struct PodPlace {
     pub name: String,
     /// Name of the workload that it belongs to.
     pub target: String,
-    pub ip: Option<String>,
+    pub ip: Option<IpAddr>,
     pub ready: bool,
     pub started: Option<Timestamp>,
 }

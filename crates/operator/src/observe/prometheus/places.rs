@@ -29,7 +29,7 @@ pub struct Places<'a> {
     named: BTreeMap<&'a str, Option<usize>>,
     placed: BTreeMap<(&'a str, &'a str), usize>,
     /// None: several, as of pods in the network of their node.
-    addressed: BTreeMap<&'a str, Option<usize>>,
+    addressed: BTreeMap<IpAddr, Option<usize>>,
 }
 
 impl<'a> Places<'a> {
@@ -45,7 +45,7 @@ impl<'a> Places<'a> {
         for (index, pod) in places.pods.iter().copied().enumerate() {
             places.placed.insert((&pod.namespace, &pod.name), index);
             places.named.entry(&pod.name).and_modify(|other| *other = None).or_insert(Some(index));
-            if let Some(ip) = &pod.ip {
+            if let Some(ip) = pod.ip {
                 places.addressed.entry(ip).and_modify(|other| *other = None).or_insert(Some(index));
             }
         }
@@ -67,18 +67,18 @@ impl<'a> Places<'a> {
     /// The pod's number in the list.
     pub fn of(&self, labels: &Labels) -> Option<(usize, Sure)> {
         let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
-        let host = host(&labels.instance);
+        let host = host(&labels.instance).parse::<IpAddr>().ok();
         let index = match (labels.namespace.as_str(), name) {
             ("", Some(name)) => self.named.get(name.as_str()).copied().flatten(),
             (namespace, Some(name)) => self.placed.get(&(namespace, name.as_str())).copied(),
             (namespace, None) => {
-                let index = self.addressed.get(host).copied().flatten();
+                let index = host.and_then(|host| self.addressed.get(&host).copied().flatten());
                 index.filter(|index| namespace.is_empty() || self.pods[*index].namespace == namespace)
             }
         }?;
-        let sure = match &self.pods[index].ip {
-            Some(ip) if ip == host => Sure::Addressed,
-            Some(_) if host.parse::<IpAddr>().is_ok() => Sure::Elsewhere,
+        let sure = match (self.pods[index].ip, host) {
+            (Some(ip), Some(host)) if ip == host => Sure::Addressed,
+            (Some(_), Some(_)) => Sure::Elsewhere,
             _ => Sure::Named,
         };
         Some((index, sure))
@@ -100,7 +100,7 @@ mod tests {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             target: "t".to_owned(),
-            ip: (!ip.is_empty()).then(|| ip.to_owned()),
+            ip: ip.parse().ok(),
             ready: true,
             started: None,
         }

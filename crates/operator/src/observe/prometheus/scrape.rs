@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ impl Scraper {
 
     async fn pod(&self, places: &Places<'_>, number: usize, pod: &PodPlace) -> Vec<(What, Figure)> {
         for port in &self.settings.ports {
-            let figures = match pod.ip.as_deref().and_then(|ip| address(ip, *port)) {
+            let figures = match pod.ip.and_then(|ip| address(ip, *port)) {
                 Some(url) => self.read(url).await.figures(places, number),
                 None => continue,
             };
@@ -127,9 +128,8 @@ impl Scraper {
     }
 }
 
-fn address(ip: &str, port: u16) -> Option<Uri> {
-    let ip: std::net::IpAddr = ip.parse().ok()?;
-    format!("http://{}/metrics", std::net::SocketAddr::new(ip, port)).parse().ok()
+fn address(ip: IpAddr, port: u16) -> Option<Uri> {
+    format!("http://{}/metrics", SocketAddr::new(ip, port)).parse().ok()
 }
 
 /// What one server said so far.

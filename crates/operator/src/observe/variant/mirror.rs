@@ -59,7 +59,7 @@ impl<R: Clone + PartialEq> Mirror<R> {
     ) {
         let mut watching = Watching::new(kind);
         let mut events = pin!(watch(api, config).default_backoff());
-        let mut incoming = BTreeMap::new();
+        let mut incoming = Vec::new();
         while let Some(event) = events.next().await {
             if let Err(error) = event.as_ref()
                 && client::is_forbidden(error)
@@ -149,7 +149,7 @@ impl<R: Clone + PartialEq> Mirror<R> {
     fn take_in(
         &self,
         event: Event<DynamicObject>,
-        incoming: &mut BTreeMap<Place, R>,
+        incoming: &mut Vec<(Place, R)>,
         record: &impl Fn(&DynamicObject) -> Option<R>,
     ) -> Vec<Change<R>> {
         match event {
@@ -161,7 +161,8 @@ impl<R: Clone + PartialEq> Mirror<R> {
                 incoming.extend(record(&object).map(|record| (place(&object), record)));
                 Vec::new()
             }
-            Event::InitDone => self.replace(std::mem::take(incoming)),
+            // Made of all at once, its nodes are full; made of one after the other in order, half empty.
+            Event::InitDone => self.replace(std::mem::take(incoming).into_iter().collect()),
             Event::Apply(object) => self.put(place(&object), record(&object)).into_iter().collect(),
             Event::Delete(object) => self.put(place(&object), None).into_iter().collect(),
         }
@@ -222,7 +223,7 @@ mod tests {
     }
 
     fn changes(mirror: &Mirror<i64>, events: Vec<Event<DynamicObject>>) -> Vec<(String, Option<i64>, Option<i64>)> {
-        let mut incoming = BTreeMap::new();
+        let mut incoming = Vec::new();
         let changes = events.into_iter().flat_map(|event| mirror.take_in(event, &mut incoming, &record));
         changes.map(|change| (change.place.1, change.before, change.after)).collect()
     }

@@ -44,7 +44,7 @@ pub fn pod(object: &DynamicObject) -> Option<Pod> {
         namespace: object.namespace().unwrap_or_default(),
         name: object.name_any(),
         target,
-        ip: status["podIP"].as_str().map(ToOwned::to_owned),
+        ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
         ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
         started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
     };
@@ -122,7 +122,7 @@ mod tests {
         let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
             "conditions": [{ "type": "Ready", "status": "True" }] });
         let living = a_pod(json!({}), "ReplicaSet", "a-1", status).unwrap().place;
-        assert_eq!((living.ip.as_deref(), living.ready, living.started.is_some()), (Some("10.0.0.1"), true, true));
+        assert_eq!((living.ip, living.ready, living.started.is_some()), ("10.0.0.1".parse().ok(), true, true));
         assert_eq!(a_pod(json!({}), "ReplicaSet", "a-1", json!({ "phase": "Failed" })), None);
         assert_eq!(a_pod(json!({}), "Job", "a-1", json!({ "phase": "Running" })), None);
     }

@@ -46,12 +46,21 @@ impl Way {
             (DEPLOYMENT, "" | "apps" | "extensions") => Self::Deployment,
             (STATEFUL_SET, "" | "apps") => Self::StatefulSet,
             (LEADER_WORKER_SET, "" | GROUPS) => Self::LeaderWorkerSet,
-            (kind, _) if given.is_empty() => Self::Unclear(format!(
-                "spec.scaleTargetRef.apiVersion is missing, without which kind {kind} cannot be found; add it, such as \
-                 argoproj.io/v1alpha1"
-            )),
+            (kind, _) if given.is_empty() => Self::Unclear(nameless(kind)),
             (kind, group) => Self::Scale(GroupVersionKind::gvk(group, version, kind)),
         }
+    }
+}
+
+/// What to do about a kind that comes without its group.
+fn nameless(kind: &str) -> String {
+    let watched = [DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET];
+    match watched.into_iter().find(|known| known.eq_ignore_ascii_case(kind)) {
+        Some(known) => format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {known}"),
+        None => format!(
+            "spec.scaleTargetRef.apiVersion is missing, without which kind {kind} cannot be found; add it, such as \
+             argoproj.io/v1alpha1"
+        ),
     }
 }
 
@@ -194,6 +203,10 @@ mod tests {
         }
         let Way::Unclear(why) = Way::to(&target(None, "Rollout")) else { panic!() };
         assert!(why.starts_with("spec.scaleTargetRef.apiVersion is missing"), "{why}");
+        for (kind, meant) in [("deployment", DEPLOYMENT), ("Statefulset", STATEFUL_SET)] {
+            let Way::Unclear(why) = Way::to(&target(None, kind)) else { panic!() };
+            assert_eq!(why, format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {meant}"));
+        }
     }
 
     #[test]

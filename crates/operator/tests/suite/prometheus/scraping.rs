@@ -24,7 +24,7 @@ fn way(url: &str, port: u16) -> Prometheus {
 }
 
 fn at(namespace: &str, name: &str, ip: &str) -> PodPlace {
-    PodPlace { ip: Some(ip.to_owned()), ..place(namespace, name) }
+    PodPlace { ip: ip.parse().ok(), ..place(namespace, name) }
 }
 
 async fn look(way: &Prometheus, pods: &[PodPlace], now: Timestamp) -> ModelSeen {

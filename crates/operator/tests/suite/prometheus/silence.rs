@@ -54,12 +54,12 @@ async fn a_pod_does_not_inherit_the_metrics_of_an_earlier_one_with_its_name() {
     scene.pods.say("a", "web-0", vllm("0.9", "9", 0));
     scene.scrape("web", &labels);
     let (way, mut pods) = (scene.way(), [place("a", "web-0")]);
-    pods[0].ip = Some("10.0.0.1".to_owned());
+    pods[0].ip = "10.0.0.1".parse().ok();
     until(&way, "a", &pods, "the first pod", |seen| pod(seen, "web-0").is_some()).await;
     scene.prometheus.forget("web").unwrap();
     until_ended(&scene).await;
     // The next one with this name has another address and began now; the last minute of the first is still on record.
-    pods[0].ip = Some("10.0.0.2".to_owned());
+    pods[0].ip = "10.0.0.2".parse().ok();
     pods[0].started = Some(Timestamp::now() + SignedDuration::from_mins(1));
     assert_eq!(look(&way, "a", &pods).await.pods, Err(Silence::Missing));
     labels["instance"] = "10.0.0.2:8000".into();

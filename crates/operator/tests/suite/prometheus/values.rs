@@ -71,7 +71,7 @@ async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
     // Nothing but the address tells whose this is.
     scene.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
     let mut pods = [place("a", "sglang"), place("a", "old")];
-    pods[1].ip = Some("10.1.2.3".to_owned());
+    pods[1].ip = "10.1.2.3".parse().ok();
     let both = |seen: &_| pod(seen, "sglang").is_some_and(|pod| pod.total_kv.is_some()) && pod(seen, "old").is_some();
     let seen = until(&scene.way(), "a", &pods, "both pods", both).await;
     let told = |name| pod(&seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));

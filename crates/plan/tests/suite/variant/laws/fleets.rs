@@ -61,15 +61,16 @@ fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
     )
 }
 
-/// Of the same names in each namespace.
+/// Of the same names in each namespace; all who want one workload see it alike.
 fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
-    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    let mut workloads: BTreeMap<String, Vec<Answer<Option<TargetSeen>>>> = BTreeMap::new();
     let name = |(mut variant, twin): (VariantSeen, bool)| {
-        let number = numbers.entry(variant.key.namespace.clone()).or_default();
-        variant.key.name = format!("v{number}");
-        let workload = if twin { 0 } else { *number };
+        let workloads = workloads.entry(variant.key.namespace.clone()).or_default();
+        variant.key.name = format!("v{}", workloads.len());
+        workloads.push(variant.target);
+        let workload = if twin { 0 } else { workloads.len() - 1 };
+        variant.target = workloads[workload].clone();
         variant.spec.scale_target_ref.as_mut().unwrap().name = format!("v{workload}-decode");
-        *number += 1;
         variant
     };
     given.into_iter().map(name).collect()
