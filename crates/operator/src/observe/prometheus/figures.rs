@@ -125,10 +125,9 @@ impl Figures {
         })
     }
 
-    /// The same, where the figures are those that count.
+    /// The same, where they count.
     fn measured(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
-        self.own(pods, now)
-            .filter(|(.., values)| [What::Kv, What::Queue].iter().any(|what| get(values, *what).is_some()))
+        self.own(pods, now).filter(|(.., values)| counts(values))
     }
 
     /// By number: the models that have any pod, and the pods that have any fresh figure.
@@ -138,24 +137,28 @@ impl Figures {
         (models, fresh.map(|(pod, ..)| pod).collect())
     }
 
-    /// By the number of the model.
-    pub fn by_model(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
+    /// By the number of the model. The figures go as what is made of them comes: both at once would take much room.
+    pub fn by_model(self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
         let mut models: BTreeMap<usize, Vec<Measured>> = BTreeMap::new();
-        for (pod, model, values) in self.measured(pods, now) {
-            let nameless = || self.nameless.get(&(pod as u32)).map(|(_, tokens)| *tokens);
-            let capacity = get(values, What::Capacity).or_else(nameless);
+        for ((number, model), values) in self.values {
+            let pod = pods[number as usize];
+            if !is_own(pod, &values, now) || !counts(&values) {
+                continue;
+            }
+            let nameless = || self.nameless.get(&number).map(|(_, tokens)| *tokens);
+            let capacity = get(&values, What::Capacity).or_else(nameless);
             let seen = || PodSeen {
-                name: pods[pod].name.clone(),
-                target: pods[pod].target.clone(),
-                kv: get(values, What::Kv).map(|kv| kv.min(1.0)),
-                queue: get(values, What::Queue),
+                name: pod.name.clone(),
+                target: pod.target.clone(),
+                kv: get(&values, What::Kv).map(|kv| kv.min(1.0)),
+                queue: get(&values, What::Queue),
                 total_kv: capacity.map(|tokens| tokens as i64),
-                input: get(values, What::Input),
-                output: get(values, What::Output),
-                hit_rate: get(values, What::Hits).map(|rate| rate.min(1.0)),
+                input: get(&values, What::Input),
+                output: get(&values, What::Output),
+                hit_rate: get(&values, What::Hits).map(|rate| rate.min(1.0)),
             };
-            let age = age(values);
-            models.entry(model).or_default().push(if age > STALE { Err(age) } else { Ok(seen()) });
+            let age = age(&values);
+            models.entry(model as usize).or_default().push(if age > STALE { Err(age) } else { Ok(seen()) });
         }
         models
     }
@@ -182,6 +185,11 @@ fn better(what: What, kept: (Sure, f64), new: (Sure, f64)) -> (Sure, f64) {
 
 fn get(values: &Values, what: What) -> Option<f64> {
     values.sure[what as usize].map(|_| values.value[what as usize])
+}
+
+/// Whether the figures are those that count.
+fn counts(values: &Values) -> bool {
+    [What::Kv, What::Queue].iter().any(|what| get(values, *what).is_some())
 }
 
 /// Who was measured within the last minute may have none.

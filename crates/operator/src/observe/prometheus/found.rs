@@ -39,13 +39,13 @@ pub struct Found {
 impl Found {
     /// `periods`: which period was asked about for each that is wanted.
     pub fn tell(
-        &self,
+        mut self,
         models: &[ModelAsked],
         pods: &[&PodPlace],
         periods: &BTreeMap<SignedDuration, SignedDuration>,
         now: Timestamp,
     ) -> BTreeMap<Key, ModelSeen> {
-        let mut measured = self.figures.by_model(pods, now);
+        let mut measured = std::mem::take(&mut self.figures).by_model(pods, now);
         let tell = |(number, model): (usize, &ModelAsked)| {
             let seen = ModelSeen {
                 pods: self.pods(number, &model.key, measured.remove(&number).unwrap_or_default()),
@@ -59,7 +59,9 @@ impl Found {
 
     fn pods(&self, number: usize, model: &Key, measured: Vec<Measured>) -> Result<Vec<PodSeen>, Silence> {
         let youngest = measured.iter().filter_map(|one| one.as_ref().err()).min().copied();
-        let fresh: Vec<PodSeen> = measured.into_iter().flatten().collect();
+        let mut fresh: Vec<PodSeen> = measured.into_iter().flatten().collect();
+        // They are kept for as long as the pass takes, and have come one by one.
+        fresh.shrink_to_fit();
         if !fresh.is_empty() {
             return Ok(fresh);
         }

@@ -65,7 +65,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    pub async fn look(&self, way: &Way, most_series: u64, scraper: Option<&Scraper>) -> BTreeMap<Key, ModelSeen> {
+    pub async fn look(self, way: &Way, most_series: u64, scraper: Option<&Scraper>) -> BTreeMap<Key, ModelSeen> {
         let mut found = match self.prometheus(way, most_series).await {
             Ok(found) => found,
             Err(cause) => self.nothing(&cause),
@@ -75,7 +75,9 @@ impl<'a> Look<'a> {
                 found.figures.add(what, figure);
             }
         }
-        found.tell(self.models, &self.places.pods, &self.periods, self.now)
+        // The answers are no longer needed to find anybody.
+        let Self { models, places: Places { pods, .. }, periods, now, .. } = self;
+        found.tell(models, &pods, &periods, now)
     }
 
     async fn prometheus(&self, way: &Way, most_series: u64) -> Result<Found, String> {

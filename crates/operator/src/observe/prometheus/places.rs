@@ -22,34 +22,39 @@ pub enum Sure {
     Addressed,
 }
 
+/// There are more pods than of anything else: they are found in lists of their numbers, which take a tenth of what maps
+/// from their names would.
 pub struct Places<'a> {
     pub pods: Vec<&'a PodPlace>,
     models: BTreeMap<(&'a str, &'a str), usize>,
-    /// None: several.
-    named: BTreeMap<&'a str, Option<usize>>,
-    placed: BTreeMap<(&'a str, &'a str), usize>,
-    /// None: several, as of pods in the network of their node.
-    addressed: BTreeMap<IpAddr, Option<usize>>,
+    /// In order of namespace and name.
+    placed: Vec<u32>,
+    /// In order of name.
+    named: Vec<u32>,
+    /// In order of address, those that have one. Pods in the network of their node share it.
+    addressed: Vec<u32>,
 }
 
 impl<'a> Places<'a> {
     pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>]) -> Self {
         let asked = models.iter().map(|model| (model.key.namespace.as_str(), model.key.name.as_str()));
-        let mut places = Self {
-            pods: pods.iter().map(Borrow::borrow).collect(),
+        let pods: Vec<&PodPlace> = pods.iter().map(Borrow::borrow).collect();
+        let addressed = |number: &u32| pods[*number as usize].ip.is_some();
+        Self {
             models: asked.zip(0..).collect(),
-            named: BTreeMap::new(),
-            placed: BTreeMap::new(),
-            addressed: BTreeMap::new(),
-        };
-        for (index, pod) in places.pods.iter().copied().enumerate() {
-            places.placed.insert((&pod.namespace, &pod.name), index);
-            places.named.entry(&pod.name).and_modify(|other| *other = None).or_insert(Some(index));
-            if let Some(ip) = pod.ip {
-                places.addressed.entry(ip).and_modify(|other| *other = None).or_insert(Some(index));
-            }
+            placed: sorted(&pods, all(&pods), place),
+            named: sorted(&pods, all(&pods), |pod| pod.name.as_str()),
+            addressed: sorted(&pods, all(&pods).filter(addressed), |pod| pod.ip),
+            pods,
         }
-        places
+    }
+
+    /// The only pod of which this is so.
+    fn only<K: Ord>(&self, order: &[u32], key: impl Fn(&'a PodPlace) -> K, wanted: &K) -> Option<usize> {
+        let key = |number: &u32| key(self.pods[*number as usize]);
+        let from = order.partition_point(|number| key(number) < *wanted);
+        let mut found = order[from..].iter().take_while(|number| key(number) == *wanted);
+        found.next().filter(|_| found.next().is_none()).map(|number| *number as usize)
     }
 
     /// The number of a model in the list, if it is asked about where the pod is.
@@ -69,10 +74,10 @@ impl<'a> Places<'a> {
         let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
         let host = host(&labels.instance).parse::<IpAddr>().ok();
         let index = match (labels.namespace.as_str(), name) {
-            ("", Some(name)) => self.named.get(name.as_str()).copied().flatten(),
-            (namespace, Some(name)) => self.placed.get(&(namespace, name.as_str())).copied(),
+            ("", Some(name)) => self.only(&self.named, |pod| pod.name.as_str(), &name.as_str()),
+            (namespace, Some(name)) => self.only(&self.placed, place, &(namespace, name.as_str())),
             (namespace, None) => {
-                let index = host.and_then(|host| self.addressed.get(&host).copied().flatten());
+                let index = host.and_then(|host| self.only(&self.addressed, |pod| pod.ip, &Some(host)));
                 index.filter(|index| namespace.is_empty() || self.pods[*index].namespace == namespace)
             }
         }?;
@@ -83,6 +88,25 @@ impl<'a> Places<'a> {
         };
         Some((index, sure))
     }
+}
+
+/// No fleet has four billion pods.
+fn all(pods: &[&PodPlace]) -> impl Iterator<Item = u32> {
+    (0..).take(pods.len())
+}
+
+fn sorted<'a, K: Ord>(
+    pods: &[&'a PodPlace],
+    numbers: impl Iterator<Item = u32>,
+    key: impl Fn(&'a PodPlace) -> K,
+) -> Vec<u32> {
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_by_key(|number| key(pods[*number as usize]));
+    numbers
+}
+
+fn place(pod: &PodPlace) -> (&str, &str) {
+    (&pod.namespace, &pod.name)
 }
 
 /// Without its port.

@@ -65,20 +65,19 @@ impl Fleet {
     ) -> Look {
         let mut stamps = BTreeMap::new();
         let mut unreadable = Vec::new();
-        let mut variants = Vec::new();
-        for (place, Variant { uid, version, seen, strange, .. }) in self.ours() {
-            match seen {
-                Ok(mut seen) => {
-                    let target = self.watched(&seen, |found| (facts(found), found.seen.clone()));
-                    let (facts, target) = target.unzip();
-                    stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
-                    seen.target = Answer::Known(target);
-                    seen.config = concerning(faults, &place.0);
-                    variants.push(seen);
-                }
-                Err(cause) => unreadable.push((place, version, cause)),
+        // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
+        let mut variants = Vec::with_capacity(self.variants.len());
+        self.each(|place, Variant { uid, version, seen, strange, .. }| match seen {
+            Ok(seen) => {
+                let target = self.watched(seen, |found| (facts(found), found.seen.clone()));
+                let (facts, target) = target.unzip();
+                let (uid, version, strange) = (uid.clone(), version.clone(), strange.clone());
+                stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
+                let (target, config) = (Answer::Known(target), concerning(faults, &place.0));
+                variants.push(VariantSeen { target, config, ..seen.clone() });
             }
-        }
+            Err(cause) => unreadable.push((place.clone(), version.clone(), cause.clone())),
+        });
         let pods = self.places(&variants);
         let models = models(&variants, &config);
         let began = Instant::now();

@@ -122,6 +122,10 @@ impl<R: Clone + PartialEq> Mirror<R> {
         self.lock().iter().for_each(|(place, record)| look(place, record));
     }
 
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Only those of one namespace are looked at, however many others there are.
     pub fn any(&self, namespace: &str, is: impl Fn(&R) -> bool) -> bool {
         let known = self.lock();

@@ -337,14 +337,7 @@ impl Fleet {
         self.namespaces.get(&(String::new(), namespace.to_owned())).is_some_and(|marks| marks.excluded)
     }
 
-    /// The objects that are acted on, in order of namespace and name.
-    pub fn ours(&self) -> Vec<(Place, Variant)> {
-        let mut found = Vec::new();
-        self.each(|place, variant| found.push((place.clone(), variant.clone())));
-        found
-    }
-
-    /// The same without a copy.
+    /// The objects that are acted on, in order of namespace and name. Nothing is copied.
     pub fn each(&self, mut look: impl FnMut(&Place, &Variant)) {
         let mut excluded = BTreeSet::new();
         self.namespaces.each(|(_, name), marks| excluded.extend(marks.excluded.then(|| name.clone())));
