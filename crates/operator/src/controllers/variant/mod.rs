@@ -153,9 +153,9 @@ impl Variants {
     /// How many objects there are, and the first of them.
     fn count(&self) -> (usize, Option<Place>) {
         let (mut total, mut first) = (0, None);
-        self.fleet.each(|place, _| {
+        self.fleet.each(|namespace, name, _| {
             total += 1;
-            first.get_or_insert_with(|| place.clone());
+            first.get_or_insert_with(|| (namespace.to_owned(), name.to_owned()));
         });
         (total, first)
     }

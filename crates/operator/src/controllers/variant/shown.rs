@@ -60,7 +60,7 @@ impl Variants {
     /// What was decided before this process was: an HPA never loses its series, however long the first pass takes.
     pub fn republish(&self) {
         let mut all = BTreeMap::new();
-        self.fleet.each(|_, variant| {
+        self.fleet.each(|_, _, variant| {
             if let Ok(seen) = &variant.seen {
                 all.extend(stored(seen).map(|shown| (seen.key.clone(), shown)));
             }

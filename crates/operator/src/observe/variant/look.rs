@@ -67,16 +67,16 @@ impl Fleet {
         let mut unreadable = Vec::new();
         // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
         let mut variants = Vec::with_capacity(self.variants.len());
-        self.each(|place, Variant { uid, version, seen, strange, .. }| match seen {
+        self.each(|namespace, name, Variant { uid, version, seen, strange, .. }| match seen {
             Ok(seen) => {
                 let target = self.watched(seen, |found| (facts(found), found.seen.clone()));
                 let (facts, target) = target.unzip();
                 let (uid, version, strange) = (uid.clone(), version.clone(), strange.clone());
                 stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
-                let (target, config) = (Answer::Known(target), concerning(faults, &place.0));
+                let (target, config) = (Answer::Known(target), concerning(faults, namespace));
                 variants.push(VariantSeen { target, config, ..seen.clone() });
             }
-            Err(cause) => unreadable.push((place.clone(), version.clone(), cause.clone())),
+            Err(cause) => unreadable.push(((namespace.to_owned(), name.to_owned()), version.clone(), cause.clone())),
         });
         let pods = self.places(&variants);
         let models = models(&variants, &config);
@@ -126,8 +126,8 @@ impl Fleet {
             wanted.entry(place).or_default().push(target);
         }
         let mut places = Vec::new();
-        self.pods.each(|(namespace, _), pod| {
-            let targets = wanted.get(&(namespace.as_str(), pod.place.target.as_str()));
+        self.pods.each(|namespace, _, pod| {
+            let targets = wanted.get(&(namespace, pod.place.target.as_str()));
             if targets.is_some_and(|targets| targets.iter().any(|target| pod.is_of(target))) {
                 places.push(pod.place.clone());
             }

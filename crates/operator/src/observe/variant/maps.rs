@@ -83,13 +83,15 @@ impl Maps {
             match mirror.heard() {
                 // Who was given no right to the Go operator's namespace does not want it read.
                 Heard::Refused(cause) if at == 0 => return Err((namespace.clone(), cause)),
-                _ => mirror.each(|place, map| drop(maps.insert(place.clone(), map.data.clone()))),
+                _ => mirror.each(|namespace, name, map| {
+                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
+                }),
             }
         }
         for (_, mirror) in &self.local {
-            mirror.each(|place, map| {
-                if local.contains(&place.0) {
-                    maps.insert(place.clone(), map.data.clone());
+            mirror.each(|namespace, name, map| {
+                if local.contains(namespace) {
+                    maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
                 }
             });
         }

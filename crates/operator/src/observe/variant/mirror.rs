@@ -35,8 +35,11 @@ pub struct Change<R> {
     pub after: Option<R>,
 }
 
+/// By namespace and name. With each namespace named once: of pods there may be a hundred thousand.
+type Records<R> = BTreeMap<Box<str>, BTreeMap<Box<str>, R>>;
+
 pub struct Mirror<R> {
-    known: Mutex<BTreeMap<Place, R>>,
+    known: Mutex<Records<R>>,
     heard: Sender<Heard>,
 }
 
@@ -83,14 +86,13 @@ impl<R: Clone + PartialEq> Mirror<R> {
         record: impl Fn(&DynamicObject) -> Option<R>,
     ) -> Result<(), CallError> {
         let listed = server.call(api.list(list)).await?;
-        let records = listed.items.iter().filter_map(|object| Some((place(object), record(object)?)));
-        self.replace(records.collect());
+        self.replace(listed.items.iter().filter_map(|object| Some((place(object), record(object)?))).collect());
         Ok(())
     }
 
     /// There are none, such as where their API is not served.
     pub fn empty(&self) -> Vec<Change<R>> {
-        self.replace(BTreeMap::new())
+        self.replace(Vec::new())
     }
 
     /// Returns once there is a complete list: before, what seems absent may only be unknown.
@@ -109,33 +111,34 @@ impl<R: Clone + PartialEq> Mirror<R> {
     }
 
     pub fn get(&self, place: &Place) -> Option<R> {
-        self.lock().get(place).cloned()
+        self.with(place, R::clone)
     }
 
     /// Looks at one without a copy. None: there is none.
     pub fn with<T>(&self, place: &Place, look: impl FnOnce(&R) -> T) -> Option<T> {
-        self.lock().get(place).map(look)
+        find(&self.lock(), place).map(look)
     }
 
     /// Each in order of namespace and name. Nothing is copied, and nothing may change meanwhile.
-    pub fn each(&self, mut look: impl FnMut(&Place, &R)) {
-        self.lock().iter().for_each(|(place, record)| look(place, record));
+    pub fn each(&self, mut look: impl FnMut(&str, &str, &R)) {
+        for (namespace, records) in &*self.lock() {
+            records.iter().for_each(|(name, record)| look(namespace, name, record));
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().values().map(BTreeMap::len).sum()
     }
 
     /// Only those of one namespace are looked at, however many others there are.
     pub fn any(&self, namespace: &str, is: impl Fn(&R) -> bool) -> bool {
-        let known = self.lock();
-        let from = known.range((namespace.to_owned(), String::new())..);
-        from.take_while(|((place, _), _)| place == namespace).any(|(_, record)| is(record))
+        self.lock().get(namespace).is_some_and(|records| records.values().any(is))
     }
 
     /// Takes in what one of our own writes has made of a record, so that the next pass need not wait for the watch.
-    pub fn wrote(&self, place: &Place, change: impl FnOnce(&mut R)) {
-        if let Some(record) = self.lock().get_mut(place) {
+    pub fn wrote(&self, (namespace, name): &Place, change: impl FnOnce(&mut R)) {
+        let mut known = self.lock();
+        if let Some(record) = known.get_mut(namespace.as_str()).and_then(|records| records.get_mut(name.as_str())) {
             change(record);
         }
     }
@@ -165,35 +168,45 @@ impl<R: Clone + PartialEq> Mirror<R> {
                 incoming.extend(record(&object).map(|record| (place(&object), record)));
                 Vec::new()
             }
-            // Made of all at once, its nodes are full; made of one after the other in order, half empty.
-            Event::InitDone => self.replace(std::mem::take(incoming).into_iter().collect()),
+            Event::InitDone => self.replace(std::mem::take(incoming)),
             Event::Apply(object) => self.put(place(&object), record(&object)).into_iter().collect(),
             Event::Delete(object) => self.put(place(&object), None).into_iter().collect(),
         }
     }
 
     fn put(&self, place: Place, after: Option<R>) -> Option<Change<R>> {
+        let (namespace, name) = (place.0.as_str(), place.1.as_str());
         let mut known = self.lock();
         let before = match &after {
-            Some(record) => known.insert(place.clone(), record.clone()),
-            None => known.remove(&place),
+            Some(record) => known.entry(namespace.into()).or_default().insert(name.into(), record.clone()),
+            None => {
+                let records = known.get_mut(namespace);
+                let before = records.and_then(|records| records.remove(name));
+                if known.get(namespace).is_some_and(BTreeMap::is_empty) {
+                    known.remove(namespace);
+                }
+                before
+            }
         };
         (before != after).then_some(Change { place, before, after })
     }
 
     /// A complete list: what is not in it is gone.
-    fn replace(&self, all: BTreeMap<Place, R>) -> Vec<Change<R>> {
+    fn replace(&self, all: Vec<(Place, R)>) -> Vec<Change<R>> {
+        let all = records(all);
         let mut changes = Vec::new();
         let mut known = self.lock();
         if *self.heard.borrow() != Heard::Nothing {
-            for (place, before) in known.iter() {
-                let after = all.get(place);
+            for (place, before) in places(&known) {
+                let after = find(&all, &place);
                 if after != Some(before) {
-                    changes.push(Change { place: place.clone(), before: Some(before.clone()), after: after.cloned() });
+                    changes.push(Change { before: Some(before.clone()), after: after.cloned(), place });
                 }
             }
-            for (place, after) in all.iter().filter(|(place, _)| !known.contains_key(*place)) {
-                changes.push(Change { place: place.clone(), before: None, after: Some(after.clone()) });
+            for (place, after) in places(&all) {
+                if find(&known, &place).is_none() {
+                    changes.push(Change { place, before: None, after: Some(after.clone()) });
+                }
             }
         }
         *known = all;
@@ -202,9 +215,28 @@ impl<R: Clone + PartialEq> Mirror<R> {
         changes
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, R>> {
+    fn lock(&self) -> MutexGuard<'_, Records<R>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn records<R>(all: Vec<(Place, R)>) -> Records<R> {
+    let mut namespaces: BTreeMap<Box<str>, Vec<(Box<str>, R)>> = BTreeMap::new();
+    for ((namespace, name), record) in all {
+        namespaces.entry(namespace.into()).or_default().push((name.into(), record));
+    }
+    // Made of all at once, a map's nodes are full; made of one after the other in order, half empty.
+    namespaces.into_iter().map(|(namespace, records)| (namespace, records.into_iter().collect())).collect()
+}
+
+fn find<'r, R>(records: &'r Records<R>, (namespace, name): &Place) -> Option<&'r R> {
+    records.get(namespace.as_str())?.get(name.as_str())
+}
+
+fn places<R>(records: &Records<R>) -> impl Iterator<Item = (Place, &R)> {
+    let of = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+    let each = records.iter();
+    each.flat_map(move |(namespace, records)| records.iter().map(move |(name, record)| (of(namespace, name), record)))
 }
 
 fn place(object: &DynamicObject) -> Place {
@@ -263,8 +295,7 @@ mod tests {
     fn a_namespace_is_looked_at_without_its_neighbours() {
         let mirror: Mirror<i64> = Mirror::default();
         let place = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
-        mirror
-            .replace([(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)].into());
+        mirror.replace(vec![(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)]);
         for (namespace, value, expected) in
             [("b", 4, true), ("b", 6, true), ("b", 2, false), ("b", 8, false), ("c", 8, false)]
         {

@@ -338,12 +338,12 @@ impl Fleet {
     }
 
     /// The objects that are acted on, in order of namespace and name. Nothing is copied.
-    pub fn each(&self, mut look: impl FnMut(&Place, &Variant)) {
+    pub fn each(&self, mut look: impl FnMut(&str, &str, &Variant)) {
         let mut excluded = BTreeSet::new();
-        self.namespaces.each(|(_, name), marks| excluded.extend(marks.excluded.then(|| name.clone())));
-        self.variants.each(|place, variant| {
-            if self.is_ours(variant) && !excluded.contains(&place.0) {
-                look(place, variant);
+        self.namespaces.each(|_, name, marks| excluded.extend(marks.excluded.then(|| name.to_owned())));
+        self.variants.each(|namespace, name, variant| {
+            if self.is_ours(variant) && !excluded.contains(namespace) {
+                look(namespace, name, variant);
             }
         });
     }
@@ -351,14 +351,14 @@ impl Fleet {
     /// Namespaces whose own maps count.
     pub fn local(&self) -> BTreeSet<String> {
         let mut local = BTreeSet::new();
-        self.each(|(namespace, _), _| {
+        self.each(|namespace, _, _| {
             if !local.contains(namespace) {
-                local.insert(namespace.clone());
+                local.insert(namespace.to_owned());
             }
         });
-        self.namespaces.each(|(_, name), marks| {
+        self.namespaces.each(|_, name, marks| {
             if marks.enabled && !marks.excluded {
-                local.insert(name.clone());
+                local.insert(name.to_owned());
             }
         });
         if let Scope::Namespace(name) = &self.scope {
