@@ -24,7 +24,7 @@ pub struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     objects: Vec<usize>,
 
-    /// For the fleet: a program of the operator that is built already, such as an earlier one to compare with
+    /// Of those with a cluster: a program of the operator that is built already, such as an earlier one to compare with
     #[arg(long, value_name = "FILE")]
     operator: Option<PathBuf>,
 }
@@ -51,8 +51,8 @@ impl Bench {
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
             Name::DynamoConvert => bench_target("steersman-api", "dynamo-convert"),
-            Name::Llamastack => llamastack::run(),
-            Name::Dynamo => dynamo::run(),
+            Name::Llamastack => llamastack::run(self.operator),
+            Name::Dynamo => dynamo::run(self.operator),
             Name::VariantPlan => bench_target("steersman-plan", "variant-plan"),
             Name::Variant => variant::run(&self.objects, self.operator),
         }

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
@@ -21,12 +20,6 @@ use steersman_testkit::{apply, wait};
 
 use crate::command::{cargo, run_lines, show};
 use crate::progress::Progress;
-
-/// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long the API server may take to serve new CRDs.
-const SERVED: Duration = Duration::from_secs(60);
 
 /// Some servers have containers of the operator's own image, which a process outside the cluster cannot know. Nobody pulls
 /// it: pods are played.
@@ -108,11 +101,12 @@ pub fn build(release: bool) -> Result<PathBuf> {
 
 /// As an administrator would, by hand or by a chart: the operator itself may not.
 async fn install(cluster: &Cluster, url: &str) -> Result<()> {
-    let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
+    let args =
+        ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: wait::LIMIT };
     let server = client::connect(&args).await?;
     let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
     println!();
-    crds::apply(&server, &[], &given, SERVED, &mut |line| println!("{line}")).await?;
+    crds::apply(&server, &[], &given, wait::LIMIT, &mut |line| println!("{line}")).await?;
     admission::apply(&server, &[], &given, Policy::Fail, &mut |line| println!("{line}")).await?;
     Ok(())
 }

@@ -33,6 +33,26 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// All objects of a resource, in every namespace.
+    pub fn namespaced(
+        group: &'static str,
+        resource: &'static str,
+        verbs: &'static [&'static str],
+        why: &'static str,
+    ) -> Self {
+        Self { group, resource, names: Vec::new(), verbs, namespaced: true, why }
+    }
+
+    /// All objects of a resource that has no namespaces.
+    pub fn cluster(
+        group: &'static str,
+        resource: &'static str,
+        verbs: &'static [&'static str],
+        why: &'static str,
+    ) -> Self {
+        Self { namespaced: false, ..Self::namespaced(group, resource, verbs, why) }
+    }
+
     /// The single rights that make up the rule, where it reaches as far as it can.
     pub fn rights(&self) -> Vec<Right> {
         self.rights_within(if self.namespaced { Reach::AllNamespaces } else { Reach::Cluster })

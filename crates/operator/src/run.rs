@@ -53,15 +53,13 @@ const NOTHING: &str = "nothing any more: it is shutting down";
 
 /// What the election needs, in the operator's own namespace.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule {
-        group: "coordination.k8s.io",
-        resource: "leases",
-        // Each of several operators for VariantAutoscalings has one of its own, whose name nobody knows before.
-        names: vec![],
-        verbs: &["get", "list", "watch", "create", "update"],
-        namespaced: true,
-        why: "let exactly one of its replicas act",
-    }]
+    // Each of several operators for VariantAutoscalings has one of its own, whose name nobody knows before.
+    vec![Rule::namespaced(
+        "coordination.k8s.io",
+        "leases",
+        &["get", "list", "watch", "create", "update"],
+        "let exactly one of its replicas act",
+    )]
 }
 
 /// The Lease of this process. Operators of different instances act side by side, where VariantAutoscalings are all that they

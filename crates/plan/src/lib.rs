@@ -38,6 +38,18 @@ pub struct Finding {
     pub remedy: String,
 }
 
+/// All findings as running text, what is wrong before what to do about it.
+pub fn sentences(findings: &[Finding]) -> String {
+    let told = findings.iter().map(|Finding { message, remedy, .. }| followed(message, remedy));
+    told.collect::<Vec<_>>().join(" ")
+}
+
+/// One sentence and the next; messages that go on in a list or a clause have no full stop of their own.
+pub(crate) fn followed(message: &str, next: &str) -> String {
+    let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{message}{stop} {next}")
+}
+
 /// What is the case, and what to do about it.
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

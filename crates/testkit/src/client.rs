@@ -2,7 +2,6 @@
 //! under that name.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -50,7 +49,8 @@ pub(crate) async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     // Whoever asks first sets the provider; that another part of the process was quicker is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    // As long as tests wait at most: on a busy machine even a handshake takes its time.
+    config.connect_timeout = Some(crate::wait::LIMIT);
     // The cluster is on this machine, whatever proxy the user's environment names.
     config.proxy_url = None;
     Ok(Client::try_from(config)?)

@@ -1,6 +1,7 @@
 //! How simulated pods behave. The annotation stands on a pod, or on a namespace for all pods created in it later; changing
 //! it on a living pod changes what the pod does.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 /// What a pod does: see [`Play`].
@@ -8,9 +9,6 @@ pub const PLAY: &str = "steersman.dev/play";
 
 /// How long a pod takes to start, as a Go duration (`5s`).
 pub const PLAY_DELAY: &str = "steersman.dev/play-delay";
-
-/// How long a Job's pod runs before it ends, as a Go duration.
-pub const PLAY_RUN_FOR: &str = "steersman.dev/play-run-for";
 
 /// What the failing container of a Job's pod says as its termination message.
 pub const PLAY_MESSAGE: &str = "steersman.dev/play-message";
@@ -52,4 +50,15 @@ impl Play {
     pub fn patch(self) -> Value {
         json!({ "metadata": { "annotations": { PLAY: self.value() } } })
     }
+}
+
+/// Whether the pod says so of itself.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|known| known.type_ == "Ready" && known.status == "True")
+}
+
+/// Whether requests go to it: ready, and not about to end.
+pub fn is_serving(pod: &Pod) -> bool {
+    is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
 }

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
 use crate::cache::{self, RunFolder};
+use crate::metrics;
 use crate::pki::{self, Authority};
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// How often it scrapes, unless told otherwise.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
@@ -113,11 +114,8 @@ impl Prometheus {
     pub async fn queries(&self) -> Result<u64> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         let text = client(&self.url(), &self.authority)?.request_text(request).await?;
-        let counts = text.lines().filter(|line| {
-            line.starts_with("prometheus_http_requests_total{") && line.contains("handler=\"/api/v1/query\"")
-        });
-        let count = |line: &str| line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
-        Ok(counts.filter_map(count).sum::<f64>() as u64)
+        let counts = metrics::find(&text, "prometheus_http_requests_total", &[("handler", "/api/v1/query")]);
+        Ok(counts.iter().map(|(_, count)| count).sum::<f64>() as u64)
     }
 }
 

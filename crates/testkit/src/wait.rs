@@ -13,7 +13,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What tests wait for at most. Long, because it only matters when something is broken.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits until the object `name` exists and `holds` is true of it, and returns it.
 pub async fn until<K>(api: Api<K>, name: &str, what: &str, limit: Duration, holds: impl Fn(&K) -> bool) -> Result<K>
@@ -21,12 +24,11 @@ where
     K: kube::Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let condition = |object: Option<&K>| object.is_some_and(&holds);
-    match tokio::time::timeout(limit, await_condition(api.clone(), name, condition)).await {
-        Ok(Ok(Some(object))) => Ok(object),
-        Ok(Ok(None)) => Err(anyhow!("{} {name} vanished while waiting until it {what}", kind::<K>())),
-        Ok(Err(error)) => Err(anyhow!("watching {} {name} until it {what}: {error}", kind::<K>())),
-        Err(_) => {
+    let deadline = Instant::now() + limit;
+    match watched(&api, name, deadline, |object| object.is_some_and(&holds)).await {
+        Ok(Some(object)) => Ok(object),
+        Ok(None) => Err(anyhow!("{} {name} vanished while waiting until it {what}", kind::<K>())),
+        Err(trouble) => {
             let last = match tokio::time::timeout(Duration::from_secs(10), api.get_opt(name)).await {
                 Ok(Ok(Some(object))) => serde_json::to_string_pretty(&object)?,
                 Ok(Ok(None)) => "it does not exist".to_owned(),
@@ -34,22 +36,54 @@ where
                 Err(_) => "it cannot be read: the API server does not answer".to_owned(),
             };
             Err(anyhow!(
-                "after {limit:?} {} {name} is not seen to be what was expected ({what}). Last seen:\n{last}",
+                "after {limit:?} {} {name} is not seen to be what was expected ({what}){trouble}. Last seen:\n{last}",
                 kind::<K>()
             ))
         }
     }
 }
 
+/// The object once `holds` is true of it. A watch that breaks is begun anew: a busy API server refuses some, and that is no
+/// answer. Err: time has run out, with the words about the last watch that broke, if one did.
+async fn watched<K>(
+    api: &Api<K>,
+    name: &str,
+    deadline: Instant,
+    holds: impl Fn(Option<&K>) -> bool,
+) -> Result<Option<K>, String>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+{
+    let mut trouble = String::new();
+    loop {
+        let watch = await_condition(api.clone(), name, &holds);
+        match tokio::time::timeout_at(deadline.into(), watch).await {
+            Ok(Ok(object)) => return Ok(object),
+            Ok(Err(error)) if Instant::now() < deadline => {
+                trouble = format!("; the last watch that broke: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(Err(error)) => return Err(format!("; the last watch that broke: {error}")),
+            Err(_) => return Err(trouble),
+        }
+    }
+}
+
 /// Asks again and again until there is an answer: for what cannot be watched, such as Prometheus or a cache of the API
 /// server.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
-    let deadline = Instant::now() + LIMIT;
+pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    eventually_within(LIMIT, what, ask).await
+}
+
+/// The same for what may take longer, or is not worth waiting for as long.
+pub async fn eventually_within<T>(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    let deadline = Instant::now() + limit;
     loop {
         match tokio::time::timeout_at(deadline.into(), ask()).await {
             Ok(Some(answer)) => return Ok(answer),
-            Ok(None) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
-            Ok(None) | Err(_) => return Err(anyhow!("not seen within {LIMIT:?}: {what}")),
+            Ok(None) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            Ok(None) | Err(_) => return Err(anyhow!("not seen within {limit:?}: {what}")),
         }
     }
 }
@@ -86,11 +120,8 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let gone = await_condition(api, name, |object: Option<&K>| object.is_none());
-    tokio::time::timeout(LIMIT, gone)
-        .await
-        .map_err(|_| anyhow!("{} {name} still exists after {LIMIT:?}", kind::<K>()))??;
-    Ok(())
+    let gone = watched(&api, name, Instant::now() + LIMIT, |object: Option<&K>| object.is_none()).await;
+    gone.map(|_| ()).map_err(|trouble| anyhow!("{} {name} still exists after {LIMIT:?}{trouble}", kind::<K>()))
 }
 
 fn kind<K: kube::Resource>() -> String

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -98,19 +98,19 @@ struct Row {
 }
 
 /// `K` is the kind of the child that is waited for: one for each object.
-pub fn run<K>(burst: &Burst) -> Result<()>
+pub fn run<K>(burst: &Burst, program: Option<PathBuf>) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
 {
-    tokio::runtime::Runtime::new()?.block_on(measure::<K>(burst))
+    tokio::runtime::Runtime::new()?.block_on(measure::<K>(burst, program))
 }
 
-async fn measure<K>(burst: &Burst) -> Result<()>
+async fn measure<K>(burst: &Burst, program: Option<PathBuf>) -> Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
 {
     let binaries = local_cluster::programs()?;
-    let program = operator::build(true)?;
+    let program = program.map_or_else(|| operator::build(true), Ok)?;
     let run = RunFolder::create(&cache::runs()?)?;
     let progress = Progress::start("starting the local cluster");
     let options = Options { fleet: burst.nodes.clone(), ..Options::new(Flavour::Full) };
@@ -293,7 +293,7 @@ where
     let namespace = burst.namespace(cluster, "bench").await?;
     let id = operator.process.id();
     led(cluster).await?;
-    let before = used(id, &operator.metrics)?;
+    let before = used(id, &operator.metrics).await?;
     let progress = Progress::start(&format!("{objects} objects"));
     let started = Instant::now();
     let creating = stream::iter(0..objects)
@@ -305,7 +305,7 @@ where
     created?;
     let took = there.context("not all children came to be")??;
     settled(cluster).await?;
-    let after = used(id, &operator.metrics)?;
+    let after = used(id, &operator.metrics).await?;
     progress.done();
     let waited = started.elapsed();
     let spent = Used {
@@ -317,7 +317,7 @@ where
     let writes = own_writes(cluster)?;
     tokio::time::sleep(WATCHED).await;
     let settled_writes = own_writes(cluster)? - writes;
-    let later = used(id, &operator.metrics)?;
+    let later = used(id, &operator.metrics).await?;
     progress.done();
     let renewals = WATCHED.as_secs_f64() / RENEWED.as_secs_f64();
     remove(&client, &namespace).await?;

@@ -2,7 +2,7 @@
 //! Comes in: nothing; goes out: what a request and its Job are, to be measured. The GPUs are found out, and the Jobs' pods
 //! run for ever.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
@@ -18,8 +18,8 @@ use super::at_once::{self, Burst, Children, Goals, name};
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 
-pub fn run() -> Result<()> {
-    at_once::run::<Job>(&Burst {
+pub fn run(program: Option<PathBuf>) -> Result<()> {
+    let burst = Burst {
         family: Family::Dgdr,
         version: Family::Dgdr.storage_version(),
         nodes: vec![NodePool::usual(Gpu::H100, 4)],
@@ -33,7 +33,8 @@ pub fn run() -> Result<()> {
         created: &["Job"],
         sizes: vec![500],
         goals: Goals { cpu: "", resident: "", requests: "" },
-    })
+    };
+    at_once::run::<Job>(&burst, program)
 }
 
 fn object(name: &str) -> Value {

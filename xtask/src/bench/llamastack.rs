@@ -2,7 +2,7 @@
 //! Comes in: nothing; goes out: what an object and its children are, to be measured.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,8 +14,8 @@ use steersman_testkit::NodePool;
 
 use super::at_once::{self, Burst, Children, Goals, name};
 
-pub fn run() -> Result<()> {
-    at_once::run::<Deployment>(&Burst {
+pub fn run(program: Option<PathBuf>) -> Result<()> {
+    let burst = Burst {
         family: Family::Llsd,
         version: "v1alpha1",
         nodes: vec![NodePool::plain("cpu", 12)],
@@ -26,7 +26,8 @@ pub fn run() -> Result<()> {
         created: &["PersistentVolumeClaim"],
         sizes: vec![200, 1000],
         goals: Goals { cpu: "goal 2.5 s", resident: "goal 40 MB", requests: "goal 14" },
-    })
+    };
+    at_once::run::<Deployment>(&burst, program)
 }
 
 /// A v1alpha1 object with storage, as users of the Go operator have them.

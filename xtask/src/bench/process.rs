@@ -2,10 +2,9 @@
 //! Comes in: its number and where it serves its measurements; goes out: seconds of CPU, memory, requests to the API server.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use anyhow::{Context, Result};
+use steersman_testkit::metrics;
 
 /// Since the start of the process.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +16,7 @@ pub struct Used {
     pub requests: f64,
 }
 
-pub fn used(id: u32, metrics: &str) -> Result<Used> {
+pub async fn used(id: u32, address: &str) -> Result<Used> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).context("the operator has ended")?;
     let megabytes = |name: &str| -> Result<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line in /proc")?;
@@ -27,7 +26,7 @@ pub fn used(id: u32, metrics: &str) -> Result<Used> {
         cpu_seconds: cpu_seconds(id)?,
         resident_mb: megabytes("VmRSS:")?,
         most_resident_mb: megabytes("VmHWM:")?,
-        requests: requests(metrics)?,
+        requests: metrics::sum(&scraped(address).await?, "rest_client_requests_total{"),
     })
 }
 
@@ -42,21 +41,7 @@ fn cpu_seconds(id: u32) -> Result<f64> {
     Ok((ticks.0 + ticks.1) / rustix::param::clock_ticks_per_second() as f64)
 }
 
-fn requests(metrics: &str) -> Result<f64> {
-    Ok(sum(&scrape(metrics)?, "rest_client_requests_total{"))
-}
-
-/// Of all series that begin so.
-pub fn sum(text: &str, series: &str) -> f64 {
-    let counts = text.lines().filter(|line| line.starts_with(series));
-    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-}
-
 /// All measurements of the operator, as text.
-pub fn scrape(metrics: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(metrics).context("the operator serves no measurements")?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
+pub async fn scraped(address: &str) -> Result<String> {
+    metrics::scrape(address).await.context("the operator serves no measurements")
 }

@@ -16,6 +16,7 @@ use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate, Step};
 use steersman_sim::server::{Shape, Speed};
 use steersman_sim::{Millis, expose};
+use steersman_testkit::play::is_ready;
 use steersman_testkit::{Cluster, Pods};
 use tokio::time;
 
@@ -71,7 +72,7 @@ async fn serve(cluster: &Cluster, admin: &Client, namespace: &str) -> Result<()>
             if known.insert(name.clone(), variant.model.clone()).is_none() {
                 cluster.scrape(&name, &said.address().to_string(), &Pods::labels(namespace, &name))?;
             }
-            if ready(pod) && !fleet.pods().contains_key(&name) {
+            if is_ready(pod) && !fleet.pods().contains_key(&name) {
                 fleet.add(&name, variant.speed);
             }
             living.insert(name);
@@ -125,9 +126,4 @@ fn variant(object: &DynamicObject) -> Option<(String, Variant)> {
 fn workload(pod: &Pod) -> Option<&str> {
     let owner = pod.owner_references().iter().find(|owner| owner.kind == "ReplicaSet")?;
     owner.name.rsplit_once('-').map(|(name, _)| name)
-}
-
-fn ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

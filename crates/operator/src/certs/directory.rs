@@ -44,7 +44,7 @@ pub async fn follow(folder: &Path, served: Arc<Served>, readiness: Readiness) ->
 /// Whatever was good before is served on: half a change is seen now and then.
 fn complain(said: &mut String, why: String) {
     if *said != why {
-        tracing::warn!(why, "the folder of --webhook-certificate-directory has no certificate to serve");
+        tracing::warn!(cause = why, "the folder of --webhook-certificate-directory has no certificate to serve");
         *said = why;
     }
 }

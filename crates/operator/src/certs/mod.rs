@@ -163,7 +163,7 @@ impl Shared {
                 Some(secret) => match Kept::read(&secret) {
                     Ok(kept) => return Ok(kept),
                     Err(why) => {
-                        tracing::warn!(secret = SECRET, %why, "the secret of the webhook certificate is replaced");
+                        tracing::warn!(secret = SECRET, cause = %why, "the secret of the webhook certificate is replaced");
                         let mut wanted = secret;
                         let kept = self.substitute()?;
                         kept.write(&mut wanted);

@@ -84,8 +84,7 @@ pub fn stored_kind(api: Api) -> GroupVersionKind {
 
 /// What a controller does with its objects, next to what it does with their children.
 pub fn rules_for(api: Api, status: &'static str, finalizers: &'static str) -> Vec<Rule> {
-    let rule =
-        |resource, verbs, why| Rule { group: api.group(), resource, names: vec![], verbs, namespaced: true, why };
+    let rule = |resource, verbs, why| Rule::namespaced(api.group(), resource, verbs, why);
     vec![
         rule(api.plural(), &["get", "list", "watch"], "follow the objects that it acts on"),
         rule(status, &["update"], "say in its objects' status what it did"),

@@ -26,7 +26,7 @@ pub const PROFILING_ROLE: &str = "steersman-profiling-job";
 
 /// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
-    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    let rule = Rule::namespaced;
     let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
     let account = "give profiling Jobs their account";
     let graph = "create the graphs that profiling generates, and watch over them";
@@ -80,7 +80,7 @@ pub fn rules() -> Vec<Rule> {
 
 /// What profiling Jobs do: our relay, and beside it the profiler, which tries out graphs of its own.
 pub fn profiling_rules() -> Vec<Rule> {
-    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    let rule = Rule::namespaced;
     let why = "try out candidates when profiling thoroughly";
     let profiler = [
         rule("", "configmaps", &["patch", "delete"], why),

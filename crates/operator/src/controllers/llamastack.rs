@@ -21,14 +21,8 @@ use crate::rbac::Rule;
 
 /// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
-    let child = |group, resource, verbs| Rule {
-        group,
-        resource,
-        names: vec![],
-        verbs,
-        namespaced: true,
-        why: "run the servers of LlamaStackDistributions",
-    };
+    let child =
+        |group, resource, verbs| Rule::namespaced(group, resource, verbs, "run the servers of LlamaStackDistributions");
     // Never a claim to delete: it holds users' data. Nor an account: it goes with its owner.
     let kept = &["get", "list", "watch", "create", "patch"];
     let swept = &["get", "list", "watch", "create", "patch", "delete"];

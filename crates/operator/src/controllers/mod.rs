@@ -39,14 +39,12 @@ pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
 /// What all controllers together do in every namespace.
 pub fn rules() -> Vec<Rule> {
-    let events = Rule {
-        group: "events.k8s.io",
-        resource: "events",
-        names: vec![],
-        verbs: &["create", "get", "patch"],
-        namespaced: true,
-        why: "tell as events on users' objects what happened to them",
-    };
+    let events = Rule::namespaced(
+        "events.k8s.io",
+        "events",
+        &["create", "get", "patch"],
+        "tell as events on users' objects what happened to them",
+    );
     [served::rules(), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
 }
 

@@ -33,21 +33,21 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why,
     };
-    let objects = versioned().map(|family| Rule {
-        group: family.group(),
-        resource: status(family),
-        names: vec![],
-        verbs: &["patch"],
-        namespaced: true,
-        why: "store objects of an older version anew, unchanged",
+    let objects = versioned().map(|family| {
+        Rule::namespaced(
+            family.group(),
+            status(family),
+            &["patch"],
+            "store objects of an older version anew, unchanged",
+        )
     });
-    let listed = versioned().map(|family| Rule {
-        group: family.group(),
-        resource: family.plural(),
-        names: vec![],
-        verbs: &["list"],
-        namespaced: true,
-        why: "find the objects that may be stored in an older version",
+    let listed = versioned().map(|family| {
+        Rule::namespaced(
+            family.group(),
+            family.plural(),
+            &["list"],
+            "find the objects that may be stored in an older version",
+        )
     });
     let seen = crd(
         "customresourcedefinitions",

@@ -12,3 +12,11 @@ pub mod served;
 mod unscheduled;
 pub mod variant;
 pub mod watching;
+
+use kube::Resource;
+use kube::core::GroupVersionKind;
+
+/// The kind of a type.
+fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
+    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
+}

@@ -37,14 +37,8 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why: "see which versions of its APIs the cluster serves and who converts them",
     };
-    let objects = Family::ALL.map(|family| Rule {
-        group: family.group(),
-        resource: family.plural(),
-        names: vec![],
-        verbs: &["list"],
-        namespaced: true,
-        why: "count the objects that are there",
-    });
+    let objects = Family::ALL
+        .map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], "count the objects that are there"));
     let leases = Rule {
         group: "coordination.k8s.io",
         resource: "leases",

@@ -53,7 +53,7 @@ pub struct RelayArgs {
 
 /// What the relay does, as the account of the profiling Job; part of the role that those Jobs are bound to.
 pub fn rules() -> Vec<Rule> {
-    let rule = |group, resource, verbs, why| Rule { group, resource, names: vec![], verbs, namespaced: true, why };
+    let rule = Rule::namespaced;
     vec![
         rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
         rule("", "pods", &["get"], "see when the profiler has ended"),

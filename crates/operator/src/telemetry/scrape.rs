@@ -26,8 +26,7 @@ const AT_ONCE: usize = 4;
 
 /// What the reviews need.
 pub fn rules() -> Vec<Rule> {
-    let reviewer =
-        |group, resource, why| Rule { group, resource, names: vec![], verbs: &["create"], namespaced: false, why };
+    let reviewer = |group, resource, why| Rule::cluster(group, resource, &["create"], why);
     vec![
         reviewer("authentication.k8s.io", "tokenreviews", "learn who scrapes its metrics"),
         reviewer("authorization.k8s.io", "subjectaccessreviews", "ask whether they may read metrics"),

@@ -14,11 +14,11 @@ use crate::scene::{GRAPH, JOB, OUTPUT, PLANNER, REQUEST, Scene, spec};
 /// What is gone in any case.
 async fn leaves(scene: &Scene) {
     scene.delete().await;
-    let gone = async || scene.requests().get_opt(REQUEST).await.unwrap().is_none().then_some(());
+    let gone = async || scene.requests().get_opt(REQUEST).await.ok()?.is_none().then_some(());
     wait::eventually("the request is gone", gone).await.unwrap();
     wait::until_gone(scene.all::<Job>(), JOB).await.unwrap();
     wait::until_gone(scene.all::<ConfigMap>(), OUTPUT).await.unwrap();
-    let none = async || scene.all::<Pod>().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(());
+    let none = async || scene.all::<Pod>().list(&ListParams::default()).await.ok()?.items.is_empty().then_some(());
     wait::eventually("its pods are gone", none).await.unwrap();
 }
 
@@ -67,7 +67,7 @@ async fn a_ready_request_leaves_what_its_graph_would_need() {
 async fn leaves_its_graph(scene: &Scene) {
     let graph = scene.graph().await;
     let owned = wait::eventually("the planner's configuration goes with the graph", async || {
-        let map = scene.namespace.get::<ConfigMap>(PLANNER).await.unwrap()?;
+        let map = scene.namespace.get::<ConfigMap>(PLANNER).await.ok()??;
         (map["metadata"]["ownerReferences"][0]["uid"] == json!(graph.uid())).then_some(())
     });
     owned.await.unwrap();
@@ -132,7 +132,7 @@ where
     let before = objects.get(name).await.unwrap().meta().uid.clone();
     objects.delete(name, &DeleteParams::default()).await.unwrap();
     let again = async || {
-        let found = objects.get_opt(name).await.unwrap()?;
+        let found = objects.get_opt(name).await.ok()??;
         (found.meta().uid != before).then_some(())
     };
     wait::eventually(&format!("{name} is there again"), again).await.unwrap();

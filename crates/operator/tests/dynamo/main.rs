@@ -9,7 +9,6 @@ mod leaving;
 mod lives;
 mod profiler;
 mod scene;
-mod shown;
 #[path = "../stage/mod.rs"]
 mod stage;
 mod versions;

@@ -58,7 +58,7 @@ impl<'a> Profiler<'a> {
             let said = crate::scene::condition(request, "Profiling");
             request["status"]["profilingPhase"] == phase && said["message"] == message
         };
-        self.scene.until(&format!("{phase} is relayed\n{}", self.played.log()), heard).await
+        self.scene.until_or(&format!("{phase} is relayed"), heard, || self.played.log()).await
     }
 
     pub async fn succeeds(mut self) {

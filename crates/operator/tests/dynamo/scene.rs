@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
+pub use steersman_testkit::condition;
+use steersman_testkit::shown::Shown;
 use steersman_testkit::{Namespace, Play, apply, graphs, wait};
 
 use crate::profiler::Profiler;
-use crate::shown::Shown;
 use crate::world::{self, World};
 
 pub const REQUEST: &str = "qwen";
@@ -110,14 +111,19 @@ impl Scene {
 
     /// The request once this holds of it.
     pub async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        self.until_or(what, holds, String::new).await
+    }
+
+    /// The same with more to read where it never does.
+    pub async fn until_or(&self, what: &str, holds: impl Fn(&Value) -> bool, more: impl Fn() -> String) -> Value {
         let requests = self.requests();
         let mut last = Value::Null;
         let seen = wait::eventually(what, async || {
-            last = json!(requests.get_opt(REQUEST).await.unwrap());
+            last = json!(requests.get_opt(REQUEST).await.ok()?);
             holds(&last).then(|| last.clone())
         });
         let seen = seen.await;
-        seen.unwrap_or_else(|error| panic!("{error}\n{last:#}\n{}", self.world.operator.log_end()))
+        seen.unwrap_or_else(|error| panic!("{error}\n{last:#}\n{}\n{}", more(), self.world.operator.log_end()))
     }
 
     pub async fn until_phase(&self, phase: &str) -> Value {
@@ -132,7 +138,7 @@ impl Scene {
     }
 
     pub async fn job(&self) -> Job {
-        let made = async || self.all::<Job>().get_opt(JOB).await.unwrap();
+        let made = async || self.all::<Job>().get_opt(JOB).await.ok()?;
         wait::eventually("there is a Job", made).await.unwrap()
     }
 
@@ -141,7 +147,7 @@ impl Scene {
         let uid = self.job().await.uid().unwrap();
         let pods = self.all::<Pod>();
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/controller-uid={uid}"));
-        let made = async || pods.list(&of_job).await.unwrap().items.into_iter().next();
+        let made = async || pods.list(&of_job).await.ok()?.items.into_iter().next();
         wait::eventually("the Job has a pod", made).await.unwrap()
     }
 
@@ -156,7 +162,7 @@ impl Scene {
     }
 
     pub async fn graph(&self) -> DynamicObject {
-        let made = wait::eventually("there is a graph", async || self.graphs().get_opt(GRAPH).await.unwrap());
+        let made = wait::eventually("there is a graph", async || self.graphs().get_opt(GRAPH).await.ok()?);
         made.await.unwrap_or_else(|error| panic!("{error}\n{}", self.world.operator.log_end()))
     }
 
@@ -184,7 +190,7 @@ impl Scene {
         loop {
             let (description, after) = (kubectl("describe"), kubectl("get"));
             if ageless(&before) == ageless(&after) {
-                return Shown::new(situation, after, description);
+                return Shown::new(situation, "dgdr", after, description).unwrap();
             }
             before = after;
         }
@@ -202,10 +208,4 @@ pub fn spec(more: Value) -> Value {
         spec[name] = value.clone();
     }
     spec
-}
-
-/// Null: there is none.
-pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|known| known["type"] == type_).unwrap_or(&Value::Null)
 }

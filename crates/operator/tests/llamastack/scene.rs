@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_testkit::audit::Written;
+pub use steersman_testkit::condition;
 use steersman_testkit::play::Play;
 use steersman_testkit::{Namespace, apply, wait};
 
@@ -149,7 +150,7 @@ impl Scene {
         let objects = world::objects(&self.admin, self.name(), "v1alpha2");
         let mut last = Value::Null;
         let seen = wait::eventually(what, async || {
-            last = json!(objects.get_opt(name).await.unwrap());
+            last = json!(objects.get_opt(name).await.ok()?);
             holds(&last).then(|| last.clone())
         });
         let seen = seen.await;
@@ -281,12 +282,6 @@ pub fn vllm() -> Value {
 /// Whether the condition speaks of the spec that the object has now.
 pub fn is_told(object: &Value, type_: &str) -> bool {
     condition(object, type_)["observedGeneration"] == object["metadata"]["generation"]
-}
-
-/// Null: there is none.
-pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|known| known["type"] == type_).unwrap_or(&Value::Null)
 }
 
 /// The entry of this list with the name.

@@ -2,7 +2,6 @@
 //! Comes in: the family that the suite is about; goes out: a cluster in which it is acted on, and judged where it has rules.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -30,9 +29,6 @@ pub const IDENTITY: &str = "scenarios";
 /// A namespace with this label is not judged: what is written there is what an object looks like that was stored while
 /// nobody was asked.
 const UNJUDGED: &str = "scenarios.steersman.dev/unjudged";
-
-const PATIENCE: Duration = Duration::from_secs(10);
-const SERVED: Duration = Duration::from_secs(60);
 
 pub struct World {
     pub cluster: Cluster,
@@ -83,10 +79,11 @@ async fn operate(cluster: &Cluster, family: Family, folder: &Path) -> Result<Pro
 
 /// As an administrator: the operator itself may not.
 async fn install(cluster: &Cluster, admin: &Client, family: Family, url: &str) -> Result<()> {
-    let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
+    let args =
+        ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: wait::LIMIT };
     let server = client::connect(&args).await?;
     let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
-    crds::apply(&server, &[family], &given, SERVED, &mut |_| {}).await?;
+    crds::apply(&server, &[family], &given, wait::LIMIT, &mut |_| {}).await?;
     if !admission::FAMILIES.contains(&family) {
         return Ok(());
     }

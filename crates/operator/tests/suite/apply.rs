@@ -6,8 +6,6 @@ mod events;
 mod free;
 mod status;
 
-use std::time::Duration;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -16,10 +14,11 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman::apply::{Legacy, Live, Owner, apply};
-use steersman::client::Server;
 use steersman_plan::{Outcome, Plan, Write};
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+
+use crate::server::server;
 
 const MANAGER: &str = "steersman/llsd";
 
@@ -44,10 +43,6 @@ async fn owner(namespace: &Namespace) -> Owner {
         uid: made.uid().unwrap(),
         legacy: Some(Legacy::llama_stack("starter")),
     }
-}
-
-fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(5))
 }
 
 /// The children as a cache would have them.

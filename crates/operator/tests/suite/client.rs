@@ -10,13 +10,14 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use steersman::cli::ClusterArgs;
 use steersman::client::connect;
 use steersman::observe::preflight::observe;
+use steersman_testkit::ports::HeldPort;
+use steersman_testkit::wait::LIMIT;
 
-fn args(kubeconfig: PathBuf, context: Option<&str>) -> ClusterArgs {
-    ClusterArgs {
-        kubeconfig: Some(kubeconfig),
-        context: context.map(str::to_owned),
-        request_timeout: Duration::from_secs(1),
-    }
+/// For those who wait for it to run out.
+const SHORT: Duration = Duration::from_secs(1);
+
+fn args(kubeconfig: PathBuf, context: Option<&str>, request_timeout: Duration) -> ClusterArgs {
+    ClusterArgs { kubeconfig: Some(kubeconfig), context: context.map(str::to_owned), request_timeout }
 }
 
 fn kubeconfig_for(server: &str) -> String {
@@ -29,12 +30,16 @@ fn kubeconfig_for(server: &str) -> String {
 
 /// Runs a preflight against the kubeconfig and returns the sentence with which it fails.
 fn failure(kubeconfig: &str, context: Option<&str>) -> String {
+    failure_within(LIMIT, kubeconfig, context)
+}
+
+fn failure_within(limit: Duration, kubeconfig: &str, context: Option<&str>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     std::fs::write(&path, kubeconfig).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        match connect(&args(path, context)).await {
+        match connect(&args(path, context, limit)).await {
             Err(error) => error.to_string(),
             Ok(server) => observe(&server).await.unwrap_err().to_string(),
         }
@@ -63,7 +68,7 @@ fn answering(status: &'static str, body: &'static str) -> String {
 #[test]
 fn a_kubeconfig_that_is_not_there_is_named() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let error = runtime.block_on(connect(&args("/no/such/file".into(), None))).err().unwrap();
+    let error = runtime.block_on(connect(&args("/no/such/file".into(), None, LIMIT))).err().unwrap();
     assert_eq!(error.to_string(), "cannot read the kubeconfig /no/such/file: No such file or directory (os error 2)");
 }
 
@@ -84,7 +89,9 @@ fn an_unknown_context_is_answered_with_those_that_exist() {
 
 #[test]
 fn a_refused_connection_says_so() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Held, and nobody listens.
+    let port = HeldPort::any().unwrap();
+    let closed = format!("127.0.0.1:{}", port.number());
     let error = failure(&kubeconfig_for(&format!("http://{closed}")), None);
     let expected = format!(
         "the API server at http://{closed} refuses connections; check that it runs and that the kubeconfig has its address"
@@ -96,7 +103,7 @@ fn a_refused_connection_says_so() {
 fn a_server_that_never_answers_is_given_up() {
     let held = std::sync::Mutex::new(vec![]);
     let address = listen(move |stream| held.lock().unwrap().push(stream));
-    let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
+    let error = failure_within(SHORT, &kubeconfig_for(&format!("http://{address}")), None);
     let expected = format!(
         "the API server at http://{address} gave no usable answer within 1 s; check the address and the network"
     );
@@ -106,7 +113,7 @@ fn a_server_that_never_answers_is_given_up() {
 #[test]
 fn a_busy_server_is_not_asked_for_longer_than_the_limit() {
     let address = answering("503 Service Unavailable", "{}");
-    let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
+    let error = failure_within(SHORT, &kubeconfig_for(&format!("http://{address}")), None);
     assert!(error.contains("gave no usable answer within 1 s"), "{error}");
 }
 
@@ -180,7 +187,7 @@ fn a_credential_plugin_that_hangs_is_given_up() {
     let path = folder.path().join("config");
     std::fs::write(&path, kubeconfig_with_plugin(&format!("exec cat {}", pipe.display()))).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let said = runtime.block_on(connect(&args(path, None))).err().unwrap().to_string();
+    let said = runtime.block_on(connect(&args(path, None, SHORT))).err().unwrap().to_string();
     runtime.shutdown_background();
     drop(holder);
     assert_eq!(said, "the credential plugin of the kubeconfig gave no answer within 1 s");

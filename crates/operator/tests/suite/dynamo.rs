@@ -11,7 +11,6 @@ mod real;
 mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
@@ -27,10 +26,11 @@ use steersman::rbac;
 use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object};
+use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object, statement};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::schemas::{install, only, resource};
+use crate::server::server;
 
 const VERSION: &str = "v1beta1";
 const NAME: &str = "qwen";
@@ -84,10 +84,6 @@ fn graph_crd() -> CustomResourceDefinition {
 
 fn family() -> Dynamo {
     Dynamo::new(&Told { operator_image: Some("steersman:1".to_owned()), ..Told::default() })
-}
-
-fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 /// With all hardware given.
@@ -254,9 +250,8 @@ async fn graph_status(graphs: &Api<DynamicObject>, state: &str) {
 
 /// Reason and message.
 fn condition(status: &Value, type_: &str) -> (String, String) {
-    let found = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == type_);
-    let text = |name: &str| found.and_then(|known| known[name].as_str()).unwrap_or_default().to_owned();
-    (text("reason"), text("message"))
+    let (_, reason, message) = statement(status, type_);
+    (reason.to_owned(), message.to_owned())
 }
 
 /// As after a start: with new eyes.

@@ -23,6 +23,7 @@ mod references;
 mod registry;
 mod relay;
 mod schemas;
+mod server;
 mod servers;
 mod slice;
 mod variant;

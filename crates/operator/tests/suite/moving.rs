@@ -65,8 +65,8 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
     site.route_to(&operator).await;
 
     let stored = async || {
-        let crd = site.crds().get(Family::Llsd.crd_name()).await.unwrap();
-        (crd.status.unwrap().stored_versions == Some(vec!["v1alpha2".to_owned()])).then_some(())
+        let crd = site.crds().get(Family::Llsd.crd_name()).await.ok()?;
+        (crd.status?.stored_versions == Some(vec!["v1alpha2".to_owned()])).then_some(())
     };
     let migrated = wait::eventually("all objects are stored as v1alpha2", stored).await;
     migrated.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
@@ -83,7 +83,7 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
         // And they are acted on, under the name that only the old version has for the container.
         let acted = async || {
             let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = namespace.all();
-            let container = deployments.get_opt(name).await.unwrap()?.spec?.template.spec?.containers.remove(0);
+            let container = deployments.get_opt(name).await.ok()??.spec?.template.spec?.containers.remove(0);
             (container.name == "own-name").then_some(())
         };
         let acted = wait::eventually("its Deployment is there", acted).await;
@@ -99,7 +99,7 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
     assert_eq!(operator.exit_code().await, Some(0));
     let shown = kubectl(site.cluster, &["get", "llsd", "-n", namespace.name(), "-o", "name"]).unwrap();
     assert_eq!(shown.lines().count(), NAMES.len(), "{shown}");
-    let arguments = ["delete", "llsd", "--all", "-n", namespace.name(), "--timeout=30s"];
+    let arguments = ["delete", "llsd", "--all", "-n", namespace.name(), "--timeout=120s"];
     let gone = kubectl(site.cluster, &arguments).unwrap();
     assert_eq!(gone.lines().count(), NAMES.len(), "{gone}");
     operator.assert_log_is_json();

@@ -7,7 +7,6 @@ mod rights;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::StreamExt;
 use http::Request;
@@ -32,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::operator::Place;
 use crate::schemas::{install, only, resource, uninstall};
+use crate::server::server;
 
 const VERSION: &str = "v1alpha2";
 
@@ -119,7 +119,7 @@ impl World {
     }
 
     fn server(&self, client: Client) -> Server {
-        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(10))
+        server(self.cluster, client)
     }
 
     fn run(&self, client: &Client, scope: Scope) -> Running {
@@ -166,7 +166,7 @@ impl World {
     async fn until_condition(&self, name: &str, type_: &str, holds: impl Fn(&Value) -> bool) {
         let what = format!("the condition {type_} of {name}");
         let seen = wait::eventually(&what, async || {
-            let object = self.objects().get(name).await.unwrap();
+            let object = self.objects().get(name).await.ok()?;
             let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.into_iter().find(|condition| condition["type"] == type_).filter(|condition| holds(condition))
         });
@@ -176,7 +176,7 @@ impl World {
     /// Until the status says what became of the newest Deployment: then nothing is left to do.
     async fn until_settled(&self, name: &str) {
         wait::eventually(&format!("{name} is settled"), async || {
-            let object = self.objects().get(name).await.unwrap();
+            let object = self.objects().get(name).await.ok()?;
             (object.data["status"]["phase"] == "Initializing").then_some(())
         })
         .await

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use steersman::relay::decide::Ending;
 use steersman::relay::files::LIMIT;
-use steersman::relay::follow::follow;
+use steersman::relay::follow::{Pace, follow};
 use steersman::relay::rules;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
@@ -183,14 +183,13 @@ async fn without_an_api_server_a_result_is_tried_until_the_end_and_then_missed_a
     let server = scene.server(dead.around(&scene.account().await));
     let stop = CancellationToken::new();
     stop.cancel();
-    let mut pace = quick();
-    pace.flush = std::time::Duration::from_millis(500);
     // The pod cannot be read either: what is there may be of anybody, so there is nothing to be missed.
-    assert_eq!(follow(&server, &scene.place(), &pace, &stop).await.unwrap(), Ending::NoVerdict);
+    assert_eq!(follow(&server, &scene.place(), &quick(), &stop).await.unwrap(), Ending::NoVerdict);
 
     let late = steersman_testkit::cut::Cutter::at(2, steersman_testkit::cut::Cut::NotSent).with_reads().then_dead();
     let server = scene.server(late.around(&scene.account().await));
     scene.status("{status: failed, error: e}");
+    let pace = Pace { flush: std::time::Duration::from_millis(500), ..quick() };
     let missed = follow(&server, &scene.place(), &pace, &stop).await.unwrap_err().to_string();
     assert!(missed.starts_with("told to stop before ConfigMap dgdr-output-qwen could be written: "), "{missed}");
 }

@@ -8,7 +8,6 @@ mod labels;
 mod upgraded;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -16,7 +15,6 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount}
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
 use steersman::observe::cache::{Cache, Scope};
 use steersman_api::Family;
@@ -25,15 +23,12 @@ use steersman_testkit::{Cluster, Flavour, Namespace, alone, object, shared};
 use tokio::sync::OnceCell;
 
 use crate::schemas::{install, only, resource};
+use crate::server::server;
 
 const VERSION: &str = "v1alpha2";
 
 fn family() -> LlamaStack {
     LlamaStack::shipped()
-}
-
-fn server(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
 }
 
 fn starter() -> Value {

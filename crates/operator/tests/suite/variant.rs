@@ -13,7 +13,6 @@ mod triggers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
@@ -22,7 +21,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::controllers::{FleetPassed, FleetRhythm, Given, Told, Variants};
 use steersman::observe::cache::Scope;
 use steersman::observe::llamastack::server::http;
@@ -32,11 +30,12 @@ use steersman::reach::Inside;
 use steersman::telemetry::metrics::Metrics;
 use steersman_api::Family;
 use steersman_testkit::cut::Cutter;
-use steersman_testkit::{Cluster, Namespace, alone, apply, object};
+use steersman_testkit::{Cluster, Namespace, alone, apply, object, statement};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::process::operator::Place;
 use crate::schemas::{install, only, resource};
+use crate::server::server;
 
 const VERSION: &str = "v1alpha1";
 const MAIN: &str = "workload-variant-autoscaler-variantautoscaling-config";
@@ -136,7 +135,7 @@ impl Scene {
 fn given(cluster: &Cluster, client: Client, scope: Scope, settings: &str, environment: &[(&str, &str)]) -> Given {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Given {
-        server: Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30)),
+        server: server(cluster, client),
         scope,
         identity: "test".to_owned(),
         metrics: Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)),
@@ -203,7 +202,6 @@ async fn set(namespace: &Namespace, name: &str, data: Value) {
 
 /// Status, reason and message.
 fn condition(status: &Value, type_: &str) -> (String, String, String) {
-    let found = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == type_);
-    let text = |name: &str| found.and_then(|known| known[name].as_str()).unwrap_or_default().to_owned();
-    (text("status"), text("reason"), text("message"))
+    let (known, reason, message) = statement(status, type_);
+    (known.to_owned(), reason.to_owned(), message.to_owned())
 }

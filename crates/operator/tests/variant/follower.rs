@@ -6,9 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use steersman_testkit::metrics::find;
 use tokio::task::JoinHandle;
 
-use crate::operator::{Voice, find};
+use crate::operator::Voice;
 use crate::scene::Scene;
 
 const OFTEN: Duration = Duration::from_millis(250);

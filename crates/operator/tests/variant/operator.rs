@@ -1,7 +1,7 @@
 //! What an operator says of itself, and operators that one test has to itself.
 //! Comes in: a process; goes out: lines of its log, its series, and how many passes it has made.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,47 +11,38 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::rbac;
 use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Namespace, apply, wait};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use steersman_testkit::{Cluster, Log, Namespace, apply, metrics, wait};
 
 use crate::world;
 
 /// The log and the metrics of one operator.
 #[derive(Clone)]
 pub struct Voice {
-    log: PathBuf,
+    log: Log,
     /// Where it serves its metrics, once it has said so.
     address: Arc<OnceLock<String>>,
 }
 
 impl Voice {
     pub fn new(log: &Path) -> Self {
-        Self { log: log.to_owned(), address: Arc::default() }
-    }
-
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        Self { log: Log::at(log), address: Arc::default() }
     }
 
     /// Its last lines, for whoever has to find out why a test failed.
     pub fn last_words(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        self.log.end()
     }
 
     pub fn lines(&self) -> Vec<Value> {
-        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        self.log.lines()
     }
 
     pub fn times_said(&self, message: &str) -> usize {
-        self.lines().iter().filter(|line| line["msg"] == message).count()
+        self.log.times_said(message, |_| true)
     }
 
     pub async fn until_said(&self, message: &str) {
-        let said = wait::eventually(message, async || (self.times_said(message) > 0).then_some(())).await;
-        said.unwrap_or_else(|error| panic!("{error}\n{}", self.last_words()));
+        self.log.until_said(message).await.unwrap();
     }
 
     /// What Prometheus would scrape; None while nobody answers.
@@ -59,24 +50,17 @@ impl Voice {
         let address = match self.address.get() {
             Some(address) => address,
             None => {
-                let listens = |line: &Value| line["msg"] == "listening" && line["server"] == "metrics";
-                let line = self.lines().into_iter().find(listens)?;
-                self.address.get_or_init(|| line["address"].as_str().unwrap_or_default().to_owned())
+                let url = self.log.address("metrics")?;
+                self.address.get_or_init(|| url.trim_start_matches("http://").to_owned())
             }
         };
-        // The oldest version closes when it has said everything, in one piece.
-        let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.contains(" 200 ").then(|| body.to_owned())
+        metrics::scrape(address).await
     }
 
     /// Values of a metric, with all labels of each, where those hold all of `labels`.
     pub async fn series(&self, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
         let text = wait::eventually("the operator's metrics", async || self.metrics().await).await.unwrap();
-        find(&text, metric, labels)
+        metrics::find(&text, metric, labels)
     }
 
     /// The one value of the metric with these labels.
@@ -100,18 +84,6 @@ impl Voice {
             made.unwrap_or_else(|error| panic!("{error}\n{}", self.last_words()));
         }
     }
-}
-
-/// Those of `text`, in Prometheus' format.
-pub fn find(text: &str, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
-    let of = |line: &str| {
-        let rest = line.strip_prefix(metric)?;
-        let (found, value) = rest.rsplit_once(' ')?;
-        let whole = found.is_empty() || found.starts_with('{');
-        let has = |(name, value): &(&str, &str)| found.contains(&format!("{name}=\"{value}\""));
-        (whole && labels.iter().all(has)).then(|| Some((found.to_owned(), value.parse().ok()?)))?
-    };
-    text.lines().filter_map(of).collect()
 }
 
 /// An operator of one test alone, with the shipped rights: it acts in one namespace, which the shared one leaves alone.

@@ -13,6 +13,7 @@ use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate};
 use steersman_sim::server::{Shape, Speed};
+use steersman_testkit::play::is_serving;
 use steersman_testkit::{Pods, wait};
 use tokio::task::JoinHandle;
 
@@ -159,7 +160,7 @@ impl Part {
         loop {
             if let Ok(listed) = self.pods.list(&ListParams::default().labels(&serves)).await {
                 let ready: BTreeSet<String> =
-                    listed.items.iter().filter(|pod| serving(pod)).map(|pod| pod.name_any()).collect();
+                    listed.items.iter().filter(|pod| is_serving(pod)).map(|pod| pod.name_any()).collect();
                 self.follow(&ready).await;
             }
             self.speak(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -200,10 +201,4 @@ impl Part {
     fn lock(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn serving(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready = conditions.into_iter().flatten().any(|known| known.type_ == "Ready" && known.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
 }

@@ -1,8 +1,7 @@
 //! A namespace for one test, and what its users do and see there.
 //! Comes in: workloads, objects and changes; goes out: objects once what was waited for has come about.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
@@ -10,9 +9,11 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_testkit::{Namespace, apply, wait};
+use steersman_testkit::metrics::find;
+pub use steersman_testkit::statement as condition;
+use steersman_testkit::{Namespace, apply, shown, wait};
 
-use crate::operator::{Voice, find};
+use crate::operator::Voice;
 use crate::stage;
 use crate::world::{self, World};
 
@@ -20,10 +21,7 @@ use crate::world::{self, World};
 pub const MODEL_LABEL: &str = "scenarios.steersman.dev/model";
 
 /// What was measured in the last minute counts, so that some things take longer than that.
-const LIMIT: Duration = Duration::from_secs(150);
-
-/// Names a folder in which to keep what kubectl showed, for people to read.
-const KEEP: &str = "STEERSMAN_SHOWN";
+const LIMIT: Duration = Duration::from_secs(240);
 
 pub struct Scene {
     pub world: &'static World,
@@ -111,16 +109,13 @@ impl Scene {
 
     /// The object once this holds of it.
     pub async fn until(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let (variants, deadline) = (self.variants(), Instant::now() + LIMIT);
-        loop {
-            let seen = json!(variants.get_opt(name).await.unwrap());
-            if holds(&seen) {
-                return seen;
-            }
-            let log = || self.voice.last_words();
-            assert!(Instant::now() < deadline, "not seen within {LIMIT:?}: {name}: {what}\n{seen:#}\n{}", log());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let (variants, what, mut last) = (self.variants(), format!("{name}: {what}"), Value::Null);
+        let seen = wait::eventually_within(LIMIT, &what, async || {
+            last = json!(variants.get_opt(name).await.ok()?);
+            holds(&last).then(|| last.clone())
+        });
+        let seen = seen.await;
+        seen.unwrap_or_else(|error| panic!("{error}\n{last:#}\n{}", self.voice.last_words()))
     }
 
     pub async fn until_desired(&self, name: &str, replicas: i64) -> Value {
@@ -211,10 +206,7 @@ impl Scene {
         };
         let said = tokio::task::spawn_blocking(ask).await.unwrap();
         let text: String = said.iter().map(|(command, said)| format!("$ kubectl {command}\n{said}\n")).collect();
-        if let Some(folder) = std::env::var_os(KEEP).map(PathBuf::from) {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join(format!("{situation}.txt")), &text).unwrap();
-        }
+        shown::keep(situation, &text).unwrap();
         text
     }
 }
@@ -227,14 +219,6 @@ pub fn spec(target: &str, model: &str, more: Value) -> Value {
         spec[name] = value.clone();
     }
     spec
-}
-
-/// Status, reason and message; empty where there is no such condition.
-pub fn condition<'a>(object: &'a Value, type_: &str) -> (&'a str, &'a str, &'a str) {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    let found = conditions.into_iter().find(|known| known["type"] == type_).unwrap_or(&Value::Null);
-    let text = |name: &str| found[name].as_str().unwrap_or_default();
-    (text("status"), text("reason"), text("message"))
 }
 
 pub fn desired(object: &Value) -> Option<i64> {

@@ -17,15 +17,6 @@ pub struct Checks {
     pub missing: Vec<Finding>,
 }
 
-/// All findings as running text, what is wrong before what to do about it.
-pub fn sentences(findings: &[Finding]) -> String {
-    let told = findings.iter().map(|Finding { message, remedy, .. }| {
-        let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
-        format!("{message}{stop} {remedy}")
-    });
-    told.collect::<Vec<_>>().join(" ")
-}
-
 /// Before profiling begins. Afterwards the spec is what it is.
 pub fn before_profiling(seen: &Seen) -> Checks {
     let spec = &seen.object.spec;

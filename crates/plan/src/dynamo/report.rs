@@ -6,11 +6,10 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::asked::{self, Acceptance};
-use super::checks::sentences;
 use super::phase::{self, Act, DEPLOYMENT, PROFILING, SPEC_GENERATED, SUCCEEDED, VALIDATION};
 use super::plan::{Plan, Write};
 use super::seen::{ObjectSeen, Seen};
-use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity};
+use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity, sentences};
 
 /// Our own: the others say how far the request has come, this one what became of the spec's fields.
 const SPEC: &str = "SpecAccepted";

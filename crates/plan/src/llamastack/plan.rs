@@ -19,7 +19,7 @@ use super::resolve::{Answer, Setup, resolve};
 use super::rules::{blocked, findings};
 use super::seen::{ReplicasOwner, RouteSeen, Seen};
 use super::{configmap, report, workload};
-use crate::{Finding, Next, Note, NoteKind, Plan, Severity};
+use crate::{Finding, Next, Note, NoteKind, Plan, Severity, sentences};
 
 /// How soon to look again after a new spec was written, should no watch tell what came of it.
 const SOON: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ fn told(seen: &Seen, answer: &Answer, findings: &[Finding]) -> Vec<Note> {
     match findings.first() {
         Some(first) if !report::tells(seen, findings) => {
             let kind = if first.severity == Severity::Info { NoteKind::Normal } else { NoteKind::Warning };
-            vec![Note { kind, reason: event_reason(first.reason, answer), message: report::sentences(findings) }]
+            vec![Note { kind, reason: event_reason(first.reason, answer), message: sentences(findings) }]
         }
         _ => Vec::new(),
     }

@@ -53,10 +53,3 @@ fn named(environment: &BTreeMap<String, String>, variable: &str, usual: &[&str])
     let given = environment.get(variable).filter(|name| !name.is_empty()).cloned();
     given.into_iter().chain(usual.iter().map(ToString::to_string)).collect()
 }
-
-/// What an object could be called after its `variantID`.
-pub fn suggested(variant_id: &str) -> String {
-    let kept = variant_id.to_lowercase().replace(['/', '.'], "-");
-    let kept: String = kept.chars().filter(|c| matches!(c, 'a'..='z' | '0'..='9' | '-')).collect();
-    kept.trim_matches('-').to_owned()
-}

@@ -27,17 +27,9 @@ fn config(seen: &ConfigSeen) -> Config {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Lookups {
-    resource_name: Vec<Named>,
     scale_to_zero: Vec<Zero>,
     slo: Vec<Slo>,
     slo_config: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    #[serde(rename = "variantID")]
-    variant_id: String,
-    suggested: String,
 }
 
 #[derive(Deserialize)]
@@ -72,9 +64,6 @@ struct Slo {
 #[test]
 fn settings_are_looked_up_as_in_the_older_generation() {
     let Some(file) = vectors::<Lookups>("config-lookups.json") else { return };
-    for Named { variant_id, suggested } in file.resource_name {
-        assert_eq!(names::suggested(&variant_id), suggested, "{variant_id}");
-    }
     let zero = with(
         names::ZERO_CAMEL,
         &[

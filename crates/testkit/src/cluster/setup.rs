@@ -2,9 +2,8 @@
 //! pods, and proof that the controllers are at work.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
@@ -68,16 +67,25 @@ pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
         ..ServiceAccount::default()
     };
     accounts.create(&PostParams::default(), &account).await?;
-    let deadline = Instant::now() + wait::LIMIT;
-    while Instant::now() < deadline {
-        let answer = pods.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
-        if answer.annotations().contains_key(PLAY) {
-            namespaces.delete("steersman-probe", &DeleteParams::default()).await?;
-            return Ok(());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let mut refused = None;
+    let effect = wait::eventually("the policy that lets a namespace steer its pods has an effect", async || match pods
+        .create(&dry_run, &probe)
+        .await
+    {
+        Ok(answer) => answer.annotations().contains_key(PLAY).then_some(()),
+        Err(error) => {
+            refused = Some(error);
+            None
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    bail!("the policy that lets a namespace steer its pods has no effect after {:?}", wait::LIMIT)
+    });
+    let effect = effect.await;
+    effect.map_err(|error| match refused {
+        Some(refused) => error.context(refused),
+        None => error,
+    })?;
+    namespaces.delete("steersman-probe", &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// The first thing that a working controller manager does in a new cluster is to give namespaces their default account.

@@ -94,7 +94,11 @@ async fn settle(
     for _ in 0..MOST_PASSES {
         let current = if cutter.shared.then_dead && cutter.hit() { &again } else { cutter };
         let before = current.writes();
-        let passed = pass(current.around(client)).await;
+        // A dead process does not go on with failing calls: it is over, wherever it was.
+        let passed = tokio::select! {
+            passed = pass(current.around(client)) => passed,
+            () = current.death() => Err(anyhow::anyhow!("the process died")),
+        };
         always().await.context("what must hold always")?;
         match passed {
             Ok(()) if current.writes() == before => return Ok(()),

@@ -14,6 +14,7 @@ use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
+use tokio::sync::Notify;
 
 pub use compare::normalised;
 pub use everywhere::{Crashes, crash_everywhere, crash_everywhere_and, stale_everywhere};
@@ -75,6 +76,8 @@ struct Shared {
     /// Those that change something, counted or not.
     writes: AtomicUsize,
     hit: AtomicBool,
+    /// Told once the call at which the process dies has had its effect.
+    died: Notify,
 }
 
 impl Cutter {
@@ -90,7 +93,7 @@ impl Cutter {
 
     fn new(counted: Calls, cut: Option<(usize, Cut)>, then_dead: bool) -> Self {
         let (calls, writes, hit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { cut, then_dead, counted, calls, writes, hit }) }
+        Self { shared: Arc::new(Shared { cut, then_dead, counted, calls, writes, hit, died: Notify::new() }) }
     }
 
     /// The process is dead after the cut: no further call is sent.
@@ -115,6 +118,11 @@ impl Cutter {
     /// Whether the cut has happened.
     pub fn hit(&self) -> bool {
         self.shared.hit.load(Ordering::SeqCst)
+    }
+
+    /// Until the process is dead; for ever where it does not die.
+    async fn death(&self) {
+        self.shared.died.notified().await;
     }
 
     /// The same client, cut by this.
@@ -144,6 +152,14 @@ impl Cutter {
             return Ok(client.send(request).await?);
         };
         shared.hit.store(true, Ordering::SeqCst);
+        let cut = self.fail(client, request, cut).await;
+        if shared.then_dead {
+            shared.died.notify_one();
+        }
+        cut
+    }
+
+    async fn fail(&self, client: &Client, request: Request<Body>, cut: Cut) -> Result<Response<Body>, tower::BoxError> {
         match cut {
             Cut::NotSent => Err(broken("cut before the call was sent")),
             Cut::AnswerLost => {

@@ -38,7 +38,7 @@ async fn a_pod_starts_after_its_delay() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("delay").await.unwrap();
     create(&namespace, &pod("late", Play::Run, &[(PLAY_DELAY, "3s")])).await;
-    until(&namespace, "late", "creates its container", |pod| waiting(pod) == Some("ContainerCreating")).await;
+    // What it was in between is gone by the time that a slow watch begins; when it became what it is, is not.
     let ready = until(&namespace, "late", "is Ready", is_ready).await;
     let scheduled = transition(&ready, "PodScheduled");
     let took = transition(&ready, "Ready").duration_since(scheduled);
@@ -117,7 +117,7 @@ async fn a_namespace_steers_pods_that_say_nothing_themselves() {
     let selector = ListParams::default().labels("app=server");
     let pods = namespace.all::<Pod>();
     let name = wait::eventually("a pod of the Deployment", async || {
-        pods.list(&selector).await.unwrap().items.first().and_then(|pod| pod.metadata.name.clone())
+        pods.list(&selector).await.ok()?.items.first().and_then(|pod| pod.metadata.name.clone())
     })
     .await
     .unwrap();

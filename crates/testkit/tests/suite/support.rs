@@ -5,6 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::{Value, json};
 use steersman_testkit::play::PLAY;
+pub use steersman_testkit::play::is_ready;
 use steersman_testkit::{Cluster, Flavour, Play, object, shared};
 
 /// The full cluster of this run; ends the test (visibly) where there is none.
@@ -77,8 +78,4 @@ pub fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
 /// Why the first container waits.
 pub fn waiting(pod: &Pod) -> Option<&str> {
     first_container(pod)?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
-}
-
-pub fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready") == Some("True")
 }

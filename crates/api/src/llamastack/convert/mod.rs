@@ -11,8 +11,8 @@ use std::mem;
 
 use serde_json::Value;
 
-use self::carry::{Fields, carry, paths, restore, settle, spelled};
-use self::fields::{Node, STATUS, Turn, Version, node};
+use self::carry::{Fields, carry, paths, restore, settle};
+use self::fields::{STATUS, Version};
 use self::kept::Kept;
 use crate::Family;
 use crate::convert::{ConvertError, Converted};
@@ -88,38 +88,6 @@ fn restore_status(kept: Fields, status: &mut Fields, dropped: &mut Vec<String>) 
             status.insert(name, value);
         } else {
             dropped.push(format!("status.{name}"));
-        }
-    }
-}
-
-/// The fields in the spec of a v1alpha2 object that v1alpha1 has no word for, in the order of their names. A client of
-/// v1alpha1 sees them only as an annotation.
-pub fn beyond_v1alpha1(object: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    if let Some(Value::Object(spec)) = object.get("spec") {
-        beyond(spec, &mut Vec::new(), &mut found);
-    }
-    found
-}
-
-fn beyond(fields: &Fields, section: &mut Vec<&'static str>, found: &mut Vec<String>) {
-    for (name, value) in fields {
-        let path = || spelled(section, Some(name));
-        match (node(Version::V1alpha2, section, name), value) {
-            (Node::Section(step), Value::Object(inner)) => {
-                section.push(step);
-                beyond(inner, section, found);
-                section.pop();
-            }
-            (Node::Section(_) | Node::Alone, _) => found.push(path()),
-            (Node::Field(pair), _) if pair.turn == Turn::Same => {}
-            (Node::Field(pair), value) if pair.said(Version::V1alpha2, value).is_none() => found.push(path()),
-            (Node::Field(pair), Value::Object(inner)) => {
-                let understood = if pair.turn == Turn::Exposure { "enabled" } else { "configMapName" };
-                let more = inner.keys().filter(|name| *name != understood);
-                found.extend(more.map(|name| format!("{}.{name}", path())));
-            }
-            (Node::Field(_), _) => {}
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use steersman_api::convert::{ConvertError, answer, convert};
-use steersman_api::llamastack::convert::beyond_v1alpha1;
 
 use super::{NEW, NEW_FIELDS, OLD, OLD_FIELDS, bare, held, object, turned, whole};
 
@@ -249,45 +248,6 @@ fn the_status_keeps_its_fields_and_what_only_one_version_has() {
         assert_eq!(whole(&old), new);
         assert_eq!(whole(&new), old);
     }
-}
-
-#[test]
-fn fields_beyond_the_older_version_are_named() {
-    let cases = [
-        (json!({ "distribution": { "name": "starter" }, "workload": { "replicas": 1, "overrides": {} } }), vec![]),
-        (json!({ "networking": { "expose": true, "tls": { "caBundle": { "configMapName": "c" } } } }), vec![]),
-        (json!({ "networking": { "expose": {} }, "overrideConfig": { "configMapName": "c" } }), vec![]),
-        (json!({ "networking": { "expose": { "enabled": false } } }), vec![]),
-        (
-            json!({ "networking": { "expose": { "hostname": "h" }, "tls": { "enabled": true, "secretName": "s" } } }),
-            vec!["spec.networking.expose.hostname", "spec.networking.tls.enabled", "spec.networking.tls.secretName"],
-        ),
-        (
-            json!({
-                "providers": {}, "resources": {}, "storage": {}, "disabled": [], "externalProviders": {},
-                "workload": { "novelty": 1 }, "networking": { "expose": "yes" },
-            }),
-            vec![
-                "spec.disabled",
-                "spec.externalProviders",
-                "spec.networking.expose",
-                "spec.providers",
-                "spec.resources",
-                "spec.storage",
-                "spec.workload.novelty",
-            ],
-        ),
-        (json!({ "overrideConfig": {}, "networking": 7 }), vec!["spec.networking", "spec.overrideConfig"]),
-        (
-            json!({ "overrideConfig": { "configMapName": "c", "key": "k" }, "networking": { "port": 0 } }),
-            vec!["spec.networking.port", "spec.overrideConfig.key"],
-        ),
-    ];
-    for (spec, named) in cases {
-        assert_eq!(beyond_v1alpha1(&object(NEW, &spec)), named, "{spec}");
-    }
-    assert_eq!(beyond_v1alpha1(&json!(null)), [] as [&str; 0]);
-    assert_eq!(beyond_v1alpha1(&json!({ "spec": [] })), [] as [&str; 0]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl Kept {
             let prometheus = Prometheus::new(address);
             if let Err(why) = &prometheus {
                 tracing::warn!(
-                    why,
+                    cause = why,
                     "Prometheus cannot be asked; replicas stay as they are until its settings are mended"
                 );
             }
@@ -147,7 +147,7 @@ impl Variants {
             Ok(seen) => {
                 let (config, findings) = read(&seen, &kept.config, Mode::Steersman);
                 if config.sources != kept.config.sources {
-                    tracing::info!(configMaps = config.sources.join(", "), "settings are read from these ConfigMaps");
+                    tracing::info!(config_maps = config.sources.join(", "), "settings are read from these ConfigMaps");
                 }
                 kept.config = config;
                 (seen, findings)

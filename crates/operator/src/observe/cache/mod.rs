@@ -23,6 +23,7 @@ use kept::{Kept, Owner};
 use super::watching::Watching;
 use crate::apply::Live;
 use crate::client::{CallError, Server};
+use crate::controllers::Place;
 
 /// A kind of children, and by which labels they are known.
 #[derive(Clone, Debug)]
@@ -111,8 +112,6 @@ impl Gone {
         object.uid.as_ref().is_some_and(|uid| self.uids.contains(uid))
     }
 }
-
-type Place = (String, String);
 
 impl Cache {
     pub fn new(kinds: Vec<Watched>) -> Self {

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
@@ -24,6 +24,7 @@ use steersman_plan::dynamo::{
 };
 
 use super::cache::{Naming, Watched};
+use super::gvk;
 use super::llamastack::typed;
 use super::named::is_name;
 use crate::apply::{Live, Owner, controller};
@@ -270,8 +271,4 @@ async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool,
     }
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(server.client.clone(), namespace);
     Ok(server.call(claims.get_metadata_opt(name)).await?.is_some())
-}
-
-fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
-    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
 }

@@ -16,9 +16,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, Serv
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -35,6 +35,7 @@ use steersman_plan::llamastack::{
 use steersman_plan::oci::LabelsSeen;
 
 use super::cache::Watched;
+use super::gvk;
 use super::oci::{Bases, Want};
 use crate::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use crate::controllers::{Observed, PassError, Tools, stored_kind};
@@ -239,10 +240,6 @@ fn ingress_seen(object: &DynamicObject) -> IngressSeen {
     let assigned = &object.data["status"]["loadBalancer"]["ingress"][0];
     let address = assigned["hostname"].as_str().or(assigned["ip"].as_str());
     IngressSeen { address: address.map(ToOwned::to_owned) }
-}
-
-fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
-    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
 }
 
 fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<DeploymentSeen> {

@@ -38,14 +38,12 @@ impl Default for References {
 /// To follow them by watches. Only metadata is asked for, but RBAC has no smaller right than to list. That of ConfigMaps
 /// comes with the right to the children.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule {
-        group: "",
-        resource: "secrets",
-        names: vec![],
-        verbs: &["get", "list", "watch"],
-        namespaced: true,
-        why: "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
-    }]
+    vec![Rule::namespaced(
+        "",
+        "secrets",
+        &["get", "list", "watch"],
+        "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
+    )]
 }
 
 pub struct Looked {

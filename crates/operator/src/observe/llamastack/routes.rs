@@ -30,8 +30,7 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// What Routes need.
 pub fn rules() -> Vec<Rule> {
-    let rule =
-        |resource, verbs, why| Rule { group: Route::GROUP, resource, names: vec![], verbs, namespaced: true, why };
+    let rule = |resource, verbs, why| Rule::namespaced(Route::GROUP, resource, verbs, why);
     vec![
         rule(
             "routes",

@@ -85,7 +85,7 @@ impl Logins for ClusterLogins {
 
 /// What reading pull secrets needs.
 pub fn rules() -> Vec<Rule> {
-    let rule = |resource, why| Rule { group: "", resource, names: vec![], verbs: &["get"], namespaced: true, why };
+    let rule = |resource, why| Rule::namespaced("", resource, &["get"], why);
     vec![
         rule("secrets", "read the labels of images that need credentials"),
         rule("serviceaccounts", "find the pull secrets of a server's service account"),

@@ -29,6 +29,7 @@ use self::objects::Variant;
 use self::scales::Scales;
 use self::targets::{GROUPS, LEADER_WORKER_SET, Way, Workload};
 use super::cache::Scope;
+use super::gvk;
 use super::served::{self, Optional};
 use crate::client::{CallError, Server};
 use crate::controllers::{Place, Told, stored_kind};
@@ -379,8 +380,4 @@ fn groups() -> ApiResource {
 
 fn namespaces(server: &Server) -> Api<DynamicObject> {
     Api::all_with(server.client.clone(), &ApiResource::from_gvk(&gvk::<Namespace>()))
-}
-
-fn gvk<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
-    GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()))
 }

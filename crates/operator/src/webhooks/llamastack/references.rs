@@ -41,13 +41,13 @@ const LONGEST: Duration = Duration::from_secs(4);
 
 /// What a look needs. There is no smaller right: RBAC knows neither "does it exist" nor "which keys has it".
 pub fn rules() -> Vec<Rule> {
-    let get = |resource| Rule {
-        group: "",
-        resource,
-        names: vec![],
-        verbs: &["get"],
-        namespaced: true,
-        why: "say at admission that what a LlamaStackDistribution names is missing; values are not kept",
+    let get = |resource| {
+        Rule::namespaced(
+            "",
+            resource,
+            &["get"],
+            "say at admission that what a LlamaStackDistribution names is missing; values are not kept",
+        )
     };
     vec![get("secrets"), get("configmaps")]
 }

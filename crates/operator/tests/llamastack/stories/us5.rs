@@ -110,7 +110,7 @@ async fn us5_5_who_may_connect_is_a_network_policy() {
     }
     scene.spec(json!({ "networking": { "allowedFrom": { "namespaces": ["*"], "labels": null } } })).await;
     let open = wait::eventually("everybody may connect", async || {
-        let policy = scene.get::<NetworkPolicy>("stack-network-policy").await.unwrap();
+        let policy = scene.get::<NetworkPolicy>("stack-network-policy").await?;
         (policy["spec"]["ingress"][0]["from"] == json!([{ "namespaceSelector": {} }])).then_some(())
     });
     open.await.unwrap();

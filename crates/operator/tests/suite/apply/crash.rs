@@ -17,11 +17,6 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
     Ok(objects)
 }
 
-/// Short, as each silent call takes that long.
-fn impatient(cluster: &Cluster, client: Client) -> Server {
-    Server::new(client, cluster.description().api_url.clone(), Duration::from_secs(30))
-}
-
 async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) -> Crashes {
     let admin = cluster.admin().await.unwrap();
     let mut plan = plan_of(env());
@@ -42,7 +37,7 @@ async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) ->
     };
     let pass = async |client: Client, namespace: &Namespace, owner: &Owner| {
         let live = live(&client, namespace).await;
-        let outcome = apply(&impatient(cluster, client), MANAGER, owner, &plan, &live).await.outcome;
+        let outcome = apply(&server(cluster, client), MANAGER, owner, &plan, &live).await.outcome;
         outcome.failure.map_or(Ok(()), |failure| Err(anyhow!("{failure:?}")))
     };
     let snapshot = async |namespace: &Namespace| snapshot(&admin, namespace).await;

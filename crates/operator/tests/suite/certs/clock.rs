@@ -9,18 +9,18 @@ use steersman::certs::decide::Lives;
 use steersman::certs::reach::Reach;
 use steersman::certs::served::Served;
 use steersman::certs::{Certificates, SECRET, check};
-use steersman::client::Server;
 use steersman::health::Readiness;
 use steersman::leader::Fence;
 use steersman_testkit::{Flavour, shared, wait};
 use tokio_util::sync::CancellationToken;
 
+use crate::server::server;
+
 #[tokio::test]
 async fn with_a_third_of_its_life_left_a_certificate_is_replaced() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("clock").await.unwrap();
-    let url = cluster.description().api_url.clone();
-    let server = Server::new(cluster.admin().await.unwrap(), url, Duration::from_secs(10));
+    let server = server(cluster, cluster.admin().await.unwrap());
     let reach = Reach { namespace: namespace.name().into(), service: "nobody-names-it".into(), url: None };
     let (life, tick) = (Duration::from_secs(9), Duration::from_millis(100));
     let lives = Lives { life, settle: tick, retire: 10 * tick, check: tick };

@@ -85,10 +85,13 @@ async fn a_rotation_goes_on_where_a_killed_leader_left_it() {
     let begun = site.until_secret("holds a successor", |data| data.contains_key("next.crt")).await;
     assert_eq!(site.until_trusted(Family::Llsd).await, begun["ca.crt"]);
     leader.signal(Signal::KILL);
+    site.place.hold_on().await;
 
     let heir = site.start("heir", &SHORT).await;
     heir.until_answer("/readyz", 200).await;
+    heir.until_said("waiting for the lease").await;
     assert!(site.secret().await.contains_key("next.crt"), "a standby serves and does not rotate");
+    site.place.let_go().await;
     site.place.until_led_by("heir").await;
     let ended = site.until_secret("holds the successor alone", |data| !data.contains_key("next.crt")).await;
     assert_eq!(ended["tls.crt"], begun["next.crt"], "the successor that the dead leader made");

@@ -5,10 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::WebhookClientConfig;
-use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::crds::migrate::{Migrated, migrate};
 use steersman::crds::{Given, apply, detach};
 use steersman_api::Family;
@@ -82,10 +80,6 @@ async fn snapshot(place: &Place, namespace: &Namespace) -> Result<Vec<Value>> {
     Ok(left)
 }
 
-fn server(place: &Place, client: Client) -> Server {
-    Server::new(client, place.cluster.description().api_url.clone(), Duration::from_secs(30))
-}
-
 fn check(crashes: &Crashes, calls: usize) {
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
     assert_eq!((crashes.calls, crashes.runs), (calls, calls * CUTS.len()));
@@ -99,7 +93,7 @@ async fn the_migration_survives_a_crash_at_every_call() {
         "crash-migrate",
         &CUTS,
         async |namespace: &Namespace| attached(&place, namespace).await,
-        async |client, _: &Namespace, ()| match migrate(&server(&place, client), Family::Dgdr).await? {
+        async |client, _: &Namespace, ()| match migrate(&place.server(client), Family::Dgdr).await? {
             Migrated::Left(left) => anyhow::bail!("{left}"),
             _ => Ok(()),
         },
@@ -118,7 +112,7 @@ async fn detaching_survives_a_crash_at_every_call() {
         &CUTS,
         async |namespace: &Namespace| attached(&place, namespace).await,
         async |client, _: &Namespace, ()| {
-            detach(&server(&place, client), &[Family::Dgdr], &Given::default(), &mut |_| {}).await?;
+            detach(&place.server(client), &[Family::Dgdr], &Given::default(), &mut |_| {}).await?;
             Ok(())
         },
         async |namespace: &Namespace| snapshot(&place, namespace).await,
@@ -153,13 +147,13 @@ async fn applying_survives_a_crash_at_every_call() {
             if *url == place.converter.url.as_str() && crd["metadata"]["annotations"]["test/done"] == "yes" {
                 return Ok(());
             }
-            apply(&server(&place, client), &[Family::Dgdr], &given, Duration::ZERO, &mut |_| {}).await?;
+            apply(&place.server(client), &[Family::Dgdr], &given, Duration::ZERO, &mut |_| {}).await?;
             let done = json!({ "metadata": { "annotations": { "test/done": "yes" } } });
             place.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
             Ok(())
         },
         async |namespace: &Namespace| {
-            migrate(&server(&place, place.admin.clone()), Family::Dgdr).await?;
+            migrate(&place.server(place.admin.clone()), Family::Dgdr).await?;
             snapshot(&place, namespace).await
         },
     );

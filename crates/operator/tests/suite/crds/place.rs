@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -17,6 +16,7 @@ use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;
 use crate::schemas::{self, resource, uninstall};
+use crate::server::server;
 
 pub struct Place {
     pub cluster: &'static Cluster,
@@ -97,9 +97,8 @@ impl Place {
         serde_json::from_value(self.crd(family).await["status"]["storedVersions"].clone()).unwrap()
     }
 
-    /// Long: a call that ran into its limit would be made again, and crash tests count calls.
     pub fn server(&self, client: Client) -> Server {
-        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(30))
+        server(self.cluster, client)
     }
 
     /// `steersman crds ARGUMENTS` as the administrator.

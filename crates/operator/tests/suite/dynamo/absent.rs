@@ -1,13 +1,10 @@
 //! A cluster without DynamoGraphDeployments: profiling goes on, the graph is created as soon as there can be one.
 
-#[path = "../../dynamo/shown.rs"]
-mod shown;
-
 use kube::api::ListParams;
 use steersman_testkit::play::{PLAY, Play};
+use steersman_testkit::shown::Shown;
 use steersman_testkit::{turn, wait};
 
-use self::shown::Shown;
 use super::*;
 use crate::process::operator::Place;
 use crate::schemas::uninstall;
@@ -40,11 +37,11 @@ async fn a_result_waits_for_the_crd_of_graphs_and_is_deployed_once_it_is_install
     .await;
     assert_eq!(condition(&scene.status().await, "DeploymentReady").0, "DeploymentCreationFailed");
     let kubectl = |command: &str| cluster.kubectl(&[command, "dgdr", NAME, "-n", scene.namespace.name()]).unwrap();
-    let shown = Shown::new("graph-crd-absent", kubectl("get"), kubectl("describe"));
+    let shown = Shown::new("graph-crd-absent", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
     shown.assert("Deploying", "Deploying", &[said], &["DeploymentCreationFailed"]);
 
     install(&scene.admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
-    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.unwrap());
+    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.ok()?);
     made.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     scene.graph_is("successful").await;
     until("it is deployed", &|status| status["phase"] == "Deployed").await;

@@ -12,7 +12,7 @@ use crate::schemas::uninstall;
 async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Operator) {
     let is = |object: &DynamicObject| object.data["status"]["phase"] == phase;
     let what = format!("the request is {phase}");
-    let reached = wait::eventually(&what, async || requests.get_opt(NAME).await.unwrap().filter(is));
+    let reached = wait::eventually(&what, async || requests.get_opt(NAME).await.ok()?.filter(is));
     reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
 }
 
@@ -45,7 +45,7 @@ async fn a_request_lives_through_all_its_phases_by_watches_alone() {
     deliver(&account, namespace, &uid, result).await;
     scene.job_ends().await;
     until_phase(&requests, "Deploying", &operator).await;
-    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.unwrap());
+    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.ok()?);
     made.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     scene.graph_is("successful").await;
     until_phase(&requests, "Deployed", &operator).await;
@@ -91,7 +91,7 @@ async fn a_request_becomes_a_job_that_runs_and_all_but_the_graph_goes_with_it() 
     scene.deliver(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await;
     let requests = scene.requests();
     until_phase(&requests, "Deploying", &operator).await;
-    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.unwrap());
+    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.ok()?);
     made.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     scene.graph_is("successful").await;
     until_phase(&requests, "Deployed", &operator).await;

@@ -52,7 +52,7 @@ impl World {
     async fn until_phase(&self, name: &str, phase: &str, operator: &Operator) {
         let is = |object: &DynamicObject| object.data["status"]["phase"] == phase;
         let what = format!("{name} is {phase}");
-        let reached = wait::eventually(&what, async || self.objects().get_opt(name).await.unwrap().filter(is));
+        let reached = wait::eventually(&what, async || self.objects().get_opt(name).await.ok()?.filter(is));
         reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     }
 
@@ -85,7 +85,7 @@ async fn an_object_comes_to_life_and_its_trouble_is_told() {
     world.until_phase("starter", "Failed", &operator).await;
     let events: Api<Event> = world.namespace.all();
     let told = wait::eventually("an event tells of it", async || {
-        let listed = events.list(&ListParams::default()).await.unwrap();
+        let listed = events.list(&ListParams::default()).await.ok()?;
         listed.items.into_iter().find(|event| event.reason.as_deref() == Some("DistributionUnknown"))
     });
     let told = told.await.unwrap();
@@ -102,7 +102,7 @@ async fn an_object_comes_to_life_and_its_trouble_is_told() {
     let deployments: Api<Deployment> = world.namespace.all();
     deployments.delete("starter", &kube::api::DeleteParams::default()).await.unwrap();
     let back = wait::eventually("the Deployment is back", async || {
-        deployments.get_opt("starter").await.unwrap().filter(|made| made.metadata.uid != before.metadata.uid)
+        deployments.get_opt("starter").await.ok()?.filter(|made| made.metadata.uid != before.metadata.uid)
     });
     back.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     world.until_phase("starter", "Ready", &operator).await;

@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use steersman::rbac::{NAME, NAMESPACE};
 use steersman::run::LEASE;
-use steersman_testkit::{Cluster, apply, process, wait};
+use steersman_testkit::{Cluster, Log, apply, process, wait};
 use tempfile::TempDir;
 
 /// The operator's own namespace with the shipped roles and no Lease.
@@ -54,6 +54,21 @@ impl Place {
         let holds = |lease: &Lease| holder(lease) == identity;
         let what = format!("is held by {identity}");
         wait::until(self.leases.clone(), LEASE, &what, wait::LIMIT, holds).await.unwrap();
+    }
+
+    /// The Lease stays with whoever has it, dead or alive, until told otherwise: a test must not race with its end.
+    pub async fn hold_on(&self) {
+        self.lease(json!({ "leaseDurationSeconds": 3600 })).await;
+    }
+
+    /// Whoever waits for the Lease gets it now.
+    pub async fn let_go(&self) {
+        self.lease(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })).await;
+    }
+
+    async fn lease(&self, spec: Value) {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.leases.patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn holder(&self) -> String {
@@ -135,7 +150,7 @@ impl Operator {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
+        self.lines().text()
     }
 
     /// What it wrote to standard error.
@@ -143,17 +158,17 @@ impl Operator {
         fs::read_to_string(self.folder.path().join("complaint")).unwrap()
     }
 
-    fn lines(&self) -> Vec<Value> {
-        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    fn lines(&self) -> Log {
+        Log::at(&self.folder.path().join("log"))
     }
 
     pub fn said(&self, message: &str) -> bool {
-        self.times_said(message, |_| true) > 0
+        self.lines().said(message)
     }
 
     /// How many lines say this, of those that `counts`.
     pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
-        self.lines().iter().filter(|line| line["msg"] == message && counts(line)).count()
+        self.lines().times_said(message, counts)
     }
 
     pub async fn until_said(&self, message: &str) {
@@ -197,11 +212,7 @@ impl Operator {
 
     /// Where this server of the operator listens, as a URL.
     pub fn address(&self, server: &str) -> Option<String> {
-        let listening = |line: &&Value| line["msg"] == "listening" && line["server"] == server;
-        let lines = self.lines();
-        let line = lines.iter().find(listening)?;
-        let scheme = if line["tls"] == true { "https" } else { "http" };
-        Some(format!("{scheme}://{}", line["address"].as_str().unwrap().replace("0.0.0.0", "127.0.0.1")))
+        self.lines().address(server)
     }
 
     /// The memory that the process has in use, and the most that it ever had, in MiB.

@@ -49,15 +49,15 @@ impl Ways<'_> {
     }
 
     async fn route(&self) -> DynamicObject {
-        self.until("there is a Route", async || self.routes.get_opt("starter-route").await.unwrap()).await
+        self.until("there is a Route", async || self.routes.get_opt("starter-route").await.ok()?).await
     }
 
     async fn ingress(&self) -> Ingress {
-        self.until("there is an Ingress", async || self.ingresses.get_opt("starter-ingress").await.unwrap()).await
+        self.until("there is an Ingress", async || self.ingresses.get_opt("starter-ingress").await.ok()?).await
     }
 
     async fn until_no_ingress(&self) {
-        let gone = async || self.ingresses.get_opt("starter-ingress").await.unwrap().is_none().then_some(());
+        let gone = async || self.ingresses.get_opt("starter-ingress").await.ok()?.is_none().then_some(());
         self.until("the Ingress is gone", gone).await;
     }
 
@@ -129,12 +129,11 @@ async fn a_route_takes_the_place_of_the_ingress_where_a_router_answers() {
 
     // Somebody removes the Route: it comes back. Nobody asks for it any more: it goes.
     ways.routes.delete("starter-route", &DeleteParams::default()).await.unwrap();
-    let again = async || {
-        ways.routes.get_opt("starter-route").await.unwrap().filter(|new| new.metadata.uid != route.metadata.uid)
-    };
+    let again =
+        async || ways.routes.get_opt("starter-route").await.ok()?.filter(|new| new.metadata.uid != route.metadata.uid);
     ways.until("the Route is back", again).await;
     ways.expose(json!(false)).await;
-    let gone = async || ways.routes.get_opt("starter-route").await.unwrap().is_none().then_some(());
+    let gone = async || ways.routes.get_opt("starter-route").await.ok()?.is_none().then_some(());
     ways.until("the Route is gone", gone).await;
     ways.until_no_ingress().await;
 

@@ -5,17 +5,12 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::play::Play;
-use steersman_testkit::{Flavour, wait};
+use steersman_testkit::{Flavour, condition, wait};
 
 use super::acting::{World, starter, world};
 use super::operator::Operator;
 use crate::schemas::uninstall;
 use crate::servers::fake::{Fake, Plays};
-
-fn condition(object: &DynamicObject, type_: &str) -> Value {
-    let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default()
-}
 
 /// The object once this holds of one of its conditions.
 async fn until(
@@ -25,9 +20,9 @@ async fn until(
     type_: &str,
     holds: impl Fn(&Value) -> bool,
 ) -> DynamicObject {
-    let is = |object: &DynamicObject| holds(&condition(object, type_));
+    let is = |object: &DynamicObject| holds(condition(&object.data, type_));
     let what = format!("{type_} of {name}");
-    let reached = wait::eventually(&what, async || world.objects().get_opt(name).await.unwrap().filter(is)).await;
+    let reached = wait::eventually(&what, async || world.objects().get_opt(name).await.ok()?.filter(is)).await;
     match reached {
         Ok(object) => object,
         Err(error) => {
@@ -63,7 +58,7 @@ async fn providers_version_and_health_are_the_server_s_own_words() {
     world.create("starter", starter()).await;
     let told = until(&world, &operator, "starter", "HealthCheck", |said| said["status"] == "True").await;
     let status = &told.data["status"];
-    assert_eq!(condition(&told, "HealthCheck")["message"], "Health check passed");
+    assert_eq!(condition(&told.data, "HealthCheck")["message"], "Health check passed");
     assert_eq!(status["version"]["llamaStackServerVersion"], "0.7.1");
     assert_eq!(status["serviceURL"], format!("http://{}", host(&world, "starter")));
     assert_eq!(
@@ -82,7 +77,7 @@ async fn providers_version_and_health_are_the_server_s_own_words() {
     world.objects().patch("starter", &PatchParams::default(), &changed).await.unwrap();
     let failing = |said: &Value| said["message"].as_str().is_some_and(|said| said.contains("/v1/providers failed"));
     let told = until(&world, &operator, "starter", "HealthCheck", failing).await;
-    let said = condition(&told, "HealthCheck");
+    let said = condition(&told.data, "HealthCheck");
     assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("HealthCheckFailed")));
     let status = &told.data["status"];
     assert_eq!(status["distributionConfig"]["providers"], Value::Null);
@@ -131,8 +126,8 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
                error: code = NotFound desc = failed to pull and unpack image \
                \"docker.io/llamastack/distribution-starter:0.7.1\": not found. Check the name and the tag, and the Secrets to \
                pull it with; the pod goes on by itself once the image is there";
-    assert_eq!(condition(&told, "DeploymentReady")["message"], format!("Deployment is pending: {why}"));
-    assert_eq!(condition(&told, "Available")["message"], format!("0/1 replicas available: {why}"));
+    assert_eq!(condition(&told.data, "DeploymentReady")["message"], format!("Deployment is pending: {why}"));
+    assert_eq!(condition(&told.data, "Available")["message"], format!("0/1 replicas available: {why}"));
 
     let pods: Api<Pod> = world.namespace.all();
     let mine = ListParams::default().labels("app.kubernetes.io/instance=starter");
@@ -144,7 +139,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     };
     play(Play::Crash).await;
     let told = until(&world, &operator, "starter", "DeploymentReady", says("CrashLoopBackOff")).await;
-    let message = condition(&told, "DeploymentReady")["message"].as_str().unwrap().to_owned();
+    let message = condition(&told.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
     assert!(
         message.contains("container llama-stack ended with exit code 1 (Error). Its log says why: kubectl"),
         "{message}"
@@ -166,7 +161,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     }
     play(Play::Run).await;
     let told = until(&world, &operator, "starter", "DeploymentReady", |said| said["status"] == "True").await;
-    assert_eq!(condition(&told, "DeploymentReady")["message"], "Deployment is ready");
+    assert_eq!(condition(&told.data, "DeploymentReady")["message"], "Deployment is ready");
     let writes = status_writes(&world, "troubles", "starter") - before;
     assert!(writes <= 3, "ready, and what the server said then: {writes} writes");
 
@@ -174,7 +169,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     large["workload"] = json!({ "resources": { "requests": { "cpu": "1000" } } });
     world.create("large", large).await;
     let told = until(&world, &operator, "large", "DeploymentReady", says("Unschedulable")).await;
-    let message = condition(&told, "DeploymentReady")["message"].as_str().unwrap().to_owned();
+    let message = condition(&told.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("no node takes the pod: Insufficient cpu"), "{message}");
     assert!(message.ends_with("ask for less in spec.workload.resources"), "{message}");
 
@@ -196,7 +191,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     let status = Patch::Merge(json!({ "status": { "containerStatuses": containers } }));
     pods.patch_status(&pod.metadata.name.unwrap(), &PatchParams::default(), &status).await.unwrap();
     let told = until(&world, &operator, "keyless", "DeploymentReady", says("CreateContainerConfigError")).await;
-    let message = condition(&told, "DeploymentReady")["message"].as_str().unwrap().to_owned();
+    let message = condition(&told.data, "DeploymentReady")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("cannot start: secret \"vllm\" not found. Create what is missing"), "{message}");
     operator.assert_log_is_json();
     uninstall(&world.admin, Family::Llsd).await;

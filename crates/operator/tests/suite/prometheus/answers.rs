@@ -1,7 +1,6 @@
 //! Answers that no Prometheus gives: of proxies before it, of servers that are none, and of a token that is refused.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -23,12 +22,14 @@ struct Plays {
     location: Option<&'static str>,
     body: Arc<dyn Fn() -> Body + Send + Sync>,
     posts: bool,
+    /// The first question is answered with this.
+    first: Option<u16>,
 }
 
 impl Plays {
     fn new(status: u16, body: &str) -> Self {
         let body = body.to_owned();
-        Self { status, location: None, body: Arc::new(move || Body::from(body.clone())), posts: true }
+        Self { status, location: None, body: Arc::new(move || Body::from(body.clone())), posts: true, first: None }
     }
 }
 
@@ -39,24 +40,29 @@ type Asked = Arc<Mutex<Vec<(Method, Option<String>)>>>;
 struct Server {
     url: String,
     asked: Asked,
-    plays: Arc<Mutex<Plays>>,
 }
 
-type Shared = (Asked, Arc<Mutex<Plays>>);
+type Shared = (Asked, Plays);
 
 async fn serve(plays: Plays) -> Server {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (asked, plays) = (Arc::default(), Arc::new(Mutex::new(plays)));
-    let router = Router::new().fallback(answer).with_state((Arc::clone(&asked), Arc::clone(&plays)));
+    let asked = Asked::default();
+    let router = Router::new().fallback(answer).with_state((asked.clone(), plays));
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    Server { url, asked, plays }
+    Server { url, asked }
 }
 
 async fn answer(State((asked, plays)): State<Shared>, request: Request) -> Response<Body> {
     let token = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
-    asked.lock().unwrap().push((request.method().clone(), token));
-    let plays = plays.lock().unwrap().clone();
+    let nth = {
+        let mut asked = asked.lock().unwrap();
+        asked.push((request.method().clone(), token));
+        asked.len()
+    };
+    if let Some(status) = plays.first.filter(|_| nth == 1) {
+        return Response::builder().status(status).body(Body::empty()).unwrap();
+    }
     if !plays.posts && request.method() == Method::POST {
         return Response::builder().status(405).body(Body::empty()).unwrap();
     }
@@ -123,15 +129,7 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
         assert_eq!(server.asked.lock().unwrap().len(), times, "{status}");
     }
     // One that recovers in between is not told of.
-    let server = serve(Plays::new(503, "")).await;
-    let plays = server.plays.clone();
-    let seen = server.asked.clone();
-    tokio::spawn(async move {
-        while seen.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        *plays.lock().unwrap() = Plays::new(200, NOTHING);
-    });
+    let server = serve(Plays { first: Some(503), ..Plays::new(200, NOTHING) }).await;
     assert_eq!(look(&way(&settings(&server)), "a", &[]).await.pods, Err(Silence::Missing));
 }
 

@@ -16,11 +16,18 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
     scene.play("a", "one", &vllm("0.5", "3", 100));
     scene.play("a", "two", &vllm("0.25", "0", 0));
     scene.play("b", "one", &vllm("0.9", "70", 0));
-    until(&way, "a", &pods, "two pods", |seen| seen.pods.as_ref().is_ok_and(|pods| pods.len() == 2)).await;
+    let figures = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
+    let both = |seen: &_| {
+        figures(seen, "one") == Some((Some(0.5), Some(3.0), Some(16_000)))
+            && figures(seen, "two") == Some((Some(0.25), Some(0.0), Some(16_000)))
+    };
+    until(&way, "a", &pods, "two pods", both).await;
     // An average needs two measurements with requests between them.
     scene.pods.say("a", "one", vllm("0.5", "3", 120));
-    let seen =
-        until(&way, "a", &pods, "averages", |seen| pod(seen, "one").is_some_and(|pod| pod.hit_rate.is_some())).await;
+    let averages = |seen: &_| {
+        pod(seen, "one").is_some_and(|pod| pod.hit_rate.is_some() && pod.input.is_some() && pod.output.is_some())
+    };
+    let seen = until(&way, "a", &pods, "averages", averages).await;
     let one = pod(&seen, "one").unwrap();
     assert_eq!(
         (one.kv, one.queue, one.total_kv, one.target.as_str()),
@@ -32,8 +39,10 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
     assert_eq!((two.kv, two.queue), (Some(0.25), Some(0.0)));
     assert_eq!((two.input, two.hit_rate), (None, None), "nothing came: there is no average");
     assert_eq!(seen.queue, Answer::Known(None));
-    let other = look(&way, "b", &pods).await;
-    assert_eq!(pod(&other, "one").and_then(|pod| pod.kv), Some(0.9));
+    until(&way, "b", &pods, "the other namespace's own", |seen| {
+        pod(seen, "one").is_some_and(|pod| pod.kv == Some(0.9))
+    })
+    .await;
     assert_eq!(look(&way, "c", &pods).await.pods, Err(Silence::Missing));
 }
 
@@ -72,11 +81,12 @@ async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
     scene.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
     let mut pods = [place("a", "sglang"), place("a", "old")];
     pods[1].ip = "10.1.2.3".parse().ok();
-    let both = |seen: &_| pod(seen, "sglang").is_some_and(|pod| pod.total_kv.is_some()) && pod(seen, "old").is_some();
-    let seen = until(&scene.way(), "a", &pods, "both pods", both).await;
-    let told = |name| pod(&seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
-    assert_eq!(told("sglang"), Some((Some(0.75), Some(4.0), Some(4096))));
-    assert_eq!(told("old"), Some((Some(0.125), Some(1.0), None)));
+    let told = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
+    let both = |seen: &_| {
+        told(seen, "sglang") == Some((Some(0.75), Some(4.0), Some(4096)))
+            && told(seen, "old") == Some((Some(0.125), Some(1.0), None))
+    };
+    until(&scene.way(), "a", &pods, "both pods with all their figures", both).await;
 }
 
 #[tokio::test]
@@ -103,12 +113,11 @@ async fn what_is_not_a_number_is_absent_and_never_zero() {
     scene.play("a", "nan", &vllm("NaN", "2", 0));
     scene.play("a", "inf", &vllm("0.5", "+Inf", 0));
     scene.play("a", "well", &vllm("0.5", "1", 0));
-    let all = |seen: &_| ["nan", "inf", "well"].iter().all(|name| pod(seen, name).is_some());
-    let seen = until(&scene.way(), "a", &pods, "three pods", all).await;
-    let told = |name| pod(&seen, name).map(|pod| (pod.kv, pod.queue));
-    assert_eq!(told("nan"), Some((None, Some(2.0))));
-    assert_eq!(told("inf"), Some((Some(0.5), None)));
-    assert_eq!(told("well"), Some((Some(0.5), Some(1.0))));
+    // Each figure is a question of its own, and a scrape may come between two of them.
+    let told = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue));
+    let expected = [("nan", (None, Some(2.0))), ("inf", (Some(0.5), None)), ("well", (Some(0.5), Some(1.0)))];
+    let all = |seen: &_| expected.iter().all(|(name, figures)| told(seen, name) == Some(*figures));
+    until(&scene.way(), "a", &pods, "four figures of three pods", all).await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use steersman::observe::oci::{Bases, Gathered, Logins, Rhythm, Want};
 use steersman_plan::llamastack::config::base::Source;
 use steersman_plan::oci::{Choice, Credentials, LabelsSeen, choose};
+use steersman_testkit::wait;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -65,7 +66,7 @@ async fn next(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSeen) -> bool
             bases.changed().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), news).await.expect("the news came")
+    tokio::time::timeout(wait::LIMIT, news).await.expect("the news came")
 }
 
 fn found(seen: &LabelsSeen) -> Option<(&str, Option<&str>)> {
@@ -81,10 +82,10 @@ fn found(seen: &LabelsSeen) -> Option<(&str, Option<&str>)> {
 async fn a_pass_never_waits_and_is_woken_when_the_labels_are_there() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = started(&served, &Fixed::default(), Duration::from_secs(20));
+    let (bases, _running) = started(&served, &Fixed::default(), wait::LIMIT);
     assert_eq!(bases.seen(&want("one")), LabelsSeen::Awaited);
     assert_eq!(bases.seen(&want("two")), LabelsSeen::Awaited);
-    let woken = tokio::time::timeout(Duration::from_secs(20), bases.changed()).await.unwrap();
+    let woken = tokio::time::timeout(wait::LIMIT, bases.changed()).await.unwrap();
     assert_eq!(woken, ["one", "two"].map(|name| ("here".to_owned(), name.to_owned())).into());
     assert_eq!(found(&bases.seen(&want("one"))), Some(("x", None)));
 }
@@ -93,7 +94,7 @@ async fn a_pass_never_waits_and_is_woken_when_the_labels_are_there() {
 async fn a_tag_that_moves_wakes_who_wants_it() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("first"), &[]);
-    let (bases, _running) = started(&served, &Fixed::default(), Duration::from_secs(20));
+    let (bases, _running) = started(&served, &Fixed::default(), wait::LIMIT);
     next(&bases, &want("one"), |seen| found(seen) == Some(("first", None))).await;
     let digest = served.push("a/b", "1", in_label("second"), &[]);
     let seen = next(&bases, &want("one"), |seen| found(seen) == Some(("second", None))).await;
@@ -105,7 +106,7 @@ async fn a_registry_that_is_down_at_first_leaves_the_embedded_base_with_a_remark
     let served = Served::start().await;
     served.push("a/b", "1", in_label("late"), &[]);
     served.change(|inside| inside.fails = Some(503));
-    let (bases, _running) = started(&served, &Fixed::default(), Duration::from_secs(20));
+    let (bases, _running) = started(&served, &Fixed::default(), wait::LIMIT);
     let seen = next(&bases, &want("one"), |seen| matches!(seen, LabelsSeen::Silent { .. })).await;
     let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &seen, None) else {
         panic!("no base: {seen:?}")
@@ -152,7 +153,7 @@ async fn the_last_answer_counts_while_a_registry_hangs_or_fails() {
 async fn an_object_that_is_gone_is_not_asked_for_any_more() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let (bases, _running) = started(&served, &Fixed::default(), Duration::from_secs(20));
+    let (bases, _running) = started(&served, &Fixed::default(), wait::LIMIT);
     next(&bases, &want("one"), |seen| found(seen).is_some()).await;
     bases.forget("here", "one");
     // Another object's image is asked for several times meanwhile; the forgotten one's is not.
@@ -201,7 +202,7 @@ async fn nothing_that_is_said_holds_a_credential() {
     served.guard(Wants::Token, "the-user", "the-password");
     served.change(|inside| inside.sends_on = true);
     let logins = Fixed(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
-    let (bases, _running) = started(&served, &logins, Duration::from_secs(20));
+    let (bases, _running) = started(&served, &logins, wait::LIMIT);
     let silent = next(&bases, &want("one"), |seen| matches!(seen, LabelsSeen::Silent { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
     let seen = next(&bases, &want("one"), |seen| found(seen).is_some()).await;

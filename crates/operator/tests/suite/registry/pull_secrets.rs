@@ -1,17 +1,15 @@
 //! Which Secrets count, read from a real API server by an account with no more rights than the code asks for.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::observe::oci::{ClusterLogins, Gathered, Logins, Want, rules};
 use steersman_plan::oci::{Login, Reference, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared, wait};
 
 use super::docker_config;
 use super::served::HOST;
+use crate::server::server;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
@@ -63,8 +61,7 @@ async fn the_pods_own_pull_secrets_count_or_else_those_of_the_service_account() 
     let operator = cluster.service_account(namespace.name(), "operator").await.unwrap();
     let here = Some(namespace.name());
     wait::until_allowed(&operator, "get", "", "serviceaccounts", here).await.unwrap();
-    let server = Server::new(operator, cluster.description().api_url.clone(), Duration::from_secs(10));
-    let logins = ClusterLogins::new(server);
+    let logins = ClusterLogins::new(server(cluster, operator));
     let want = |account: &str, pull_secrets: &[&str]| Want {
         namespace: namespace.name().to_owned(),
         name: "one".to_owned(),

@@ -1,13 +1,12 @@
 //! A relay that dies, or whose calls fail, anywhere on the way: the ConfigMap ends as if nothing had happened.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use kube::Client;
 use steersman_plan::dynamo::names;
-use steersman_testkit::Namespace;
 use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere_and};
+use steersman_testkit::{Namespace, wait};
 
 use super::*;
 
@@ -27,8 +26,7 @@ struct Played {
 async fn life(client: Client, played: &Played) -> Result<()> {
     let scene = &played.scene;
     let server = scene.server(client);
-    let mut pace = quick();
-    pace.flush = Duration::from_millis(1500);
+    let pace = quick();
     loop {
         let next = *played.next.lock().unwrap();
         let stop = CancellationToken::new();
@@ -45,12 +43,9 @@ async fn life(client: Client, played: &Played) -> Result<()> {
             }
             None => {
                 let place = scene.place();
-                let followed =
-                    tokio::time::timeout(Duration::from_secs(4), follow(&server, &place, &pace, &stop)).await;
-                match followed {
-                    Ok(ending) => anyhow::ensure!(ending? == Ending::Verdict, "the verdict is lost"),
-                    Err(_) => bail!("it still tries"),
-                }
+                let followed = tokio::time::timeout(wait::LIMIT, follow(&server, &place, &pace, &stop)).await;
+                let ending = followed.context("it still tries")??;
+                anyhow::ensure!(ending == Ending::Verdict, "the verdict is lost");
                 return Ok(());
             }
         }
@@ -69,6 +64,8 @@ async fn crashes(prefix: &str, calls: Calls, cuts: &[Cut]) -> Option<steersman_t
     // Of the last pass: where it wrote, and whether it ended well.
     let last = Mutex::new(None);
     let pass = async |client: Client, _: &Namespace, played: &Played| {
+        // Where it dies, nothing after this line happens.
+        *last.lock().unwrap() = Some((played.scene.outputs(), false));
         let lived = life(client, played).await;
         *last.lock().unwrap() = Some((played.scene.outputs(), lived.is_ok()));
         lived

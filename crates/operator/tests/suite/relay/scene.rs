@@ -20,8 +20,10 @@ use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::{
     JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings, names, profile_job,
 };
-use steersman_testkit::{Cluster, Namespace, object, process, wait};
+use steersman_testkit::{Cluster, Log, Namespace, object, process, wait};
 use tempfile::TempDir;
+
+use crate::server::server;
 
 pub const UID: &str = "5ee2-8f3c";
 pub const BEGAN: &str = "2026-11-16T06:00:00Z";
@@ -135,7 +137,7 @@ impl Scene {
     }
 
     pub fn server(&self, client: kube::Client) -> Server {
-        Server::new(client, self.cluster.description().api_url.clone(), Duration::from_secs(30))
+        server(self.cluster, client)
     }
 
     pub fn place(&self) -> Place {
@@ -221,7 +223,7 @@ pub fn quick() -> Pace {
         patience: Duration::from_millis(100),
         long_patience: Duration::from_millis(300),
         longest_pause: Duration::from_millis(100),
-        flush: Duration::from_secs(3),
+        flush: wait::LIMIT,
     }
 }
 
@@ -241,14 +243,15 @@ impl Sidecar {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
+        self.lines().text()
+    }
+
+    fn lines(&self) -> Log {
+        Log::at(&self.folder.path().join("log"))
     }
 
     pub async fn until_said(&self, message: &str) {
-        let said = || self.log().contains(&format!("\"msg\":\"{message}\""));
-        wait::eventually(message, async || said().then_some(()))
-            .await
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+        self.lines().until_said(message).await.unwrap();
     }
 
     pub fn complaint(&self) -> String {

@@ -52,8 +52,7 @@ pub async fn observed(namespace: &Namespace) {
 
 pub async fn condition(client: &Client, namespace: &Namespace, type_: &str) -> Value {
     let own = objects(client, namespace.name()).get("starter").await.unwrap();
-    let conditions = own.data["status"]["conditions"].as_array().unwrap().clone();
-    conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default()
+    steersman_testkit::condition(&own.data, type_).clone()
 }
 
 #[tokio::test]

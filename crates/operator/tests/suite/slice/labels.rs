@@ -1,10 +1,13 @@
 //! Objects whose image carries its configuration: passes on a real API server, beside a registry that answers, refuses and
 //! fails.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman::observe::oci::{Bases, ClusterLogins, Rhythm};
 use steersman_plan::oci::TYPE_DOCKERCONFIGJSON;
+use steersman_testkit::{condition, wait};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use steersman::controllers::Told;
@@ -60,7 +63,7 @@ impl Controller {
             if expected(&own.data["status"]) {
                 return own.data["status"].clone();
             }
-            let woken = tokio::time::timeout(Duration::from_secs(30), self.woken.next()).await;
+            let woken = tokio::time::timeout(wait::LIMIT, self.woken.next()).await;
             let woken = woken.unwrap_or_else(|_| panic!("nobody wakes it: {}", own.data["status"]));
             assert_eq!(woken, Some((self.namespace.clone(), "starter".to_owned())));
         }
@@ -79,11 +82,6 @@ async fn an_image(client: &Client, namespace: &Namespace, account: Option<&str>)
         },
     });
     objects(client, namespace.name()).create(&PostParams::default(), &object(wish)).await.unwrap();
-}
-
-fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
-    let found = status["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == type_);
-    found.unwrap_or(&Value::Null)
 }
 
 fn generated(status: &Value) -> bool {

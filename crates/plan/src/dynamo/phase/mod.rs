@@ -196,8 +196,7 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
             .to_owned(),
         _ => return format!("{reason}: {message}"),
     };
-    let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
-    format!("{reason}: {message}{stop} {next}")
+    format!("{reason}: {}", crate::followed(message, &next))
 }
 
 /// The sum of it all, by the phase.

@@ -11,7 +11,7 @@ use crate::dynamo::checks::{self, Checks};
 use crate::dynamo::hardware;
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::seen::Seen;
-use crate::{Finding, NoteKind};
+use crate::{Finding, NoteKind, sentences};
 
 const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 
@@ -116,7 +116,7 @@ fn is_first(seen: &Seen) -> bool {
 }
 
 fn refused(seen: &Seen, phase: Phase, findings: &[Finding]) -> Step {
-    let text = checks::sentences(findings);
+    let text = sentences(findings);
     let step = Step::to(phase, &seen.object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
     let told = stored(&seen.object, VALIDATION).is_some_and(|(_, message)| message == text);
     let step = if told { step } else { step.tells(NoteKind::Warning, "ValidationFailed", text.clone()) };

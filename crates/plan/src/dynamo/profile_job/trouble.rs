@@ -25,8 +25,7 @@ pub enum Kind {
 
 impl Trouble {
     pub fn sentence(&self) -> String {
-        let stop = if self.message.ends_with(['.', '!', '?']) { "" } else { "." };
-        format!("{}{stop} {}", self.message, self.remedy)
+        crate::followed(&self.message, self.remedy)
     }
 }
 

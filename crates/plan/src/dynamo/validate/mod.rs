@@ -15,7 +15,6 @@ use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 
 use super::asked;
-use super::checks::sentences;
 use super::seen::ObjectSeen;
 
 use filled::Filled;
@@ -63,7 +62,7 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict 
     errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object, &filled)));
     let mut warnings: Vec<String> = left.iter().map(Problem::text).collect();
     warnings.extend(before.as_ref().and_then(in_vain));
-    warnings.extend(remarks::remarks(&object).iter().map(|remark| sentences(std::slice::from_ref(remark))));
+    warnings.extend(remarks::remarks(&object).iter().map(|remark| crate::sentences(std::slice::from_ref(remark))));
     Verdict { errors, warnings }
 }
 

@@ -61,8 +61,7 @@ impl Problem {
 
     /// What is wrong and what to do, without the place: for whoever shows the place apart.
     pub fn sentence(&self) -> String {
-        let stop = if self.message.ends_with(['.', '!', '?']) { "" } else { "." };
-        format!("{}: {}{stop} {}", self.cause.words(), self.message, self.remedy)
+        format!("{}: {}", self.cause.words(), crate::followed(&self.message, &self.remedy))
     }
 
     /// The place and the sentence.

@@ -44,8 +44,7 @@ impl Problem {
 
     /// What is wrong and what to do, without the place: for whoever shows the place apart, as admission does.
     pub fn sentence(&self) -> String {
-        let stop = if self.message.ends_with(['.', '!', '?']) { "" } else { "." };
-        format!("{}{stop} {}", self.message, self.remedy)
+        crate::followed(&self.message, &self.remedy)
     }
 
     /// The place and the sentence.

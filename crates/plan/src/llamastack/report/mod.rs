@@ -16,7 +16,7 @@ use super::rules::blocked;
 use super::seen::{DeploymentSeen, RouteSeen, Seen};
 use super::{fields, names, network, scaling};
 use crate::oci::LabelsSeen;
-use crate::{Failure, Finding, Outcome, Plan, Severity};
+use crate::{Failure, Finding, Outcome, Plan, Severity, sentences};
 
 pub use config::{generated_anew, updated_anew};
 
@@ -108,15 +108,6 @@ pub fn tells(seen: &Seen, findings: &[Finding]) -> bool {
     // Through the same gate as when it was stored, which may have cut it.
     let would = conditions::merge(&[], &[spec(findings)], None, seen.now);
     stored(seen, SPEC).is_some_and(|known| would.iter().any(|new| new.message == known.message))
-}
-
-/// All findings as running text.
-pub fn sentences(findings: &[Finding]) -> String {
-    let told = findings.iter().map(|Finding { message, remedy, .. }| {
-        let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
-        format!("{message}{stop} {remedy}")
-    });
-    told.collect::<Vec<_>>().join(" ")
 }
 
 fn stored<'a>(seen: &'a Seen, type_: &str) -> Option<&'a Condition> {

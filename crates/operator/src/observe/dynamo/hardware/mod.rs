@@ -35,14 +35,7 @@ const SWITCHED_OFF: &str = "the operator's settings do not let it look at nodes"
 
 /// Exporters are pods, which the controller may list for other reasons.
 pub fn rules() -> Vec<Rule> {
-    vec![Rule {
-        group: "",
-        resource: "nodes",
-        names: vec![],
-        verbs: &["list"],
-        namespaced: false,
-        why: "find out for requests which GPUs the cluster has",
-    }]
+    vec![Rule::cluster("", "nodes", &["list"], "find out for requests which GPUs the cluster has")]
 }
 
 /// Where to look.
