@@ -10,6 +10,7 @@ mod process;
 mod settings;
 mod targets;
 mod triggers;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -130,8 +130,9 @@ fn variant(object: usize) -> VariantSeen {
             ready: replicas,
             gpus: 1,
             containers: vec![container],
+            ..TargetSeen::default()
         })),
-        config: Vec::new(),
+        config: [].into(),
     }
 }
 
@@ -139,6 +140,7 @@ fn pod(object: usize, number: usize) -> PodSeen {
     PodSeen {
         name: format!("{}-6d4cf56db6-{number:05}", target(object)),
         target: target(object),
+        ready: true,
         kv: Some(KV),
         queue: Some(0.0),
         total_kv: Some(432_000),

@@ -4,6 +4,7 @@
 
 pub mod config;
 mod conflict;
+pub mod faults;
 pub mod limits;
 pub mod names;
 mod notes;

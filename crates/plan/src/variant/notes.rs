@@ -12,6 +12,7 @@ use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use super::plan::{Decision, Standing};
 use super::seen::{Key, Seen, VariantSeen};
 use super::story::Binding;
+use super::told::without_figures;
 use super::{Metrics, names};
 use crate::{Note, NoteKind};
 
@@ -71,7 +72,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
     if let (Some(before), Some(after)) = (number(&stored), number(status))
         && before != after
-        && !variant.is_moved()
+        && !variant.begins_anew()
     {
         let reason = match after {
             0 => "ScaledToZero",
@@ -101,7 +102,9 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     let before = conditions::find(&stored.conditions, names::OPTIMIZATION).map(|known| known.message.as_str());
     let now = conditions::find(&status.conditions, names::OPTIMIZATION)?;
     let short = decision.story.binding == Binding::Limits && decision.story.wish > decision.story.granted;
-    (short && before != Some(&now.message)).then(|| warning("ResourceConstrained", &now.message))
+    // How much is wanted moves with the load, and is no news.
+    let told = before.is_some_and(|before| without_figures(before) == without_figures(&now.message));
+    (short && !told).then(|| warning("ResourceConstrained", &now.message))
 }
 
 /// Metrics of a model that sleeps are missed by nobody, and those of replicas that were just asked for come with them.

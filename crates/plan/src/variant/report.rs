@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
-    Actuation, CurrentAlloc, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
+    Actuation, CurrentAlloc, DecisionStory, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
 
 use super::conflict::Conflict;
@@ -34,8 +34,10 @@ pub fn report(
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
     let mut status = stored.clone();
-    if variant.is_moved() {
+    if variant.begins_anew() || decision.standing == Standing::Suppressed {
         status.desired_optimized_alloc = None;
+    }
+    if variant.is_moved() {
         status.current_alloc = None;
     }
     if let Some(replicas) = running(variant) {
@@ -47,10 +49,11 @@ pub fn report(
     } else if decision.standing == Standing::Suppressed {
         status.actuation = Some(Actuation { applied: false });
     }
-    status.decision = Some(told(stored.decision.as_ref(), decision, time(now)));
+    let story = told(stored.decision.as_ref(), decision, time(now));
     let mut kept = stored.conditions.clone();
     forget(variant, decision, &mut kept);
-    let mut statements = statements(variant, decision);
+    let mut statements = statements(variant, decision, &story);
+    status.decision = Some(story);
     statements.iter_mut().for_each(|statement| keep_age(statement, &kept));
     status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
     if (mode == Mode::Upstream || status != stored)
@@ -117,7 +120,7 @@ fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>)
     }
 }
 
-fn statements(variant: &VariantSeen, decision: &Decision) -> Vec<Statement> {
+fn statements(variant: &VariantSeen, decision: &Decision, story: &DecisionStory) -> Vec<Statement> {
     let (conflict, ready) = match &decision.conflict {
         None => (None, None),
         Some(won @ Conflict::Won { .. }) => {
@@ -129,7 +132,8 @@ fn statements(variant: &VariantSeen, decision: &Decision) -> Vec<Statement> {
             (Some(told), Some(say(names::READY, Truth::False, WRITTEN_BY_CONFLICT, words)))
         }
     };
-    let told = [Some(target(variant)), metrics(variant, decision), Some(optimization(decision)), conflict, ready];
+    let told =
+        [Some(target(variant)), metrics(variant, decision), Some(optimization(decision, story)), conflict, ready];
     told.into_iter().chain([Some(spec(decision)), config(variant)]).flatten().collect()
 }
 
@@ -251,9 +255,14 @@ fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     Some(say(names::METRICS, truth, reason, message))
 }
 
-fn optimization(decision: &Decision) -> Statement {
+/// The wish as `told` has it, so that both say the same.
+fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let story = &decision.story;
+    let limited = |limits: &str| match told.wanted {
+        Some(wanted) if told.wanted != told.granted => format!("; wanted {wanted}, limited by {limits}"),
+        _ => String::new(),
+    };
     let (truth, reason, message) = match &decision.standing {
         Standing::Suppressed => {
             let words =
@@ -263,18 +272,16 @@ fn optimization(decision: &Decision) -> Statement {
         Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.clone()),
         Standing::Held => {
             let mut words = format!("{} ({replicas} replicas)", decision.reason);
-            if story.wish != story.granted && !story.limits.is_empty() {
-                words = format!("{words}; wanted {}, limited by {}", story.wish, story.limits.join(", "));
+            if !story.limits.is_empty() {
+                words += &limited(&story.limits.join(", "));
             }
             (Truth::True, "FallbackUsed", words)
         }
         Standing::Decided => {
             let on = if decision.accelerator.is_empty() { "unknown accelerators" } else { &decision.accelerator };
-            let mut words = format!("Optimization completed: {replicas} replicas on {on}");
-            if story.wish != story.granted {
-                let limits = if story.limits.is_empty() { story.hold.clone() } else { Some(story.limits.join(", ")) };
-                words = format!("{words}; wanted {}, limited by {}", story.wish, limits.unwrap_or_default());
-            }
+            let limits = if story.limits.is_empty() { story.hold.clone() } else { Some(story.limits.join(", ")) };
+            let limits = limited(&limits.unwrap_or_default());
+            let words = format!("Optimization completed: {replicas} replicas on {on}{limits}");
             (Truth::True, "OptimizationSucceeded", words)
         }
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -50,6 +51,10 @@ impl Key {
     }
 }
 
+fn each<S: serde::Serializer>(findings: &Arc<[Finding]>, to: S) -> Result<S::Ok, S::Error> {
+    findings.as_ref().serialize(to)
+}
+
 /// As a text, so that it can be the key of a map.
 impl Serialize for Key {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -76,8 +81,9 @@ pub struct VariantSeen {
     pub status: Option<VariantAutoscalingStatus>,
     /// The workload. None: there is none.
     pub target: Answer<Option<TargetSeen>>,
-    /// What is wrong in the ConfigMaps that hold for it.
-    pub config: Vec<Finding>,
+    /// What is wrong in the ConfigMaps that hold for it: the same for all objects of a namespace.
+    #[serde(serialize_with = "each")]
+    pub config: Arc<[Finding]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -87,6 +93,8 @@ pub struct TargetSeen {
     /// Of its status, once that speaks of the workload at all.
     pub status_replicas: Option<i32>,
     pub ready: i32,
+    /// Its pods that say so themselves. They may be more while new ones take the place of old ones.
+    pub ready_pods: i32,
     /// Accelerators that one replica requests.
     pub gpus: i32,
     pub containers: Vec<Container>,
@@ -121,6 +129,8 @@ pub struct PodSeen {
     pub name: String,
     /// Name of the workload that it belongs to.
     pub target: String,
+    /// One that is not gets no requests: that it is empty says nothing.
+    pub ready: bool,
     /// Share of the KV cache in use.
     pub kv: Option<f64>,
     /// Waiting requests.

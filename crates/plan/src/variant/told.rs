@@ -39,14 +39,25 @@ fn words(text: &str) -> Option<String> {
 }
 
 fn is_same(stored: &DecisionStory, new: &DecisionStory) -> bool {
-    let numbers = |story: &DecisionStory| (story.wanted, story.granted, story.decided_by.clone());
+    let numbers = |story: &DecisionStory| (story.granted, story.decided_by.clone());
     let hold = |story: &DecisionStory| story.hold.as_deref().map(without_figures);
     let limits = |story: &DecisionStory| story.limits.iter().map(|limit| without_figures(limit)).collect::<Vec<_>>();
-    numbers(stored) == numbers(new) && hold(stored) == hold(new) && limits(stored) == limits(new)
+    numbers(stored) == numbers(new)
+        && is_alike(stored, new)
+        && hold(stored) == hold(new)
+        && limits(stored) == limits(new)
+}
+
+/// What is wanted beyond a limit moves with the load: it is told anew where it has doubled or halved.
+fn is_alike(stored: &DecisionStory, new: &DecisionStory) -> bool {
+    let side = |story: &DecisionStory| story.wanted.cmp(&story.granted);
+    let (one, other) = (stored.wanted.unwrap_or_default(), new.wanted.unwrap_or_default());
+    let close = one == other || one.max(other) < one.min(other).saturating_mul(2);
+    side(stored) == side(new) && close
 }
 
 /// `1 of 3 ready replicas have metrics` is what `2 of 3` says, and `7m0s` is as old as `8m0s`: every run of figures is one.
-fn without_figures(text: &str) -> String {
+pub fn without_figures(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         let letter = if letter.is_ascii_digit() { '0' } else { letter };

@@ -129,6 +129,7 @@ fn the_cost_aware_solver_answers_as_upstream() {
             cost: *cost,
             capacity: *capacity,
             current: *current,
+            ready: *current,
             ..Offer::default()
         });
         let offers: Vec<Offer> = offers.collect();

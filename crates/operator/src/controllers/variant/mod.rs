@@ -6,6 +6,7 @@
 //! and a pass costs as much as there are objects, whatever asked for it.
 
 mod alarm;
+mod decide;
 mod owners;
 mod pass;
 mod shown;

@@ -3,6 +3,7 @@
 //! object where it says something new, and how it went.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt, stream};
@@ -16,16 +17,17 @@ use steersman_plan::variant::config::prometheus::Prometheus as Address;
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    Decision, FleetPlan, Hint, Key, Mode, Settings, VariantSeen, hints, names, note, plan, report,
+    Decision, FleetPlan, Hint, Key, Mode, Settings, VariantSeen, faults, hints, names, note, plan, report,
 };
 use steersman_plan::{Finding, Note, NoteKind, Severity};
 
+use super::decide::decide;
 use super::{Variants, shown};
 use crate::apply::{Owner, Stored, Told, write_status};
 use crate::controllers::{Place, as_status, stored_kind};
 use crate::observe::prometheus::Prometheus;
 use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
-use crate::telemetry::fleet::Step;
+use crate::telemetry::fleet::{Shown, Step};
 
 /// Statuses written at once.
 const AT_ONCE: usize = 16;
@@ -124,14 +126,16 @@ impl Variants {
         self.tell_unreadable(kept, &look).await;
         if look.seen.variants.iter().all(|seen| seen.deleting) {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
-            self.metrics.fleet().publish(BTreeMap::new());
+            self.metrics.fleet().publish(self.unreadable(&look));
             kept.memory = look.seen.memory;
             return Passed { interval, ..Passed::default() };
         }
         self.tell_findings(kept, &findings, &look).await;
         tell_hints(kept, &look);
         let began = Instant::now();
-        let Some((look, mut plan)) = decide(look).await else {
+        let look = Arc::new(look);
+        let Some(mut plan) = decide(&look, plan).await else {
+            kept.memory = look.seen.memory.clone();
             return Passed { failed: 1, interval, ..Passed::default() };
         };
         steps.step(Step::Decide, began.elapsed());
@@ -146,6 +150,7 @@ impl Variants {
         match self.fleet.maps.seen(self.fleet.local()) {
             Ok(seen) => {
                 let (config, findings) = read(&seen, &kept.config, Mode::Steersman);
+                let findings = faults::few(findings);
                 if config.sources != kept.config.sources {
                     tracing::info!(config_maps = config.sources.join(", "), "settings are read from these ConfigMaps");
                 }
@@ -213,18 +218,23 @@ impl Variants {
 
     /// The ConfigMap that a finding is about, as it names it.
     fn map(&self, finding: &Finding) -> Option<Owner> {
-        let (place, _) = finding.message.strip_prefix("ConfigMap ")?.split_once(',')?;
-        let (namespace, name) = place.split_once('/')?;
+        let (namespace, name) = faults::map(finding)?.split_once('/')?;
         let place = (namespace.to_owned(), name.to_owned());
         let uid = self.fleet.maps.uid(&place)?;
         let kind = GroupVersionKind::gvk("", "v1", &ConfigMap::kind(&()));
         Some(Owner { kind, namespace: place.0, name: place.1, uid, legacy: None })
     }
 
+    /// What these objects say now cannot be read; what they said still holds.
+    fn unreadable(&self, look: &Look) -> BTreeMap<Key, Shown> {
+        let keys = look.unreadable.iter().map(|((namespace, name), ..)| Key::new(namespace, name));
+        keys.filter_map(|key| Some((key.clone(), self.metrics.fleet().shown(&key)?))).collect()
+    }
+
     /// What has changed since it was seen is left to the next pass: its number may be another.
     async fn apply(&self, look: &Look, plan: &FleetPlan) -> Passed {
         let (gauges, began) = (self.metrics.fleet(), Instant::now());
-        let mut shows = BTreeMap::new();
+        let mut shows = self.unreadable(look);
         let mut standing = Vec::new();
         let mut passed = Passed::default();
         for seen in &look.seen.variants {
@@ -239,11 +249,6 @@ impl Variants {
                 passed.overtaken += 1;
                 shows.extend(gauges.shown(&seen.key).map(|shown| (seen.key.clone(), shown)));
             }
-        }
-        // What it says now cannot be read; what it said still holds.
-        for ((namespace, name), ..) in &look.unreadable {
-            let key = Key::new(namespace, name);
-            shows.extend(gauges.shown(&key).map(|shown| (key, shown)));
         }
         gauges.publish(shows);
         let (mut reported, mut wrote) = (began.elapsed(), Duration::ZERO);
@@ -328,21 +333,6 @@ impl Variants {
                 tracing::warn!(object = failure.object, cause = failure.message, "a status could not be written");
                 Ended::Failed
             }
-        }
-    }
-}
-
-/// Deciding on thousands of objects takes a while, in which others want to be served. None: it broke off, and nothing is done.
-async fn decide(look: Look) -> Option<(Look, FleetPlan)> {
-    let decided = tokio::task::spawn_blocking(move || {
-        let plan = plan(&look.seen);
-        (look, plan)
-    });
-    match decided.await {
-        Ok(decided) => Some(decided),
-        Err(error) => {
-            tracing::error!(%error, "the fleet could not be decided on; nothing is changed");
-            None
         }
     }
 }

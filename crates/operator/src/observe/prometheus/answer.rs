@@ -102,6 +102,10 @@ impl Reader {
         if self.broken || frame.status != "success" || frame.data["resultType"] != "vector" {
             return Err(Flaw::Odd);
         }
+        // So VictoriaMetrics tells that some of its storage did not answer.
+        if frame.is_partial {
+            return Err(Flaw::Partial("it says isPartial, as a part of its storage did not answer".to_owned()));
+        }
         // Notes on the query itself stand among the warnings in older versions.
         let partial = |warning: &&String| !warning.starts_with("PromQL ");
         frame.warnings.iter().find(partial).map_or(Ok(()), |warning| Err(Flaw::Partial(warning.clone())))
@@ -127,6 +131,7 @@ struct Frame {
     error: String,
     data: Value,
     warnings: Vec<String>,
+    is_partial: bool,
 }
 
 /// As Prometheus and its clients write numbers.
@@ -178,6 +183,8 @@ mod tests {
     fn what_is_no_answer_is_told_apart() {
         let partial = r#"{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["PromQL info: x","store s3 is down"]}"#;
         let noted = r#"{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["PromQL info: x"]}"#;
+        let half = r#"{"status":"success","isPartial":true,"data":{"resultType":"vector","result":[]}}"#;
+        let whole = r#"{"status":"success","isPartial":false,"data":{"resultType":"vector","result":[]}}"#;
         let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}"#;
         let error = r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#;
         let long = format!(
@@ -194,6 +201,8 @@ mod tests {
             (&long, Err(Flaw::Odd)),
             (error, Err(Flaw::Error("bad_data: parse error".to_owned()))),
             (partial, Err(Flaw::Partial("store s3 is down".to_owned()))),
+            (half, Err(Flaw::Partial("it says isPartial, as a part of its storage did not answer".to_owned()))),
+            (whole, Ok(())),
             (noted, Ok(())),
         ] {
             assert_eq!(read(&[answer.as_bytes()]), (vec![], expected), "{answer:.80}");

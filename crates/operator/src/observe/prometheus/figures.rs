@@ -150,6 +150,7 @@ impl Figures {
             let seen = || PodSeen {
                 name: pod.name.clone(),
                 target: pod.target.clone(),
+                ready: pod.ready,
                 kv: get(&values, What::Kv).map(|kv| kv.min(1.0)),
                 queue: get(&values, What::Queue),
                 total_kv: capacity.map(|tokens| tokens as i64),

@@ -24,7 +24,7 @@ use super::way::{Pass, Way};
 use super::{ModelAsked, PodPlace};
 
 /// For all queries together.
-const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 4;
 
 /// What is asked of pods. Without the first three, nothing is known of them; the others are as good as they are.
@@ -93,21 +93,29 @@ impl<'a> Look<'a> {
         let batches = batches(&self.namespaces, &series.collect(), most_series);
         let within = |number: usize| Within::new(batches[number].iter().copied(), number == 0);
         let withins: Vec<Within> = (0..batches.len()).map(within).collect();
-        let mut found = self.found(&batches, self.queries(pass, &withins, &everywhere)).await;
+        // Requests that name no namespace may be any model's, in whichever part it is.
+        let counted: Vec<Within> = batches.iter().map(|batch| Within::new(batch.iter().copied(), true)).collect();
+        let mut found = self.found(&batches, self.queries(pass, &withins, &counted, &everywhere)).await;
         self.listen_for_the_silent(pass, &batches, &withins, &mut found).await;
         Ok(found)
     }
 
-    fn queries<'b>(&'b self, pass: &'b Pass, withins: &[Within], everywhere: &Within) -> Vec<BoxFuture<'b, Told>> {
+    fn queries<'b>(
+        &'b self,
+        pass: &'b Pass,
+        withins: &[Within],
+        counted: &[Within],
+        everywhere: &Within,
+    ) -> Vec<BoxFuture<'b, Told>> {
         let mut queries: Vec<BoxFuture<'b, Told>> = Vec::new();
         let waiting = queries::waiting(everywhere);
         queries.push(async move { Told::Waiting(self.ask(pass, &waiting, Some).await) }.boxed());
-        for (batch, within) in withins.iter().enumerate() {
+        for (batch, (within, counted)) in withins.iter().zip(counted).enumerate() {
             for what in OF_PODS {
                 queries.push(self.of_pods(pass, batch, what, query(what, within)).boxed());
             }
             for period in self.periods.values().copied().collect::<BTreeSet<_>>() {
-                let query = queries::requests(period, within);
+                let query = queries::requests(period, counted);
                 let count = |sample: Sample| Some(((sample.labels.namespace, sample.labels.model_name), sample.value));
                 let ask = async move {
                     let counts = self.ask(pass, &query, count).await;

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
@@ -29,6 +30,9 @@ use look::Look;
 use scrape::Scraper;
 pub use scrape::Scraping;
 use way::Way;
+
+/// For what a look does beside asking.
+const MARGIN: Duration = Duration::from_secs(10);
 
 /// A model of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +79,12 @@ impl Prometheus {
         Ok(Self { scraper: scraping.map(Scraper::new).transpose()?.map(Arc::new), ..self })
     }
 
+    /// By when a look has ended by itself, with all that was answered until then. Who waits for less throws that away.
+    pub fn longest(&self) -> Duration {
+        let scraping = self.scraper.as_ref().map(|scraper| scraper.limit());
+        look::LIMIT + scraping.unwrap_or_default() + MARGIN
+    }
+
     /// Every model that was asked about has its answer.
     pub async fn look<P: Borrow<PodPlace>>(
         &self,
@@ -87,5 +97,22 @@ impl Prometheus {
         }
         let look = Look::new(models, pods, now);
         look.look(&self.way, MOST_SERIES, self.scraper.as_deref()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who stopped waiting at the same moment would never hear what was answered until then.
+    #[test]
+    fn a_look_has_time_to_end_by_itself_and_to_ask_pods_after_that() {
+        let address = Settings { base_url: "https://prometheus:9090".to_owned(), ..Settings::default() };
+        let prometheus = Prometheus::new(&address).unwrap();
+        assert!(prometheus.longest() > look::LIMIT + Scraping::default().limit);
+        let (limit, without) = (Duration::from_secs(90), prometheus.clone().scraping(None).unwrap());
+        assert!(without.longest() > look::LIMIT && without.longest() < prometheus.longest());
+        let patient = prometheus.scraping(Some(Scraping { limit, ..Scraping::default() })).unwrap();
+        assert!(patient.longest() > look::LIMIT + limit);
     }
 }

@@ -66,6 +66,11 @@ impl fmt::Debug for Scraper {
 }
 
 impl Scraper {
+    /// For all pods together.
+    pub fn limit(&self) -> Duration {
+        self.settings.limit
+    }
+
     pub fn new(settings: Scraping) -> Result<Self, String> {
         let reached =
             Settings { connect: Duration::from_secs(1), answer: settings.answer, plain: true, ..Settings::default() };

@@ -26,9 +26,6 @@ use crate::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
 /// Scales asked for at once.
 const AT_ONCE: usize = 8;
 
-/// However slow Prometheus is, objects are told what is known.
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
-
 /// Everything that one pass works on.
 pub struct Look {
     pub seen: Seen,
@@ -65,6 +62,8 @@ impl Fleet {
     ) -> Look {
         let mut stamps = BTreeMap::new();
         let mut unreadable = Vec::new();
+        // One list for all objects of a namespace.
+        let mut faulty: BTreeMap<String, Arc<[Finding]>> = BTreeMap::new();
         // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
         let mut variants = Vec::with_capacity(self.variants.len());
         self.each(|namespace, name, Variant { uid, version, seen, strange, .. }| match seen {
@@ -73,15 +72,21 @@ impl Fleet {
                 let (facts, target) = target.unzip();
                 let (uid, version, strange) = (uid.clone(), version.clone(), strange.clone());
                 stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
-                let (target, config) = (Answer::Known(target), concerning(faults, namespace));
+                let known = faulty.entry(namespace.to_owned()).or_insert_with_key(|place| concerning(faults, place));
+                let (target, config) = (Answer::Known(target), known.clone());
                 variants.push(VariantSeen { target, config, ..seen.clone() });
             }
             Err(cause) => unreadable.push(((namespace.to_owned(), name.to_owned()), version.clone(), cause.clone())),
         });
-        let pods = self.places(&variants);
+        let (pods, ready) = self.places(&variants);
+        for (seen, ready) in variants.iter_mut().zip(&ready) {
+            if let Answer::Known(Some(target)) = &mut seen.target {
+                target.ready_pods = *ready;
+            }
+        }
         let models = models(&variants, &config);
         let began = Instant::now();
-        self.ask_scales(server, &mut variants, &pods).await;
+        self.ask_scales(server, &mut variants, &ready).await;
         let limited = config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter);
         let gpus = if limited {
             nodes::look(server, self.node_selector.as_deref()).await
@@ -115,32 +120,37 @@ impl Fleet {
         mirror.with(&(seen.key.namespace.clone(), target.name.clone()), look)
     }
 
-    /// The living pods of the objects' workloads.
-    fn places(&self, variants: &[VariantSeen]) -> Vec<Arc<PodPlace>> {
-        let targets = variants.iter().filter_map(|seen| {
+    /// The living pods of the objects' workloads, and for each object how many of its own are ready.
+    fn places(&self, variants: &[VariantSeen]) -> (Vec<Arc<PodPlace>>, Vec<i32>) {
+        let targets = variants.iter().enumerate().filter_map(|(number, seen)| {
             let target = seen.spec.scale_target_ref.as_ref()?;
-            Some(((seen.key.namespace.as_str(), target.name.as_str()), target))
+            Some(((seen.key.namespace.as_str(), target.name.as_str()), (number, target)))
         });
         let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (place, target) in targets {
             wanted.entry(place).or_default().push(target);
         }
-        let mut places = Vec::new();
+        let (mut places, mut ready) = (Vec::new(), vec![0_i32; variants.len()]);
         self.pods.each(|namespace, _, pod| {
             let targets = wanted.get(&(namespace, pod.place.target.as_str()));
-            if targets.is_some_and(|targets| targets.iter().any(|target| pod.is_of(target))) {
+            let mut wants = false;
+            for (number, _) in targets.into_iter().flatten().filter(|(_, target)| pod.is_of(target)) {
+                wants = true;
+                ready[*number] = ready[*number].saturating_add(i32::from(pod.place.ready));
+            }
+            if wants {
                 places.push(pod.place.clone());
             }
         });
-        places
+        (places, ready)
     }
 
-    /// Looks at the workloads that no watch brings.
-    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], pods: &[Arc<PodPlace>]) {
-        let asked = variants.iter_mut().filter_map(|seen| {
+    /// Looks at the workloads that no watch brings. `ready`: how many pods of each object are.
+    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], ready: &[i32]) {
+        let asked = variants.iter_mut().zip(ready).filter_map(|(seen, ready)| {
             let target = seen.spec.scale_target_ref.clone()?;
             match Way::to(&target) {
-                Way::Scale(kind) => Some((seen, kind, target.name)),
+                Way::Scale(kind) => Some(self.ask_scale(server, seen, kind, target.name, *ready).boxed()),
                 Way::Unclear(why) => {
                     seen.target = Answer::Unknown(why);
                     None
@@ -149,21 +159,6 @@ impl Fleet {
             }
         });
         let asked: Vec<_> = asked.collect();
-        if asked.is_empty() {
-            return;
-        }
-        let mut ready: BTreeMap<(&str, &str), i32> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| pod.ready) {
-            let count = ready.entry((&pod.namespace, &pod.target)).or_default();
-            *count = count.saturating_add(1);
-        }
-        let asked: Vec<_> = asked
-            .into_iter()
-            .map(|(seen, kind, name)| {
-                let ready = ready.get(&(seen.key.namespace.as_str(), name.as_str())).copied().unwrap_or_default();
-                self.ask_scale(server, seen, kind, name, ready).boxed()
-            })
-            .collect();
         stream::iter(asked).buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
     }
 
@@ -177,7 +172,7 @@ impl Fleet {
     ) {
         let place = (seen.key.namespace.clone(), name);
         seen.target = match self.scales.look(server, &kind, &place).await {
-            Answer::Known(found) => Answer::Known(found.map(|found| TargetSeen { ready, ..found })),
+            Answer::Known(found) => Answer::Known(found.map(|found| TargetSeen { ready, ready_pods: ready, ..found })),
             unknown @ Answer::Unknown(_) => unknown,
         };
     }
@@ -187,7 +182,7 @@ fn facts(workload: &Workload) -> (String, Option<i32>) {
     (workload.uid.clone(), workload.seen.replicas)
 }
 
-fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) -> Vec<Finding> {
+fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) -> Arc<[Finding]> {
     findings.iter().filter(|finding| concerns(finding, config, namespace)).cloned().collect()
 }
 
@@ -206,9 +201,11 @@ async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[Arc<PodP
     let cause = match metering {
         Ok(prometheus) => {
             let look = prometheus.look(models, pods, Timestamp::now());
-            match tokio::time::timeout(LONGEST_LOOK, look).await {
+            // However slow Prometheus is, objects are told what is known.
+            let longest = prometheus.longest();
+            match tokio::time::timeout(longest, look).await {
                 Ok(seen) => return seen,
-                Err(_) => Silence::Failed(format!("no answer within {} s", LONGEST_LOOK.as_secs())),
+                Err(_) => Silence::Failed(format!("no answer within {} s", longest.as_secs())),
             }
         }
         Err(why) => Silence::Unasked(why),

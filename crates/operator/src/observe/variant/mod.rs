@@ -20,7 +20,6 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use steersman_api::Family;
-use steersman_plan::variant::names;
 use tokio::sync::watch;
 
 use self::maps::{Maps, Marks};
@@ -329,9 +328,7 @@ impl Fleet {
     }
 
     fn is_ours(&self, variant: &Variant) -> bool {
-        let Some(instance) = &self.instance else { return true };
-        let labels = variant.seen.as_ref().ok().map(|seen| &seen.labels);
-        labels.and_then(|labels| labels.get(names::INSTANCE_LABEL)) == Some(instance)
+        self.instance.is_none() || variant.instance == self.instance
     }
 
     fn is_excluded(&self, namespace: &str) -> bool {

@@ -2,6 +2,8 @@
 //! Comes in: an object as it is stored; goes out: what the plan reads of it, or why it cannot be read. One bad object is
 //! nobody else's trouble.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -25,6 +27,8 @@ pub struct Variant {
     /// Whether it shall go with its workload.
     pub tied: bool,
     pub owners: Vec<OwnerReference>,
+    /// Which of several operators it belongs to, also while its spec cannot be read.
+    pub instance: Option<String>,
 }
 
 pub fn variant(object: &DynamicObject) -> Variant {
@@ -41,7 +45,7 @@ pub fn variant(object: &DynamicObject) -> Variant {
         spec,
         status,
         target: Answer::Unknown("nobody has looked".to_owned()),
-        config: Vec::new(),
+        config: Arc::default(),
     });
     Variant {
         uid: object.uid().unwrap_or_default(),
@@ -49,6 +53,7 @@ pub fn variant(object: &DynamicObject) -> Variant {
         seen,
         strange,
         tied: object.annotations().get(names::OWNER_ANNOTATION).is_some_and(|given| given == "true"),
+        instance: object.labels().get(names::INSTANCE_LABEL).cloned(),
         owners: object.metadata.owner_references.clone().unwrap_or_default(),
     }
 }
@@ -101,6 +106,15 @@ mod tests {
         assert!(bad.strange.is_some());
         assert_eq!(bad.seen.unwrap().status, None);
         assert_eq!(read(Value::Null).strange, None);
+    }
+
+    #[test]
+    fn whose_it_is_is_known_even_of_an_object_that_cannot_be_read() {
+        let labels = json!({ names::INSTANCE_LABEL: "blue" });
+        let object = json!({ "metadata": { "name": "v", "labels": labels }, "spec": { "modelID": 7 } });
+        let read = variant(&serde_json::from_value(object).unwrap());
+        assert!(read.seen.is_err());
+        assert_eq!(read.instance.as_deref(), Some("blue"));
     }
 
     #[test]

@@ -125,6 +125,7 @@ fn of(object: &DynamicObject, gpus: i32, containers: Vec<Container>) -> Workload
         ready: number(&status["readyReplicas"]).unwrap_or_default(),
         gpus,
         containers,
+        ..TargetSeen::default()
     };
     Workload { uid: object.uid().unwrap_or_default(), seen }
 }

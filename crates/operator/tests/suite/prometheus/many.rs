@@ -5,6 +5,8 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::Key;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
 
@@ -39,7 +41,8 @@ async fn requests_do_not_grow_with_the_fleet_and_answers_are_bounded() {
     let Some(scene) = Scene::start(Door::Open).await else { return };
     let way = scene.way();
     let (models, pods, text) = fleet(&[("a", 5_200), ("b", 300), ("c", 4_000), ("d", 2_500)]);
-    scene.pods.say("all", "all", text);
+    // Whoever counts requests may not say in which namespace they were served.
+    scene.pods.say("all", "all", text + "vllm:request_success_total{model_name=\"model-0\"} 5\n");
     // A long text on a busy machine: the usual second may not suffice.
     let slowly = json!({
         "__metrics_path__": "/pods/all/all/metrics", "__scrape_interval__": "10s", "__scrape_timeout__": "10s"
@@ -65,4 +68,9 @@ async fn requests_do_not_grow_with_the_fleet_and_answers_are_bounded() {
     // One query counts, one asks for what waits before the replicas; the others are asked for each part.
     let (count, split) = look(&scene, &way, &models, &pods).await;
     assert_eq!((count, split), (12_000, 2 * requests - 2), "12,000 series are asked for in two parts");
+    let seen = way.look(&models, &pods, Timestamp::now()).await;
+    for namespace in ["a", "b", "c", "d"] {
+        let requests = &seen[&Key::new(namespace, "model-0")].requests;
+        assert_eq!(*requests, Answer::Known(5.0), "they may be those of {namespace}, in whichever part it is");
+    }
 }

@@ -16,6 +16,8 @@ pub enum Sleep {
     Forbidden,
     /// Requests came within the retention period, or are here now.
     Awake,
+    /// No request came, and something else speaks against it: what.
+    Kept(String),
     /// Nobody can say whether requests came: the cause.
     Unknown(String),
     Idle,
@@ -24,7 +26,7 @@ pub enum Sleep {
 /// True where a number was changed.
 pub fn enforce(targets: &mut BTreeMap<String, i32>, costs: &BTreeMap<String, f64>, sleep: &Sleep) -> bool {
     match sleep {
-        Sleep::Awake | Sleep::Unknown(_) => false,
+        Sleep::Awake | Sleep::Kept(_) | Sleep::Unknown(_) => false,
         Sleep::Idle => {
             targets.values_mut().for_each(|target| *target = 0);
             true

@@ -32,7 +32,7 @@ pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted>
     let mut free = offered.clone();
     for one in wanted {
         if let Some(left) = free.get_mut(&one.accelerator) {
-            *left -= one.current.saturating_mul(one.gpus.max(1));
+            *left = left.saturating_sub(one.current.saturating_mul(one.gpus.max(1)));
         }
     }
     let mut order: Vec<usize> = (0..wanted.len()).filter(|at| wanted[*at].target > wanted[*at].current).collect();
@@ -45,9 +45,9 @@ pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted>
         let one = &wanted[at];
         let left = free.get_mut(&one.accelerator);
         let room = left.as_ref().map_or(0, |left| **left / one.gpus.max(1)).max(0);
-        let added = (one.target - one.current).min(room);
+        let added = one.target.saturating_sub(one.current).min(room);
         if let Some(left) = left {
-            *left -= added * one.gpus.max(1);
+            *left = left.saturating_sub(added.saturating_mul(one.gpus.max(1)));
         }
         given.insert(at, added);
     }
@@ -55,9 +55,9 @@ pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted>
 }
 
 fn granted(one: &Wanted, added: Option<i32>) -> Granted {
-    let target = added.map_or(one.target, |added| one.current + added);
+    let target = added.map_or(one.target, |added| one.current.saturating_add(added));
     let limited = target < one.target;
-    let gpus = added.unwrap_or_default() * one.gpus.max(1);
+    let gpus = added.unwrap_or_default().saturating_mul(one.gpus.max(1));
     let reason = match added {
         Some(added @ 1..) if limited => format!("limited: allocated {gpus} GPUs for +{added} replicas"),
         Some(added @ 1..) => format!("allocated {gpus} GPUs for +{added} replicas"),

@@ -14,14 +14,14 @@ use super::super::saturation::{State, shares, tokens};
 use super::super::seen::{Key, ModelSeen, PodSeen, Seen, Silence, VariantSeen};
 use super::super::story::{Binding, Story};
 use super::hold::hold;
-use super::replicas;
+use super::replicas::{self, Guessed};
 use super::said::{Number, Said, by_shares, by_tokens};
 use super::{Decision, Metrics, Standing};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
 
 /// A workload that has not followed a decision for so long is taken as it is, and so are replicas that do not become ready.
-const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
+pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 pub struct Group<'a> {
     pub seen: &'a Seen,
@@ -29,11 +29,14 @@ pub struct Group<'a> {
     pub model: &'a str,
     pub variants: &'a [&'a VariantSeen],
     pub metrics: Option<&'a ModelSeen>,
+    /// A variant of the model takes no part, and may run all the same.
+    pub runs_apart: bool,
 }
 
 impl<'a> Group<'a> {
-    pub fn of(seen: &'a Seen, model: &'a Key, variants: &'a [&'a VariantSeen]) -> Self {
-        Self { seen, namespace: &model.namespace, model: &model.name, variants, metrics: seen.models.get(model) }
+    pub fn of(seen: &'a Seen, model: &'a Key, variants: &'a [&'a VariantSeen], runs_apart: bool) -> Self {
+        let (namespace, model_name) = (&model.namespace, &model.name);
+        Self { seen, namespace, model: model_name, variants, metrics: seen.models.get(model), runs_apart }
     }
 
     /// The pods of one of these variants, sorted.
@@ -66,7 +69,7 @@ impl<'a> Group<'a> {
                 (metrics, Err(why))
             }
         };
-        let sleep = self.sleep(&metrics);
+        let sleep = self.sleep(&metrics, memory);
         let held: BTreeMap<String, (i32, String)> =
             self.variants.iter().map(|variant| (variant.key.name.clone(), hold(variant, self.seen.now))).collect();
         let number = |name: &str| said.as_ref().ok().and_then(|said| said.numbers.get(name));
@@ -75,7 +78,10 @@ impl<'a> Group<'a> {
             before.map(|(name, replicas)| (name.clone(), self.clamp(&name, replicas))).collect();
         let mut after = before.clone();
         let costs = self.variants.iter().map(|one| (one.key.name.clone(), one.cost().unwrap_or(USUAL_COST)));
-        enforce(&mut after, &costs.collect(), &sleep);
+        // Whoever could not be looked at may serve: then nobody has to be started.
+        if sleep != Sleep::Forbidden || !self.runs_apart {
+            enforce(&mut after, &costs.collect(), &sleep);
+        }
         let decide = |variant: &&VariantSeen| {
             let name = &variant.key.name;
             let kept = held.get(name).cloned().unwrap_or_default();
@@ -110,7 +116,7 @@ impl<'a> Group<'a> {
         match said {
             Ok(said) => {
                 (story.signal, story.need) = (said.signal.clone(), said.need.clone());
-                story.hold = said.waits.clone();
+                story.hold = said.waits.clone().or_else(|| said.doubt.clone());
             }
             Err(why) => story.hold = Some(why.clone()),
         }
@@ -119,6 +125,7 @@ impl<'a> Group<'a> {
             story.solver.clone_from(&number.reason);
             story.binding = match said {
                 Ok(Said { waits: Some(_), .. }) => Binding::Hold,
+                Ok(Said { doubt: Some(_), .. }) if variant.current() == Some(number.granted) => Binding::Hold,
                 _ if variant.current() == Some(number.granted) => Binding::Signal,
                 _ => Binding::Solver,
             };
@@ -148,7 +155,7 @@ impl<'a> Group<'a> {
             replicas = bounds.clamp(target);
             story.limits.push(reason.clone());
             story.binding = Binding::Limits;
-        } else if let Sleep::Unknown(why) = sleep {
+        } else if let Sleep::Unknown(why) | Sleep::Kept(why) = sleep {
             story.hold.get_or_insert_with(|| format!("no scale to zero, as {why}"));
         }
         if let Some(why) = self.settling(variant, replicas) {
@@ -193,58 +200,17 @@ impl<'a> Group<'a> {
             .then(|| format!("a number is lowered {} after its last change", duration::go(settle)))
     }
 
-    fn retention(&self) -> SignedDuration {
-        self.seen.config.zero(self.namespace).retention(self.namespace, self.model)
-    }
-
-    /// A model sleeps only if everything that could speak against it is known not to.
-    fn sleep(&self, metrics: &Metrics) -> Sleep {
-        if !self.seen.config.zero(self.namespace).enabled(self.namespace, self.model) {
-            return Sleep::Forbidden;
-        }
-        if let Some(key) = self.seen.config.zero(self.namespace).unknown(self.model) {
-            return Sleep::Unknown(format!("key {key} of the ConfigMap for scale to zero cannot be read"));
-        }
-        let Some(seen) = self.metrics else { return Sleep::Unknown("the model was not asked about".to_owned()) };
-        match metrics {
-            Metrics::Found | Metrics::Asleep => {}
-            other => return Sleep::Unknown(unknown(other)),
-        }
-        let queued = match &seen.queue {
-            Answer::Known(queue) => queue.is_some_and(|queue| queue.requests > 0.0),
-            Answer::Unknown(why) => return Sleep::Unknown(format!("the queue before the replicas is unknown: {why}")),
-        };
-        let loaded = |pod: &PodSeen| pod.kv.is_none_or(|kv| kv > 0.0) || pod.queue.is_none_or(|queue| queue > 0.0);
-        let loaded = seen.pods.as_ref().is_ok_and(|pods| pods.iter().any(loaded));
-        // Falling asleep is no reason to be awake: whoever follows the number may take minutes.
-        let changed = self.variants.iter().filter_map(|variant| {
-            let previous = variant.previous();
-            let at = previous.at.filter(|_| previous.replicas > 0);
-            at.or_else(|| previous.at.is_none().then_some(variant.created))
-        });
-        let changed = changed.max();
-        let rested = changed.is_none_or(|at| self.seen.now.duration_since(at) >= self.retention());
-        match &seen.requests {
-            Answer::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),
-            Answer::Known(requests) if !requests.is_finite() => {
-                Sleep::Unknown("the requests are not a number".to_owned())
-            }
-            Answer::Known(requests) if *requests > 0.0 || queued || loaded || !rested => Sleep::Awake,
-            Answer::Known(_) => Sleep::Idle,
-        }
-    }
-
     /// The pods, if there is a figure of each: half of the truth is none.
     fn measured(&self, asleep: bool) -> Result<Vec<(&'a VariantSeen, &'a PodSeen)>, Metrics> {
         if asleep {
             return Err(Metrics::Asleep);
         }
-        let pods = match self.pods() {
-            Err(Silence::Missing) if self.seen.settings.mode == Mode::Steersman && self.ready() == 0 => {
-                return Err(Metrics::Partial(self.none_ready()));
-            }
+        let mut pods = match self.pods() {
+            Err(Silence::Missing) if self.ready() == 0 => return Err(Metrics::Partial(self.none_ready())),
             pods => pods.map_err(Metrics::Silent)?,
         };
+        let any = !pods.is_empty();
+        pods.retain(|(_, pod)| pod.ready);
         let usable = |value: Option<f64>| value.is_some_and(|value| value.is_finite() && value >= 0.0);
         for (_, pod) in &pods {
             let missing = [("KV cache usage", pod.kv), ("queue length", pod.queue)];
@@ -253,22 +219,24 @@ impl<'a> Group<'a> {
             }
         }
         for variant in self.variants {
-            let ready = variant.target.known().and_then(Option::as_ref).map_or(0, |target| target.ready);
+            let target = variant.target.known().and_then(Option::as_ref);
+            let ready = target.map_or(0, |target| target.ready.max(target.ready_pods));
             let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
             if i32::try_from(known).is_ok_and(|known| known < ready) {
                 let name = &variant.key.name;
                 return Err(Metrics::Partial(format!("{known} of {ready} ready replicas of {name} have metrics")));
             }
         }
-        if pods.is_empty() {
-            return Err(Metrics::Silent(Silence::Missing));
+        match pods.is_empty() {
+            true if any => Err(Metrics::Partial(self.none_ready())),
+            true => Err(Metrics::Silent(Silence::Missing)),
+            false => Ok(pods),
         }
-        Ok(pods)
     }
 
     fn ready(&self) -> i32 {
         let targets = self.variants.iter().filter_map(|variant| variant.target.known()?.as_ref());
-        targets.map(|target| target.ready.max(0)).fold(0, i32::saturating_add)
+        targets.map(|target| target.ready.max(target.ready_pods).max(0)).fold(0, i32::saturating_add)
     }
 
     /// Then nobody has to look at how metrics are collected.
@@ -292,7 +260,7 @@ impl<'a> Group<'a> {
                 variant: variant.key.name.clone(),
                 current,
                 desired: previous.at.filter(|at| awaited(*at)).map(|_| previous.replicas),
-                pending: (current - target.map_or(0, |target| target.ready)).max(0),
+                pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
                 stuck: false,
                 gpus: variant.gpus(),
                 accelerator: variant.accelerator(),
@@ -301,6 +269,20 @@ impl<'a> Group<'a> {
             }
         };
         self.variants.iter().map(state).collect()
+    }
+
+    /// What was decided, or runs, stays where the engine would have less.
+    fn lower_nothing(&self, said: &mut Said, guessed: &Guessed) {
+        for variant in self.variants {
+            let (kept, _) = hold(variant, self.seen.now);
+            if said.numbers.get(&variant.key.name).is_some_and(|number| number.granted < kept) {
+                said.numbers.remove(&variant.key.name);
+            }
+        }
+        said.doubt = Some(format!(
+            "pod {} has a queue, and nobody knows how long its requests are: nothing is lowered",
+            guessed.pod
+        ));
     }
 
     fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Result<Said, String> {
@@ -329,7 +311,7 @@ impl<'a> Group<'a> {
                     }
                     None => None,
                 };
-                let replicas = replicas::by_token(self, pods, memory)?;
+                let (replicas, guessed) = replicas::by_token(self, pods, memory)?;
                 let model = tokens::Model {
                     namespace: self.namespace,
                     name: self.model,
@@ -338,13 +320,17 @@ impl<'a> Group<'a> {
                     thresholds: &thresholds,
                     queue,
                 };
-                Ok(by_tokens(&tokens::analyze(&model, &replicas, &states, memory), &states))
+                let mut said = by_tokens(&tokens::analyze(&model, &replicas, &states, memory), &states);
+                if let Some(guessed) = guessed {
+                    self.lower_nothing(&mut said, &guessed);
+                }
+                Ok(said)
             }
         }
     }
 }
 
-fn unknown(metrics: &Metrics) -> String {
+pub fn unknown(metrics: &Metrics) -> String {
     match metrics {
         Metrics::NotAsked => "metrics were not asked for".to_owned(),
         Metrics::Found => "metrics are there".to_owned(),

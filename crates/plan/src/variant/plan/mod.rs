@@ -5,21 +5,24 @@ mod group;
 mod hold;
 mod replicas;
 mod said;
+mod sleep;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde::Serialize;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
 
-use self::group::Group;
+use self::group::{FOLLOW, Group};
 use super::Mode;
 use super::conflict::{Conflict, conflicts};
 use super::limits::enforce::USUAL_COST;
 use super::limits::gpus::{Granted, Wanted, limit};
 use super::limits::{Bounds, fallback};
 use super::names;
+use super::notes::suppressed;
 use super::saturation::tokens::capacity::Memory;
 use super::seen::{Key, Seen, Silence, VariantSeen};
 use super::story::{Binding, Story};
@@ -83,6 +86,8 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         plan.memory.forget(seen.now);
     }
     let mut groups: BTreeMap<Key, Vec<&VariantSeen>> = BTreeMap::new();
+    // Models of which a variant takes no part and may run all the same.
+    let mut unseen: BTreeSet<Key> = BTreeSet::new();
     for variant in living {
         let conflict = conflicts.get(&variant.key);
         let standing = match (unable(&variant.spec), conflict, &variant.target) {
@@ -98,6 +103,9 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             ))),
             _ => None,
         };
+        if matches!(standing, Some(Standing::Failed(_))) && may_run(variant, seen.now) {
+            unseen.insert(Key::new(&variant.key.namespace, &variant.spec.model_id));
+        }
         match standing {
             Some(standing) => drop(plan.decisions.insert(variant.key.clone(), apart(variant, standing, conflict))),
             None => {
@@ -110,7 +118,7 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         if seen.settings.mode == Mode::Steersman {
             variants.sort_by(|a, b| a.key.cmp(&b.key));
         }
-        let group = Group::of(seen, &model, &variants);
+        let group = Group::of(seen, &model, &variants, unseen.contains(&model));
         let decided = match seen.settings.mode {
             Mode::Steersman => group.decide(&mut plan.memory),
             Mode::Upstream => upstream::decide(&group, &mut plan.memory),
@@ -138,6 +146,20 @@ fn unable(spec: &VariantAutoscalingSpec) -> Option<String> {
     target.is_none().then(|| {
         "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload".to_owned()
     })
+}
+
+/// Whether replicas may serve that nobody can look at. A workload that was deleted may be on its way back for a while.
+fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
+    let stored = variant.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let missing = conditions::find(stored, names::TARGET).filter(|told| told.status == "False");
+    let lately = missing.is_none_or(|told| now.duration_since(told.last_transition_time.0) <= FOLLOW);
+    let there = match &variant.target {
+        Answer::Unknown(_) => true,
+        Answer::Known(None) => lately,
+        Answer::Known(Some(_)) => false,
+    };
+    let previous = variant.previous();
+    there && previous.at.is_some() && previous.replicas > 0
 }
 
 /// For an object that takes no part: what it last published stays, within its bounds.
@@ -230,7 +252,7 @@ fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> String {
 
 impl VariantSeen {
     /// Under which passes remember it.
-    fn memory_key(&self) -> String {
+    pub fn memory_key(&self) -> String {
         Memory::key(&self.key.namespace, &self.spec.model_id, &self.key.name)
     }
 
@@ -265,9 +287,9 @@ impl VariantSeen {
         self.spec.accelerator.clone().or_else(label).or_else(stored).unwrap_or_default()
     }
 
-    /// The stored decision, if it is about this workload.
+    /// The stored decision, if it holds for this workload.
     pub fn previous(&self) -> fallback::Previous {
-        let status = self.status.as_ref().filter(|_| !self.is_moved());
+        let status = self.status.as_ref().filter(|_| !self.begins_anew());
         let stored = status.and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
         let update = stored.last_update.unwrap_or_default();
         let decided = stored.num_replicas.is_some();
@@ -277,6 +299,12 @@ impl VariantSeen {
             reason: update.reason.unwrap_or_default(),
             at: at.or(Some(self.created)).filter(|_| decided),
         }
+    }
+
+    /// Whatever number is stored was not decided for this workload as it is: it was another's, or another object has decided
+    /// on it since.
+    pub fn begins_anew(&self) -> bool {
+        self.is_moved() || self.status.as_ref().is_some_and(suppressed)
     }
 
     /// The stored status is about another workload: `scaleTargetRef` was changed since. What that one had says nothing about

@@ -4,7 +4,7 @@
 use super::super::Mode;
 use super::super::limits::enforce::USUAL_COST;
 use super::super::saturation::engine_args::EngineArgs;
-use super::super::saturation::tokens::capacity::{Memory, Origin, Record};
+use super::super::saturation::tokens::capacity::{Lengths, Memory, Origin, Record};
 use super::super::saturation::{shares, tokens};
 use super::super::seen::{PodSeen, VariantSeen};
 use super::group::Group;
@@ -22,13 +22,22 @@ pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Re
     pods.iter().map(replica).collect()
 }
 
-/// Why not: a capacity that nobody knows, or a queue of unknown weight.
+/// A pod whose queue nobody can weigh, as none of its requests has ended lately: exactly what a saturated one looks like.
+/// What others of the model say, or said before, is the best guess; it may add replicas and never takes any away.
+pub struct Guessed {
+    pub pod: String,
+}
+
+/// Why not: a capacity that nobody knows.
 pub fn by_token(
     group: &Group<'_>,
     pods: &[(&VariantSeen, &PodSeen)],
-    memory: &Memory,
-) -> Result<Vec<tokens::Replica>, String> {
+    memory: &mut Memory,
+) -> Result<(Vec<tokens::Replica>, Option<Guessed>), String> {
     let mode = group.seen.settings.mode;
+    let weigh = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
+    let usual = usual(group, pods, memory);
+    let unweighed = |pod: &PodSeen| mode == Mode::Steersman && pod.queue > Some(0.0) && weigh(pod.input).is_none();
     let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| {
         let key = Memory::key(group.namespace, group.model, &owner.key.name);
         let measured = || memory.records.get(&key).filter(|record| record.origin == Origin::Live);
@@ -39,10 +48,7 @@ pub fn by_token(
         };
         let total_kv = known.ok_or_else(|| format!("nobody knows how many tokens fit into pod {}", pod.name))?;
         let queue = whole(pod.queue.unwrap_or_default());
-        let average = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
-        if mode == Mode::Steersman && queue > 0 && average(pod.input).is_none() {
-            return Err(format!("pod {} has a queue, and nobody knows how long its requests are", pod.name));
-        }
+        let guess = usual.filter(|_| unweighed(pod));
         Ok(tokens::Replica {
             pod: pod.name.clone(),
             variant: owner.key.name.clone(),
@@ -51,12 +57,31 @@ pub fn by_token(
             tokens_in_use: in_use(pod.kv.unwrap_or_default(), total_kv),
             total_kv,
             queue,
-            input: average(pod.input).unwrap_or_default(),
-            output: average(pod.output).unwrap_or_default(),
-            hit_rate: average(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
+            input: weigh(pod.input).or(guess.map(|usual| usual.input)).unwrap_or_default(),
+            output: weigh(pod.output).or(guess.map(|usual| usual.output)).unwrap_or_default(),
+            hit_rate: weigh(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
         })
     };
-    pods.iter().map(replica).collect()
+    let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, String>>()?;
+    let guessed = pods.iter().find(|(_, pod)| unweighed(pod)).map(|(_, pod)| Guessed { pod: pod.name.clone() });
+    Ok((replicas, guessed))
+}
+
+/// How long the model's requests are, on average over the pods that have finished some, and else as they were last.
+fn usual(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Option<Lengths> {
+    let lengths = pods.iter().filter_map(|(_, pod)| {
+        let whole = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
+        Some((whole(pod.input).filter(|input| *input > 0.0)?, whole(pod.output).unwrap_or_default()))
+    });
+    let lengths: Vec<(f64, f64)> = lengths.collect();
+    let key = Memory::key(group.namespace, group.model, "");
+    let Some(count) = u32::try_from(lengths.len()).ok().filter(|count| *count > 0).map(f64::from) else {
+        return memory.lengths.get(&key).copied();
+    };
+    let mean = |value: fn(&(f64, f64)) -> f64| lengths.iter().map(value).sum::<f64>() / count;
+    let usual = Lengths { input: mean(|one| one.0), output: mean(|one| one.1), at: group.seen.now };
+    memory.lengths.insert(key, usual);
+    Some(usual)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]

@@ -19,6 +19,8 @@ pub struct Said {
     pub spare: f64,
     /// An earlier decision is still being carried out.
     pub waits: Option<String>,
+    /// Why nothing is lowered, although something is decided.
+    pub doubt: Option<String>,
 }
 
 pub struct Number {
@@ -67,6 +69,7 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
         waits: bounded.transition.then(|| {
             format!("an earlier decision is still being carried out: {}", awaited(analysis, states).join(", "))
         }),
+        doubt: None,
     }
 }
 
@@ -102,6 +105,7 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         cost: variant.cost,
         capacity: variant.capacity,
         current: state.current,
+        ready: state.ready(),
         // More of what does not become ready is of no use.
         bounds: if state.stuck { Bounds { max: Some(state.current), ..state.bounds } } else { state.bounds },
     });
@@ -128,5 +132,6 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         numbers: offers.iter().map(number).collect(),
         spare: 1.0 - analysis.utilization,
         waits: None,
+        doubt: None,
     }
 }

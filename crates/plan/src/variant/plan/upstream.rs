@@ -56,7 +56,7 @@ fn ask(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory
                 thresholds: &thresholds,
                 queue: None,
             };
-            let replicas = replicas::by_token(group, pods, memory).ok()?;
+            let (replicas, _) = replicas::by_token(group, pods, memory).ok()?;
             let analysis = tokens::analyze(&model, &replicas, &states, memory);
             let need = Need { required: analysis.required, spare: analysis.spare };
             let offers = analysis.variants.iter().zip(&states).map(|(variant, state)| Offer {

@@ -30,7 +30,7 @@ pub struct State {
 
 impl State {
     pub fn ready(&self) -> i32 {
-        (self.current - self.pending).max(0)
+        self.current.saturating_sub(self.pending).max(0)
     }
 
     /// A decision that the workload has not followed yet. Nothing decided, or zero, is none.

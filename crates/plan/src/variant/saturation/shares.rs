@@ -138,10 +138,12 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
     let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_default();
     if analysis.missing.is_some() {
         let settled = |variant: &str| state(variant).is_none_or(|state| state.pending == 0);
-        let open = replicas.iter().filter(|(variant, count)| settled(variant) && bounds(variant).allow(**count + 1));
+        let open = replicas
+            .iter()
+            .filter(|(variant, count)| settled(variant) && bounds(variant).allow(count.saturating_add(1)));
         let cheapest = open.min_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
         if let Some((variant, count)) = cheapest.map(|(variant, count)| (variant.clone(), *count)) {
-            replicas.insert(variant, count + 1);
+            replicas.insert(variant, count.saturating_add(1));
         }
     } else if analysis.one_can_go {
         let open = replicas.iter().filter(|(variant, count)| **count > 1 && bounds(variant).allow(**count - 1));

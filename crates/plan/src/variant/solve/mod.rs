@@ -17,6 +17,8 @@ pub struct Offer {
     /// Tokens per replica; zero: not known.
     pub capacity: f64,
     pub current: i32,
+    /// Of `current`, those that serve.
+    pub ready: i32,
     pub bounds: Bounds,
 }
 
@@ -54,7 +56,7 @@ fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, 
         if remaining <= 0.0 {
             break;
         }
-        let room = offer.bounds.max.map_or(i32::MAX, |max| (max - offer.current).max(0));
+        let room = offer.bounds.max.map_or(i32::MAX, |max| max.saturating_sub(offer.current).max(0));
         let added = whole((remaining / offer.capacity).ceil()).min(room);
         remaining -= f64::from(added) * offer.capacity;
         targets.insert(offer.variant.clone(), offer.current.saturating_add(added));
@@ -62,18 +64,21 @@ fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, 
 }
 
 /// In upstream's way only the cheapest variant can be the last one standing; where that one does not run, the model ends.
+/// Replicas that are still starting carry nothing: nobody gives way to them, and taking them away spares nothing.
 fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i32>, mode: Mode) {
     let cheapest = offers.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)).map(|offer| offer.variant.clone());
     match mode {
         Mode::Upstream => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost)),
         Mode::Steersman => offers.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.variant.cmp(&a.variant))),
     }
+    let serves = |offer: &Offer| mode == Mode::Upstream || offer.ready > 0;
     let mut remaining = spare;
-    for offer in offers.iter().filter(|offer| offer.capacity > 0.0) {
-        let alone = targets.iter().all(|(variant, target)| *variant == offer.variant || *target == 0);
+    for offer in offers.iter().filter(|offer| offer.capacity > 0.0 && serves(offer)) {
+        let stays = |other: &Offer| targets.get(&other.variant).is_some_and(|target| *target > 0) && serves(other);
+        let alone = !offers.iter().any(|other| other.variant != offer.variant && stays(other));
         let last = alone && (mode == Mode::Steersman || cheapest.as_ref() == Some(&offer.variant));
         let floor = offer.bounds.min.max(i32::from(last));
-        let removed = whole((remaining / offer.capacity).floor()).min((offer.current - floor).max(0));
+        let removed = whole((remaining / offer.capacity).floor()).min(offer.current.saturating_sub(floor).max(0));
         remaining -= f64::from(removed) * offer.capacity;
         targets.insert(offer.variant.clone(), offer.current - removed);
     }

@@ -10,7 +10,7 @@ use steersman_plan::variant::saturation::shares::{self, Replica};
 use steersman_plan::variant::solve::{Need, Offer, cost_aware};
 
 fn offer(variant: &str, cost: f64, capacity: f64, current: i32, bounds: Bounds) -> Offer {
-    Offer { variant: variant.into(), cost, capacity, current, bounds }
+    Offer { variant: variant.into(), cost, capacity, current, ready: current, bounds }
 }
 
 #[test]
@@ -31,6 +31,18 @@ fn the_last_variant_that_runs_keeps_one_replica_whatever_it_costs() {
     let need = Need { required: 0.0, spare: 1e9 };
     assert_eq!(cost_aware(&offers, need, true, Mode::Steersman)["dear"], 1);
     assert_eq!(cost_aware(&offers, need, true, Mode::Upstream)["dear"], 0, "upstream ends the model here");
+}
+
+#[test]
+fn replicas_that_do_not_serve_yet_keep_no_model_alive() {
+    let starting = Offer { ready: 0, ..offer("cheap", 5.0, 10_000.0, 1, Bounds::default()) };
+    let need = Need { required: 0.0, spare: 1e9 };
+    let offers = [starting.clone(), offer("dear", 20.0, 10_000.0, 3, Bounds::default())];
+    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    assert_eq!(targets, BTreeMap::from([("cheap".into(), 1), ("dear".into(), 1)]));
+    let offers = [Offer { ready: 1, ..starting }, offer("dear", 20.0, 10_000.0, 1, Bounds::default())];
+    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    assert_eq!(targets, BTreeMap::from([("cheap".into(), 1), ("dear".into(), 0)]), "once it serves");
 }
 
 #[test]

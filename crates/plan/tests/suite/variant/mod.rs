@@ -1,11 +1,16 @@
 //! A fleet in which nothing is wrong, from which each test departs in one point.
 
+mod apart;
 mod config;
 mod conflict;
+mod doubt;
+mod edges;
 mod engines;
+mod faults;
 mod laws;
 mod notes;
 mod numbers;
+mod ready;
 mod report;
 mod told;
 mod zero;
@@ -56,9 +61,9 @@ fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
             status_replicas: Some(replicas),
             ready: replicas,
             gpus: 1,
-            containers: vec![],
+            ..TargetSeen::default()
         })),
-        config: Vec::new(),
+        config: [].into(),
     }
 }
 
@@ -88,6 +93,7 @@ fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
             pods.push(PodSeen {
                 name: format!("{name}-{number}"),
                 target: name.clone(),
+                ready: true,
                 kv: Some(kv),
                 queue: Some(queue),
                 total_kv: Some(16_000),

@@ -5,7 +5,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
 use steersman_plan::{Note, NoteKind};
 
-use super::{a_fleet, a_variant, ago, decision, now, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decision, now, stored, the_model};
 
 /// Of the first object.
 fn told(seen: &Seen) -> Option<Note> {
@@ -116,6 +116,33 @@ fn a_wish_that_is_not_granted_is_told_once() {
     settle(&mut seen);
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 1.0, 0.0);
+    by_tokens(&mut seen);
+    seen.variants[0].spec.max_replicas = Some(2);
+    let wish = |seen: &Seen| decision(seen, "v").story.wish;
+    let load = |seen: &mut Seen, queue: f64| {
+        seen.now += jiff::SignedDuration::from_mins(1);
+        the_model(seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.queue = Some(queue));
+        stored(seen).into_values().next()
+    };
+    let first = load(&mut seen, 100.0);
+    assert_eq!((wish(&seen), reason(&seen)), (5, "ResourceConstrained"));
+    settle(&mut seen);
+    for (queue, wanted) in [(200.0, 7), (100.0, 5), (150.0, 6)] {
+        assert_eq!((load(&mut seen, queue), told(&seen)), (first.clone(), None), "queue {queue}");
+        assert_eq!(wish(&seen), wanted);
+        settle(&mut seen);
+    }
+    // Twice as much is worth being stored, and still no event.
+    let much = load(&mut seen, 1000.0).unwrap();
+    let wanted = much.decision.unwrap().wanted;
+    assert_eq!((wanted, told(&seen)), (Some(wish(&seen)), None));
+    let message = &much.conditions.iter().find(|known| known.type_ == "OptimizationReady").unwrap().message;
+    assert!(message.contains(&format!("; wanted {}, limited by maxReplicas=2", wish(&seen))), "{message}");
 }
 
 #[test]

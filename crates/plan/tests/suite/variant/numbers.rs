@@ -90,7 +90,8 @@ fn where_no_replica_is_ready_nobody_is_sent_to_look_for_metrics() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 0)], 0.5, 1.0);
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(decision(&seen, "a").metrics, Metrics::Silent(Silence::Missing));
-    let starting = TargetSeen { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, containers: vec![] };
+    let starting =
+        TargetSeen { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, ..TargetSeen::default() };
     seen.variants[0].target = Answer::Known(Some(starting));
     let held = decision(&seen, "a");
     let words = "none of the replicas is ready (2 of a); look at their pods";
@@ -149,7 +150,8 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
 #[test]
 fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 1)], 0.79, 4.0);
-    let starting = TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, containers: vec![] };
+    let starting =
+        TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..TargetSeen::default() };
     seen.variants[1].target = Answer::Known(Some(starting));
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));

@@ -140,16 +140,17 @@ fn fault(severity: Severity, message: &str) -> Finding {
 #[test]
 fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
-    seen.variants[0].config = vec![fault(Severity::Info, "Odd."), fault(Severity::Warning, "Bad.")];
+    seen.variants[0].config = [fault(Severity::Info, "Odd."), fault(Severity::Warning, "Bad.")].into();
     let first = status(&seen);
     assert_eq!(told(&first, names::CONFIG), texts("False", "ConfigValueInvalid", "Bad. Correct it."));
     seen.variants[0].status = Some(first.clone());
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     assert_eq!(status(&seen), first, "it is told once");
-    seen.variants[0].config = (0..9).map(|number| fault(Severity::Warning, &format!("Bad {number}."))).collect();
+    let nine = (0..9).map(|number| fault(Severity::Warning, &format!("Bad {number}.")));
+    seen.variants[0].config = nine.collect();
     let many = told(&status(&seen), names::CONFIG).2;
     assert!(many.contains("Bad 4.") && many.ends_with("And 4 more, which the log lists."), "{many}");
-    seen.variants[0].config = vec![fault(Severity::Info, "Odd.")];
+    seen.variants[0].config = [fault(Severity::Info, "Odd.")].into();
     assert!(conditions::find(&status(&seen).conditions, names::CONFIG).is_none(), "what is only unusual is no fault");
 }
 

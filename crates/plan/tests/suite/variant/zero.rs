@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::zero::Level;
+use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Metrics, Mode, Seen, Silence, Standing};
 
@@ -63,6 +64,57 @@ fn whatever_speaks_against_sleep_keeps_the_model_awake() {
         let (dear, cheap) = both(&seen);
         assert!(dear + cheap >= 1, "{why}: {dear} and {cheap}");
     }
+}
+
+#[test]
+fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
+    let cases: [(&str, Wake); 5] = [
+        ("requests wait before the replicas", |seen| {
+            the_model(seen).queue = Answer::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
+        }),
+        ("requests wait at pod dear-decode-0", |seen| {
+            the_model(seen).pods.as_mut().unwrap()[0].queue = Some(1.0);
+        }),
+        ("25.00% of the KV cache of pod cheap-decode-1 are in use", |seen| {
+            the_model(seen).pods.as_mut().unwrap()[2].kv = Some(0.25);
+        }),
+        ("its number was changed less than 10m0s ago", |seen| {
+            seen.variants[0].status = Some(decided(1, "Earlier", ago(9)));
+        }),
+        ("the requests are unknown: timeout", |seen| the_model(seen).requests = Answer::Unknown("timeout".into())),
+    ];
+    for (why, wake) in cases {
+        let mut seen = an_idle_fleet();
+        wake(&mut seen);
+        let hold = decision(&seen, "cheap").story.hold;
+        assert_eq!(hold.as_deref(), Some(format!("no scale to zero, as {why}").as_str()));
+    }
+    let mut seen = an_idle_fleet();
+    the_model(&mut seen).requests = Answer::Known(1.0);
+    assert_eq!(decision(&seen, "cheap").story.hold, None, "requests came: that is no obstacle");
+}
+
+#[test]
+fn one_block_that_is_always_in_use_is_nothing_to_stay_awake_for() {
+    let asleep = |kv: f64, total: Option<i64>, command: &[&str]| {
+        let mut seen = an_idle_fleet();
+        for pod in the_model(&mut seen).pods.as_mut().unwrap() {
+            (pod.kv, pod.total_kv) = (Some(kv), total);
+        }
+        for variant in &mut seen.variants {
+            let Answer::Known(Some(target)) = &mut variant.target else { panic!("it has a workload") };
+            let command = command.iter().map(ToString::to_string).collect();
+            target.containers = vec![Container { command, ..Container::default() }];
+        }
+        both(&seen) == (0, 0)
+    };
+    let serve = ["vllm", "serve", "m"];
+    // One of a thousand blocks of 16 tokens, as the server rounds it, and two of them.
+    assert!(asleep(1.0 - 999.0 / 1000.0, Some(16_000), &serve));
+    assert!(!asleep(0.002, Some(16_000), &serve));
+    let large = ["vllm", "serve", "m", "--block-size", "128"];
+    assert!(asleep(0.008, Some(16_000), &large) && !asleep(0.016, Some(16_000), &large));
+    assert!(asleep(0.001, None, &serve) && !asleep(0.002, None, &serve), "where nobody knows the size");
 }
 
 #[test]

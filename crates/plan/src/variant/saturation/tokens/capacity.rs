@@ -45,6 +45,14 @@ pub struct Observations {
     pub at: Option<Timestamp>,
 }
 
+/// How long the requests of a model are, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lengths {
+    pub input: f64,
+    pub output: f64,
+    pub at: Timestamp,
+}
+
 /// Kept between passes; losing it costs accuracy, never safety.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
@@ -52,6 +60,9 @@ pub struct Memory {
     pub records: BTreeMap<String, Record>,
     /// Tokens in use when replicas had a queue, by model, accelerator and length of the answers.
     pub history: BTreeMap<String, Observations>,
+    /// By `namespace|model|`.
+    #[serde(default)]
+    pub lengths: BTreeMap<String, Lengths>,
     /// By the same key: of workloads with replicas that are not ready, how many they are to have and since when they are
     /// seen so.
     #[serde(default)]
@@ -113,6 +124,7 @@ impl Memory {
     /// Drops what is too old to be true.
     pub fn forget(&mut self, now: Timestamp) {
         self.records.retain(|_, record| now.duration_since(record.at) <= KEEP_RECORDS);
+        self.lengths.retain(|_, known| now.duration_since(known.at) <= KEEP_HISTORY);
         self.history.retain(|_, seen| seen.at.is_some_and(|at| now.duration_since(at) <= KEEP_HISTORY));
     }
 }

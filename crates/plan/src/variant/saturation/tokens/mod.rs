@@ -122,7 +122,7 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory
         let demand = demands.get(state.variant.as_str()).copied().unwrap_or_default();
         analysis.supply += total;
         let coming = if state.stuck { 0 } else { state.pending };
-        analysis.anticipated += f64::from(state.ready() + coming) * capacity;
+        analysis.anticipated += f64::from(state.ready().saturating_add(coming)) * capacity;
         analysis.demand += demand;
         analysis.variants.push(VariantCapacity {
             variant: state.variant.clone(),
@@ -269,7 +269,7 @@ fn median(values: &[i64]) -> i64 {
     let middle = sorted.len() / 2;
     match (sorted.get(middle), sorted.len() % 2) {
         (Some(value), 1) => *value,
-        (Some(value), _) => (sorted[middle - 1] + value) / 2,
+        (Some(value), _) => sorted[middle - 1].midpoint(*value),
         (None, _) => 0,
     }
 }

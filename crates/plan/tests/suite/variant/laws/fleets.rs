@@ -33,7 +33,7 @@ fn target() -> impl Strategy<Value = Answer<Option<TargetSeen>>> {
             let asked = replicas.unwrap_or(1);
             let ready = (asked - pending).max(0);
             let status_replicas = told.then_some(asked);
-            Answer::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, containers: vec![] }))
+            Answer::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, ..TargetSeen::default() }))
         },
     );
     prop_oneof![10 => known, 1 => Just(Answer::Known(None)), 1 => Just(Answer::Unknown("forbidden".into()))]
@@ -160,8 +160,9 @@ pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
         bad.spec.accelerator = Some("MI300X".into());
         match kind {
             0 => bad.spec.model_id.clear(),
-            1 => bad.target = Answer::Known(None),
-            2 => bad.target = Answer::Unknown("forbidden".into()),
+            // One that had a number may run: then nobody has to be started in its place.
+            1 => (bad.target, bad.status) = (Answer::Known(None), None),
+            2 => (bad.target, bad.status) = (Answer::Unknown("forbidden".into()), None),
             3 => bad.spec.model_id = "a-model/nobody-knows".into(),
             4 => bad.deleting = true,
             5 => {

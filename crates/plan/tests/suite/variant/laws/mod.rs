@@ -118,6 +118,62 @@ proptest! {
     }
 
     #[test]
+    fn a_pod_that_is_not_ready_and_empty_changes_nothing(seen in fleet(), count in 1..3usize) {
+        let before = plan(&seen);
+        let mut more = seen;
+        for model in more.models.values_mut() {
+            let Ok(pods) = &mut model.pods else { continue };
+            let targets: BTreeSet<String> = pods.iter().map(|pod| pod.target.clone()).collect();
+            for (target, number) in targets.into_iter().flat_map(|target| (0..count).map(move |it| (target.clone(), it))) {
+                let (name, full) = (format!("{target}-new-{number}"), (Some(0.0), Some(0.0)));
+                let (kv, queue) = full;
+                pods.push(PodSeen { name, target, kv, queue, total_kv: Some(16_000), ..PodSeen::default() });
+            }
+        }
+        let after = plan(&more);
+        for (key, was) in before.decisions {
+            let is = &after.decisions[&key];
+            prop_assert_eq!((was.replicas, &was.story), (is.replicas, &is.story), "{}", key);
+        }
+    }
+
+    #[test]
+    fn where_sleep_is_forbidden_somebody_who_serves_stays(seen in fleet()) {
+        let plan = plan(&seen);
+        for model in models().filter(|model| !seen.config.zero(&model.namespace).enabled(&model.namespace, &model.name)) {
+            let own = |one: &&VariantSeen| (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name);
+            let takes_part = |one: &&VariantSeen| {
+                let standing = plan.decisions.get(&one.key).map(|decision| &decision.standing);
+                matches!(standing, Some(Standing::Decided | Standing::Held))
+            };
+            let serves = |one: &&VariantSeen| {
+                let target = one.target.known().and_then(Option::as_ref);
+                target.is_some_and(|target| target.ready > 0)
+            };
+            let serving: Vec<_> = seen.variants.iter().filter(own).filter(takes_part).filter(serves).collect();
+            let stays = serving.iter().any(|one| plan.decisions[&one.key].replicas > Some(0));
+            prop_assert!(serving.is_empty() || stays, "{}", model);
+        }
+    }
+
+    #[test]
+    fn nobody_is_started_in_place_of_one_that_cannot_be_looked_at(mut seen in fleet(), at in any::<prop::sample::Index>()) {
+        let lost = at.index(seen.variants.len());
+        seen.variants[lost].target = Answer::Unknown("forbidden".into());
+        let lost = seen.variants[lost].clone();
+        let plan = plan(&seen);
+        let failed = plan.decisions.get(&lost.key).is_some_and(|one| matches!(one.standing, Standing::Failed(_)));
+        let ran = failed && lost.previous().at.is_some() && lost.previous().replicas > 0;
+        for one in seen.variants.iter().filter(|one| ran && one.key.namespace == lost.key.namespace) {
+            let Some(decision) = plan.decisions.get(&one.key).filter(|_| one.spec.model_id == lost.spec.model_id) else {
+                continue;
+            };
+            prop_assert!(!decision.reason.contains("keeps 1 replica"), "{}: {}", one.key, decision.reason);
+            prop_assert!(!decision.reason.contains("bootstrapping"), "{}: {}", one.key, decision.reason);
+        }
+    }
+
+    #[test]
     fn one_bad_object_changes_no_other_answer(seen in fleet(), bad in bad()) {
         let (mut bad, contests) = bad;
         if contests {

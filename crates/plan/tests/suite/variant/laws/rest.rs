@@ -40,7 +40,13 @@ impl Followers {
             history.pop_front();
         }
         let ready = history.iter().copied().min().unwrap_or(replicas);
-        TargetSeen { replicas: Some(replicas), status_replicas: Some(replicas), ready, gpus: 1, containers: vec![] }
+        TargetSeen {
+            replicas: Some(replicas),
+            status_replicas: Some(replicas),
+            ready,
+            gpus: 1,
+            ..TargetSeen::default()
+        }
     }
 }
 

@@ -1,0 +1,100 @@
+//! Whether a model may sleep.
+//! Comes in: its requests, its queue and what its pods hold; goes out: that it may, or what speaks against it.
+
+use jiff::SignedDuration;
+
+use super::super::config::duration;
+use super::super::limits::enforce::Sleep;
+use super::super::saturation::engine_args::EngineArgs;
+use super::super::saturation::tokens::capacity::Memory;
+use super::super::seen::{ModelSeen, PodSeen};
+use super::Metrics;
+use super::group::{Group, unknown};
+use crate::preflight::Answer;
+
+/// Servers of some versions count one block of an empty cache as in use; this much of the next is rounding.
+const ONE_BLOCK: f64 = 1.5;
+
+/// What counts as empty where nobody knows how large a cache is.
+const EMPTY: f64 = 1e-3;
+
+impl Group<'_> {
+    pub fn retention(&self) -> SignedDuration {
+        self.seen.config.zero(self.namespace).retention(self.namespace, self.model)
+    }
+
+    /// A model sleeps only if everything that could speak against it is known not to.
+    pub fn sleep(&self, metrics: &Metrics, memory: &Memory) -> Sleep {
+        if !self.seen.config.zero(self.namespace).enabled(self.namespace, self.model) {
+            return Sleep::Forbidden;
+        }
+        if let Some(key) = self.seen.config.zero(self.namespace).unknown(self.model) {
+            return Sleep::Unknown(format!("key {key} of the ConfigMap for scale to zero cannot be read"));
+        }
+        let Some(seen) = self.metrics else { return Sleep::Unknown("the model was not asked about".to_owned()) };
+        match metrics {
+            Metrics::Found | Metrics::Asleep => {}
+            other => return Sleep::Unknown(unknown(other)),
+        }
+        let queued = match &seen.queue {
+            Answer::Known(queue) => queue.is_some_and(|queue| queue.requests > 0.0),
+            Answer::Unknown(why) => return Sleep::Unknown(format!("the queue before the replicas is unknown: {why}")),
+        };
+        match &seen.requests {
+            Answer::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),
+            Answer::Known(requests) if !requests.is_finite() => {
+                Sleep::Unknown("the requests are not a number".to_owned())
+            }
+            Answer::Known(requests) if *requests > 0.0 => Sleep::Awake,
+            Answer::Known(_) if queued => Sleep::Kept("requests wait before the replicas".to_owned()),
+            Answer::Known(_) => match self.loaded(seen, memory).or_else(|| self.young()) {
+                Some(why) => Sleep::Kept(why),
+                None => Sleep::Idle,
+            },
+        }
+    }
+
+    /// Which pod has something to do. Also one that is not ready: it may have been a moment ago.
+    fn loaded(&self, seen: &ModelSeen, memory: &Memory) -> Option<String> {
+        let mut pods: Vec<&PodSeen> = seen.pods.iter().flatten().collect();
+        pods.sort_by(|a, b| a.name.cmp(&b.name));
+        pods.into_iter().find_map(|pod| {
+            let name = &pod.name;
+            match (pod.queue, pod.kv) {
+                (None, _) => Some(format!("nobody knows the queue of pod {name}")),
+                (_, None) => Some(format!("nobody knows how full the KV cache of pod {name} is")),
+                (Some(queue), _) if queue > 0.0 => Some(format!("requests wait at pod {name}")),
+                (_, Some(kv)) if kv > self.empty(pod, memory) => {
+                    Some(format!("{:.2}% of the KV cache of pod {name} are in use", kv * 100.0))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Up to which share of its cache a pod has nothing to do.
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    fn empty(&self, pod: &PodSeen, memory: &Memory) -> f64 {
+        let Some(total) = pod.total_kv.filter(|total| *total > 0) else { return EMPTY };
+        let owns = |target: &str| target == pod.target;
+        let owner = self
+            .variants
+            .iter()
+            .find(|variant| variant.spec.scale_target_ref.as_ref().is_some_and(|target| owns(&target.name)));
+        let record = owner.and_then(|owner| memory.records.get(&owner.memory_key()));
+        let told = record.and_then(|record| Some(record.args.as_ref()?.block_size)).filter(|size| *size > 0);
+        let block = told.unwrap_or_else(|| EngineArgs::default().block_size);
+        ONE_BLOCK * block as f64 / total as f64
+    }
+
+    /// Falling asleep is no reason to be awake: whoever follows the number may take minutes.
+    fn young(&self) -> Option<String> {
+        let changed = self.variants.iter().filter_map(|variant| {
+            let previous = variant.previous();
+            let at = previous.at.filter(|_| previous.replicas > 0);
+            at.or_else(|| previous.at.is_none().then_some(variant.created))
+        });
+        let young = changed.max().is_some_and(|at| self.seen.now.duration_since(at) < self.retention());
+        young.then(|| format!("its number was changed less than {} ago", duration::go(self.retention())))
+    }
+}

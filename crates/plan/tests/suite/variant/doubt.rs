@@ -1,0 +1,63 @@
+//! Queues that nobody can weigh: the engine that counts tokens may add replicas, and takes none away.
+
+use jiff::SignedDuration;
+use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, Standing, plan};
+
+use super::{a_fleet, a_variant, by_tokens, decision, replicas, the_model};
+
+const WHY: &str = "pod v-decode-0 has a queue, and nobody knows how long its requests are: nothing is lowered";
+
+/// Its queue grows, and not one of its requests has ended within five minutes.
+fn hang(pod: &mut PodSeen, queue: f64) {
+    (pod.queue, pod.input, pod.output, pod.hit_rate) = (Some(queue), None, None, None);
+}
+
+fn first(seen: &mut Seen) -> &mut PodSeen {
+    &mut the_model(seen).pods.as_mut().unwrap()[0]
+}
+
+#[test]
+fn a_full_replica_grows_even_if_none_of_its_requests_has_ended() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 1)], 0.95, 0.0);
+    by_tokens(&mut seen);
+    hang(first(&mut seen), 40.0);
+    let grown = decision(&seen, "v");
+    assert!(grown.replicas > Some(1), "{}", grown.story);
+    assert_eq!((grown.metrics, grown.story.binding), (Metrics::Found, Binding::Solver));
+    assert_eq!(grown.story.hold.as_deref(), Some(WHY));
+}
+
+#[test]
+fn the_queue_is_weighed_as_the_model_s_other_requests_are_or_were() {
+    let number = |seen: &Seen| (replicas(seen, "v"), decision(seen, "v").story.need);
+    // By the other pod, which finishes requests of 100 tokens.
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.3, 0.0);
+    by_tokens(&mut seen);
+    let known = plan(&seen).memory;
+    let mut measured = seen.clone();
+    first(&mut measured).queue = Some(200.0);
+    hang(first(&mut seen), 200.0);
+    assert_eq!(number(&seen), number(&measured));
+    // By neither of them now, and by both a while ago.
+    hang(&mut the_model(&mut seen).pods.as_mut().unwrap()[1], 0.0);
+    let blind = number(&seen);
+    seen.memory = known;
+    seen.now += SignedDuration::from_mins(30);
+    let remembered = number(&seen);
+    assert!(remembered.0 > blind.0, "{remembered:?} and {blind:?}");
+    seen.now += SignedDuration::from_hours(24);
+    assert_eq!(number(&seen), blind, "what was true yesterday is forgotten");
+}
+
+#[test]
+fn what_is_only_guessed_lowers_nothing() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 4), a_variant("w", "20", 2)], 0.0, 0.0);
+    by_tokens(&mut seen);
+    assert!(replicas(&seen, "v") + replicas(&seen, "w") < 6, "without the queue they would shrink");
+    hang(first(&mut seen), 1.0);
+    for (name, count) in [("v", 4), ("w", 2)] {
+        let held = decision(&seen, name);
+        assert_eq!((held.replicas, held.standing), (Some(count), Standing::Held), "{name}");
+        assert_eq!((held.story.binding, held.story.hold.as_deref()), (Binding::Hold, Some(WHY)), "{name}");
+    }
+}
