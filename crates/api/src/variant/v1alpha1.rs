@@ -132,10 +132,13 @@ fn default_cost() -> String {
 pub struct ScaleTargetRef {
     /// Group and version, for example `apps/v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub api_version: Option<String>,
     /// For example `Deployment`.
+    #[schemars(length(min = 1))]
     pub kind: String,
     /// Name of the workload.
+    #[schemars(length(min = 1))]
     pub name: String,
 }
 

@@ -46,6 +46,17 @@ fn what_generation_c_accepts_is_accepted_with_its_defaults() {
             why: "C has no bounds that could contradict each other",
         },
         Named { path: ".spec.scaleTargetRef", key: "x-kubernetes-map-type", why: "merged by field, as in B" },
+        Named { path: ".spec.scaleTargetRef.apiVersion", key: "minLength", why: "left out or meant, as in B" },
+        Named {
+            path: ".spec.scaleTargetRef.kind",
+            key: "minLength",
+            why: "B refuses it; nothing can be done without it",
+        },
+        Named {
+            path: ".spec.scaleTargetRef.name",
+            key: "minLength",
+            why: "B refuses it; nothing can be done without it",
+        },
         Named {
             path: ".status.desiredOptimizedAlloc.numReplicas",
             key: "format",
@@ -110,6 +121,14 @@ fn a_stored_object_of_the_first_generation_is_readable() {
     let typed: VariantAutoscaling = serde_json::from_value(stored.object().clone()).unwrap();
     assert_eq!(typed.spec.scale_target_ref, None);
     assert!(typed.spec.model_profile.is_some());
+}
+
+/// The newer generation accepted them, and what is stored is not asked again.
+#[test]
+fn a_stored_object_with_empty_names_is_readable() {
+    let spec = json!({ "modelID": "m", "scaleTargetRef": { "apiVersion": "", "kind": "", "name": "" } });
+    let typed: VariantAutoscaling = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+    assert_eq!(serde_json::to_value(typed.spec.scale_target_ref).unwrap(), spec["scaleTargetRef"]);
 }
 
 #[test]

@@ -40,13 +40,22 @@ pub const MAIN: [&str; 3] = [
 const SATURATION: [&str; 2] =
     ["workload-variant-autoscaler-saturation-scaling-config", "wva-saturation-scaling-config"];
 
+pub const MAIN_VARIABLE: &str = "CONFIG_MAP_NAME";
+pub const SATURATION_VARIABLE: &str = "SATURATION_CONFIG_MAP_NAME";
+pub const ZERO_VARIABLE: &str = "WVA_SCALE_TO_ZERO";
+pub const NODES_VARIABLE: &str = "WVA_NODE_SELECTOR";
+pub const INSTANCE_VARIABLE: &str = "CONTROLLER_INSTANCE";
+
+/// Variables of the process that are read, beside those that the main ConfigMap has keys for.
+pub const VARIABLES: [&str; 5] = [MAIN_VARIABLE, SATURATION_VARIABLE, ZERO_VARIABLE, NODES_VARIABLE, INSTANCE_VARIABLE];
+
 /// Names of the main ConfigMap, the first that exists wins.
 pub fn main_maps(environment: &BTreeMap<String, String>) -> Vec<String> {
-    named(environment, "CONFIG_MAP_NAME", &MAIN)
+    named(environment, MAIN_VARIABLE, &MAIN)
 }
 
 pub fn saturation_maps(environment: &BTreeMap<String, String>) -> Vec<String> {
-    named(environment, "SATURATION_CONFIG_MAP_NAME", &SATURATION)
+    named(environment, SATURATION_VARIABLE, &SATURATION)
 }
 
 fn named(environment: &BTreeMap<String, String>, variable: &str, usual: &[&str]) -> Vec<String> {

@@ -8,6 +8,7 @@ pub mod duration;
 pub mod interval;
 mod note;
 pub mod prometheus;
+mod saturation;
 pub mod thresholds;
 pub mod zero;
 
@@ -18,9 +19,10 @@ use serde::Serialize;
 
 use self::classes::Classes;
 use self::costs::Costs;
-use self::note::{Notes, entries, unknown_fields};
-use self::prometheus::Prometheus;
-use self::thresholds::{Entry, Thresholds};
+use self::note::Notes;
+use self::prometheus::{Prometheus, Refused};
+pub use self::saturation::Saturation;
+use self::thresholds::Thresholds;
 use self::zero::{ScaleToZero, Spelling};
 use super::{Mode, names};
 use crate::Finding;
@@ -60,13 +62,6 @@ pub struct Config {
     pub sources: Vec<String>,
 }
 
-/// One saturation map.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Saturation {
-    /// By key; `default` holds for every model.
-    pub entries: BTreeMap<String, Entry>,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -91,48 +86,14 @@ impl Config {
     /// The thresholds of a model. None, in upstream's way only: none are set, and the model is left alone.
     pub fn thresholds(&self, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
         let map = self.local_saturation.get(namespace).unwrap_or(&self.saturation);
-        let common = map.entries.get(names::DEFAULT_ENTRY);
-        let mut thresholds = match mode {
-            Mode::Upstream => Thresholds::read(common?, mode).filled(),
-            Mode::Steersman => {
-                let base = Thresholds::default().with(&common.cloned().unwrap_or_default());
-                let own =
-                    map.entries.iter().filter_map(|(key, entry)| Some((rank(key, entry, namespace, model)?, entry)));
-                let mut own: Vec<_> = own.collect();
-                own.sort_by_key(|(rank, _)| *rank);
-                let merged = own.iter().fold(base.clone(), |merged, (_, entry)| merged.with(entry));
-                // Entries that are good alone may not be together; then the common one holds.
-                if sound(&merged).is_ok() { merged } else { base }
-            }
-        };
         // Which engine and whether the limiter runs is one choice for the whole fleet.
-        let global = self.saturation.entries.get(names::DEFAULT_ENTRY).cloned().unwrap_or_default();
-        let global = Thresholds::default().with(&global);
-        thresholds.analyzer = global.analyzer;
-        thresholds.limiter = global.limiter;
-        Some(thresholds.filled())
+        map.of(&self.saturation.common(), namespace, model, mode)
     }
 }
 
-/// How narrowly an entry speaks of the model: narrower entries win. None: it speaks of others.
-fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
-    if key == names::DEFAULT_ENTRY {
-        return None;
-    }
-    if key.split_once('#') == Some((model, namespace)) {
-        return Some(2);
-    }
-    let of_model = entry.model_id.as_deref() == Some(model);
-    match entry.namespace.as_deref().filter(|given| !given.is_empty()) {
-        None if of_model => Some(0),
-        Some(given) if of_model && given == namespace => Some(1),
-        _ => None,
-    }
-}
-
-fn sound(thresholds: &Thresholds) -> Result<(), String> {
-    thresholds.validate()?;
-    thresholds.always_saturated().map_or(Ok(()), Err)
+/// What the main ConfigMap has keys for; the environment may have variables of the same names.
+pub fn main_keys() -> impl Iterator<Item = &'static str> {
+    [interval::KEY].into_iter().chain(prometheus::KEYS)
 }
 
 /// Total: whatever the maps hold, the outcome can be worked with. A map that could not be read is not "no map": then keep
@@ -148,24 +109,29 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
     let mut notes = Notes { map: of(&main), findings: &mut findings };
-    let from_environment = seen.environment.get(interval::KEY).map(String::as_str);
-    let text = data.get(interval::KEY).map(String::as_str).or(from_environment);
+    let text = data.get(interval::KEY).or_else(|| seen.environment.get(interval::KEY)).map(String::as_str);
     let interval = interval::read(text, last.interval, &mut notes);
+    let from_environment = prometheus::has_address(&seen.environment);
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),
-        Err(why) if prometheus::is_given(&seen.environment, data) => {
-            notes.bad(prometheus::BASE_URL, &why);
+        Err(Refused { key, why }) if from_environment => {
+            Notes { map: String::new(), findings: &mut findings }.bad(key, &why);
             last.prometheus.clone()
         }
-        Err(why) => {
+        Err(Refused { key, why }) if prometheus::has_address(data) => {
+            notes.bad(key, &why);
+            last.prometheus.clone()
+        }
+        // An address that was taken away is no bad value: whoever took it does not want it asked.
+        Err(Refused { key, why }) => {
             let own = seen.namespaces.first().map_or("Steersman's own", String::as_str);
             let remedy = format!(
                 "Give its address, which begins with https://, in ConfigMap {} of namespace {own}; until then no load is \
                  known, and replicas stay as they are.",
                 main.as_ref().and_then(|(name, _)| name.split_once('/')).map_or(names::MAIN[0], |(_, name)| name)
             );
-            notes.absent(prometheus::BASE_URL, &why, &remedy);
-            last.prometheus.clone()
+            notes.absent(key, &why, &remedy);
+            None
         }
     };
 
@@ -177,7 +143,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let data = map.as_ref().map_or(&empty, |(_, data)| *data);
     let classes = classes::read(data, mode, &last.classes, &mut Notes { map: of(&map), findings: &mut findings });
 
-    let switch = seen.environment.get("WVA_SCALE_TO_ZERO").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let read_zero = |map: Option<(String, &Data)>, last: &ScaleToZero, findings: &mut Vec<Finding>| {
         let last = ScaleToZero { environment: switch, ..last.clone() };
         let (name, data) = map.unwrap_or((String::new(), &empty));
@@ -189,7 +155,8 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let zero = read_zero(own(&zero_names), &last.zero, &mut findings);
 
     let saturation_names = names::saturation_maps(&seen.environment);
-    let saturation = read_saturation(own(&saturation_names), mode, &last.saturation, &mut findings);
+    let saturation = saturation::read(own(&saturation_names), None, mode, &last.saturation, &mut findings);
+    let fleet = saturation.common();
 
     let mut local_zero = BTreeMap::new();
     let mut local_saturation = BTreeMap::new();
@@ -207,7 +174,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
         }
         let last_saturation = last.local_saturation.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &saturation_names) {
-            let own = read_saturation(Some(map), mode, &last_saturation, &mut findings);
+            let own = saturation::read(Some(map), Some(&fleet), mode, &last_saturation, &mut findings);
             local_saturation.extend((!own.entries.is_empty()).then(|| (namespace.clone(), own)));
         }
     }
@@ -238,37 +205,4 @@ fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Op
         let data = seen.maps.get(&(namespace.to_owned(), name.clone()))?;
         Some((format!("{namespace}/{name}"), data))
     })
-}
-
-fn read_saturation(
-    map: Option<(String, &Data)>,
-    mode: Mode,
-    last: &Saturation,
-    findings: &mut Vec<Finding>,
-) -> Saturation {
-    let Some((name, data)) = map else { return Saturation::default() };
-    let mut notes = Notes { map: name, findings };
-    let mut entries = entries(
-        data,
-        |_| true,
-        &last.entries,
-        mode,
-        &mut notes,
-        |_, entry: &mut Entry, _, _| match mode {
-            Mode::Upstream => Thresholds::read(entry, mode).validate(),
-            Mode::Steersman => {
-                thresholds::known_analyzer(entry).and_then(|()| sound(&Thresholds::read(entry, mode).filled()))
-            }
-        },
-    );
-    if mode == Mode::Steersman {
-        unknown_fields(data, &thresholds::FIELDS, &mut notes);
-        // An entry that is good alone may contradict the one that it is laid over.
-        let common = Thresholds::default().with(&entries.get(names::DEFAULT_ENTRY).cloned().unwrap_or_default());
-        entries.retain(|key, entry| {
-            let together = sound(&common.with(entry).filled());
-            together.map_err(|why| notes.bad(key, &format!("together with entry default, {why}"))).is_ok()
-        });
-    }
-    Saturation { entries }
 }

@@ -12,6 +12,9 @@ use crate::{Finding, Severity};
 const MOST_FIELDS: usize = 3;
 const LONGEST_FIELD: usize = 40;
 
+/// In the Go operator's words.
+const DUPLICATE: &str = "Duplicate modelID found in scale-to-zero ConfigMap - first key wins (lexicographic order)";
+
 /// Collects what is found in one ConfigMap.
 pub struct Notes<'a> {
     /// As `namespace/name`.
@@ -63,7 +66,7 @@ impl Notes<'_> {
         self.say(
             Severity::Warning,
             "ConfigEntryDuplicate",
-            format!("{}, key {key}: model {model} has an entry under an earlier key, which holds.", self.place()),
+            format!("{}, key {key}: {DUPLICATE}: {model}.", self.place()),
             "Keep one entry per model and namespace.",
         );
     }

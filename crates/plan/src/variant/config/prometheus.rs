@@ -3,8 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 pub const BASE_URL: &str = "PROMETHEUS_BASE_URL";
+const INSECURE: &str = "PROMETHEUS_TLS_INSECURE_SKIP_VERIFY";
+const CA_CERT: &str = "PROMETHEUS_CA_CERT_PATH";
+const CLIENT_CERT: &str = "PROMETHEUS_CLIENT_CERT_PATH";
+const CLIENT_KEY: &str = "PROMETHEUS_CLIENT_KEY_PATH";
+const SERVER_NAME: &str = "PROMETHEUS_SERVER_NAME";
+const TOKEN: &str = "PROMETHEUS_BEARER_TOKEN";
+const TOKEN_PATH: &str = "PROMETHEUS_TOKEN_PATH";
+
+/// All that is read.
+pub const KEYS: [&str; 8] = [BASE_URL, INSECURE, CA_CERT, CLIENT_CERT, CLIENT_KEY, SERVER_NAME, TOKEN, TOKEN_PATH];
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Prometheus {
@@ -23,7 +34,7 @@ pub struct Prometheus {
 impl fmt::Debug for Prometheus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Prometheus")
-            .field("base_url", &without_password(&self.base_url))
+            .field("base_url", &without_secrets(&self.base_url))
             .field("insecure_skip_verify", &self.insecure_skip_verify)
             .field("ca_cert_path", &self.ca_cert_path)
             .field("client_cert_path", &self.client_cert_path)
@@ -50,12 +61,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Whether an address is set at all.
-pub fn is_given(environment: &BTreeMap<String, String>, map: &BTreeMap<String, String>) -> bool {
-    [environment, map].into_iter().any(has_address)
+/// Why Prometheus cannot be asked with what is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub key: &'static str,
+    pub why: String,
 }
 
-fn has_address(source: &BTreeMap<String, String>) -> bool {
+pub fn has_address(source: &BTreeMap<String, String>) -> bool {
     source.get(BASE_URL).is_some_and(|url| !url.trim().is_empty())
 }
 
@@ -64,41 +77,58 @@ pub fn read(
     environment: &BTreeMap<String, String>,
     map: &BTreeMap<String, String>,
     allow_http: bool,
-) -> Result<Prometheus, String> {
+) -> Result<Prometheus, Refused> {
+    let refused = |key, why: &str| Refused { key, why: why.to_owned() };
     let source = [environment, map].into_iter().find(|source| has_address(source)).ok_or_else(|| {
-        "no Prometheus configuration found. Please set PROMETHEUS_BASE_URL environment variable or configure via ConfigMap"
-            .to_owned()
+        let why = "no Prometheus configuration found. Please set PROMETHEUS_BASE_URL environment variable or configure via \
+                   ConfigMap";
+        refused(BASE_URL, why)
     })?;
     let get = |key: &str| source.get(key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     let base_url = get(BASE_URL).unwrap_or_default();
     let lower = base_url.to_ascii_lowercase();
     if !(lower.starts_with("https://") || (allow_http && lower.starts_with("http://"))) {
-        return Err(format!("HTTPS is required - URL must use https:// scheme: {}", without_password(&base_url)));
+        let why = format!("HTTPS is required - URL must use https:// scheme: {}", without_secrets(&base_url));
+        return Err(refused(BASE_URL, &why));
     }
     if !has_host(&base_url) {
         // It may hold a password somewhere: it is not told.
-        return Err("it is not an address such as https://prometheus.monitoring.svc:9090".to_owned());
+        let why = "it is not an address such as https://prometheus.monitoring.svc:9090; in a user name or password, write / as \
+                   %2F, ? as %3F, # as %23 and @ as %40";
+        return Err(refused(BASE_URL, why));
     }
-    let pair = (get("PROMETHEUS_CLIENT_CERT_PATH"), get("PROMETHEUS_CLIENT_KEY_PATH"));
-    let client_cert_path = match pair {
+    let client_cert_path = match (get(CLIENT_CERT), get(CLIENT_KEY)) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
-        _ => return Err("PROMETHEUS_CLIENT_CERT_PATH and PROMETHEUS_CLIENT_KEY_PATH must be set together".to_owned()),
+        (cert, _) => {
+            let missing = if cert.is_some() { CLIENT_KEY } else { CLIENT_CERT };
+            return Err(refused(missing, &format!("{CLIENT_CERT} and {CLIENT_KEY} must be set together")));
+        }
     };
+    let server_name = get(SERVER_NAME);
+    if let Some(name) = server_name.as_deref().filter(|name| !is_server_name(name)) {
+        let why = format!("{name:?} is neither a host name nor an address, and no port belongs to it");
+        return Err(refused(SERVER_NAME, &why));
+    }
     Ok(Prometheus {
-        insecure_skip_verify: get("PROMETHEUS_TLS_INSECURE_SKIP_VERIFY").as_deref() == Some("true"),
-        ca_cert_path: get("PROMETHEUS_CA_CERT_PATH"),
+        insecure_skip_verify: get(INSECURE).as_deref() == Some("true"),
+        ca_cert_path: get(CA_CERT),
         client_cert_path,
-        server_name: get("PROMETHEUS_SERVER_NAME"),
-        bearer_token: get("PROMETHEUS_BEARER_TOKEN").map(Token),
-        token_path: get("PROMETHEUS_TOKEN_PATH"),
+        server_name,
+        bearer_token: get(TOKEN).map(Token),
+        token_path: get(TOKEN_PATH),
         base_url,
     })
 }
 
 /// Whoever reads addresses for good sees more; this much must be right for one to take the place of a good one.
 fn has_host(url: &str) -> bool {
-    let authority = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // Behind the host stands no `@`, but for that of a password in which one of the three letters stands as it is.
+    if rest[authority.len()..].contains('@') {
+        return false;
+    }
     let place = authority.rsplit('@').next().unwrap_or_default();
     let (host, port) = match place.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -109,12 +139,27 @@ fn has_host(url: &str) -> bool {
     written && !host.is_empty() && host.chars().all(plain) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// `user:password@` in an address is a secret too.
-fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    match authority.rfind('@') {
-        Some(at) => format!("{scheme}://…{}", &rest[at..]),
-        None => url.to_owned(),
-    }
+/// What a certificate can be for, by the rules of whoever checks it.
+pub fn is_server_name(name: &str) -> bool {
+    let labels: Vec<&str> = name.strip_suffix('.').unwrap_or(name).split('.').collect();
+    let is_label = |label: &&str| {
+        let plain = label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        plain && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let last_is_number = labels.last().is_some_and(|last| last.chars().all(|c| c.is_ascii_digit()));
+    let is_host = name.len() <= 253 && labels.iter().all(is_label) && !last_is_number;
+    is_host || name.parse::<IpAddr>().is_ok()
+}
+
+/// `user:password@` in an address is a secret too, and so may be what a query says. A password may hold any letter, written
+/// rightly or not: all before the last `@` counts as one.
+fn without_secrets(url: &str) -> String {
+    let is_scheme = |(scheme, _): &(&str, &str)| scheme.chars().all(|c| c.is_ascii_alphanumeric());
+    let (start, rest) = match url.split_once("://").filter(is_scheme) {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let (login, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("…@", place));
+    let (place, query) = place.split_once(['?', '#']).map_or((place, ""), |(place, _)| (place, "?…"));
+    format!("{start}{login}{place}{query}")
 }

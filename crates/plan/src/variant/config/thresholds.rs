@@ -99,6 +99,12 @@ impl Thresholds {
         }
     }
 
+    /// With the choices that are made once for the whole fleet.
+    #[must_use]
+    pub fn under(self, fleet: &Self) -> Self {
+        Self { analyzer: fleet.analyzer, limiter: fleet.limiter, ..self }
+    }
+
     /// Upstream leaves what is not written at zero, and fills in the token engine's two only after validation.
     pub fn read(entry: &Entry, mode: Mode) -> Self {
         match mode {

@@ -16,7 +16,7 @@ const LONG: SignedDuration = SignedDuration::from_hours(24);
 const SHORT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The names of an entry's fields, in both spellings.
-const FIELDS: [&str; 7] = [
+pub const FIELDS: [&str; 7] = [
     "modelID",
     "namespace",
     "enableScaleToZero",

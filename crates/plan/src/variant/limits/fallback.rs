@@ -108,7 +108,7 @@ fn kept(variant: &Variant, now: Timestamp) -> Fallen {
     let replicas = variant.bounds.clamp(previous);
     match at {
         _ if replicas != previous => {
-            let reason = format!("{reason} (clamped from {previous} to {replicas} for bounds)");
+            let reason = format!("{} (clamped from {previous} to {replicas} for bounds)", unclamped(&reason));
             Fallen { replicas, reason: reason.trim_start().to_owned(), at: now }
         }
         _ if reason.is_empty() => {
@@ -116,6 +116,15 @@ fn kept(variant: &Variant, now: Timestamp) -> Fallen {
             Fallen { replicas, reason, at: now }
         }
         at => Fallen { replicas, reason, at: at.unwrap_or(now) },
+    }
+}
+
+/// Without what earlier bounds did: bounds that change often must not make the reason longer each time.
+fn unclamped(reason: &str) -> &str {
+    let clamped = |reason: &'_ str| reason.ends_with(" for bounds)").then(|| reason.rfind("(clamped from ")).flatten();
+    match clamped(reason) {
+        Some(at) => unclamped(reason[..at].trim_end()),
+        None => reason,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A fleet in which nothing is wrong, from which each test departs in one point.
 
 mod apart;
+mod bounds;
 mod config;
 mod conflict;
 mod doubt;

@@ -1,10 +1,15 @@
 //! Settings: where they come from, which hold, and what becomes of bad ones.
 
+mod page;
+mod prometheus;
+mod saturation;
+
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use steersman_plan::variant::config::prometheus as address;
 use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
-use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, interval, prometheus, read};
+use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, interval, read};
 use steersman_plan::variant::{Mode, names};
 
 const SYSTEM: &str = "steersman-system";
@@ -238,7 +243,7 @@ fn prometheus_is_asked_by_https_and_its_token_is_never_shown() {
     };
     let token = [("PROMETHEUS_BASE_URL", "https://p"), ("PROMETHEUS_BEARER_TOKEN", "s3cret")];
     let read = |environment: &[(&str, &str)], data: &[(&str, &str)], http| {
-        prometheus::read(&map(environment), &map(data), http)
+        address::read(&map(environment), &map(data), http).map_err(|refused| refused.why)
     };
     let found = read(&[], &token, false).unwrap();
     assert_eq!(found.bearer_token.as_ref().unwrap().reveal(), "s3cret");

@@ -1,0 +1,145 @@
+//! Thresholds of users' namespaces and of single models, laid over those of the fleet.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const BY_TOKENS: &str = "analyzerName: saturation";
+
+/// With a map of the operator's own and one of namespace `team`.
+fn two(own: &[(&str, &str)], team: &[(&str, &str)]) -> ConfigSeen {
+    let mut seen = seen(&[(SYSTEM, SATURATION, own), ("team", SATURATION, team)]);
+    seen.local.insert("team".into());
+    seen
+}
+
+fn told(seen: &ConfigSeen, last: &Config) -> (Config, Vec<String>) {
+    let (config, findings) = read(seen, last, Mode::Steersman);
+    (config, findings.iter().map(|finding| format!("{} {finding}", finding.reason)).collect())
+}
+
+fn team(config: &Config) -> Thresholds {
+    config.thresholds("team", "m", Mode::Steersman).unwrap()
+}
+
+#[test]
+fn a_namespaces_thresholds_are_judged_by_the_engine_that_will_read_them() {
+    for (entry, why) in [
+        ("scaleUpThreshold: 0.6", "scaleUpThreshold (0.60) must be > scaleDownBoundary (0.70)"),
+        ("scaleDownBoundary: -0.5", "scaleDownBoundary must be in (0, 1], got -0.50"),
+    ] {
+        let seen = two(&[("default", BY_TOKENS)], &[("default", entry), ("mine", &format!("model_id: m\n{entry}"))]);
+        let (config, told) = told(&seen, &Config::default());
+        let place = |key: &str| format!("ConfigValueInvalid ConfigMap team/{SATURATION}, key {key}: {why}.");
+        assert!(told.len() == 2 && told[0].starts_with(&place("default")), "{told:?}");
+        assert!(told[1].starts_with(&place("mine")), "{told:?}");
+        assert_eq!((team(&config).scale_up, team(&config).scale_down), (0.85, 0.70), "{entry}");
+        let seen = two(&[], &[("default", entry)]);
+        assert_eq!(read(&seen, &Config::default(), Mode::Steersman).1, [], "nobody reads it");
+    }
+}
+
+#[test]
+fn another_engine_judges_anew_what_was_good_before() {
+    let own = &[("default", "scaleUpThreshold: 0.6\nkvCacheThreshold: 0.7")];
+    let (last, findings) = told(&two(&[], own), &Config::default());
+    assert_eq!((findings.len(), team(&last).kv_cache), (0, 0.7));
+    let (config, findings) = told(&two(&[("default", BY_TOKENS)], own), &last);
+    assert_eq!((findings.len(), team(&config).analyzer, team(&config).scale_up), (1, Analyzer::Tokens, 0.85));
+}
+
+#[test]
+fn a_choice_that_is_made_for_the_whole_fleet_is_told_where_it_is_made_elsewhere() {
+    let both = "analyzerName: saturation\nenableLimiter: true";
+    let (config, findings) = told(&two(&[], &[("default", both)]), &Config::default());
+    assert_eq!((team(&config).analyzer, team(&config).limiter), (Analyzer::Shares, false));
+    let starts = [
+        format!(
+            "ConfigValueIgnored ConfigMap team/{SATURATION}, key default: analyzerName is one choice for the whole"
+        ),
+        format!(
+            "ConfigValueIgnored ConfigMap team/{SATURATION}, key default: enableLimiter is one choice for the whole"
+        ),
+    ];
+    assert!(findings.iter().zip(&starts).all(|(told, start)| told.starts_with(start)), "{findings:?}");
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    let (_, findings) = told(&two(&[("default", both)], &[("default", both)]), &Config::default());
+    assert_eq!(findings, [""; 0], "where it is the same, it has its effect");
+    let own = &[("default", BY_TOKENS), ("mine", "model_id: m\nanalyzerName: \"\"")];
+    let (config, findings) = told(&two(own, &[]), &Config::default());
+    assert!(findings.len() == 1 && findings[0].contains("key mine: analyzerName is one choice"), "{findings:?}");
+    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().analyzer, Analyzer::Tokens);
+}
+
+#[test]
+fn an_entry_for_a_model_is_judged_as_it_lies_over_the_common_one() {
+    let short = "model_id: m\nqueueLengthThreshold: 2";
+    let config = config(&[(SYSTEM, SATURATION, &[("default", "queueSpareTrigger: 1"), ("mine", short)])]);
+    assert_eq!(config.thresholds("ns", "m", Mode::Steersman).unwrap().queue_length, 2.0);
+    let (config, findings) = told(&seen(&[(SYSTEM, SATURATION, &[("mine", short)])]), &Config::default());
+    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
+    assert!(
+        findings[0].contains("key mine: queueLengthThreshold (2.0) is below queueSpareTrigger (3.0)"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
+    let with = |spare: &str, share: &str| {
+        let (common, mine) = (format!("kvSpareTrigger: {spare}"), format!("model_id: m\nkvCacheThreshold: {share}"));
+        seen(&[(SYSTEM, SATURATION, &[("default", &common), ("mine", &mine)])])
+    };
+    let kv = |config: &Config| config.thresholds("ns", "m", Mode::Steersman).unwrap().kv_cache;
+    let (last, findings) = told(&with("0.3", "0.5"), &Config::default());
+    assert_eq!((findings.len(), kv(&last)), (0, 0.5));
+    let (now, findings) = told(&with("0.3", "0.2"), &last);
+    assert_eq!((findings.len(), kv(&now)), (1, 0.5));
+    let (now, findings) = told(&with("0.6", "0.2"), &last);
+    assert_eq!((findings.len(), kv(&now)), (1, 0.8), "the last one does not go with the common one either");
+}
+
+#[test]
+fn an_entry_that_speaks_of_no_model_is_told() {
+    let data = &[("spare", "kvCacheThreshold: 0.5"), ("m#ns", "kvCacheThreshold: 0.6"), ("note", "")];
+    let (_, findings) = told(&seen(&[(SYSTEM, SATURATION, data)]), &Config::default());
+    assert!(findings.len() == 1 && findings[0].contains("key spare: it speaks of no model."), "{findings:?}");
+}
+
+fn an_entry() -> impl Strategy<Value = String> {
+    let number = prop::sample::select(vec!["-0.5", "0", "0.05", "0.3", "0.6", "0.72", "0.9", "1", "2", "8"]);
+    let field = prop::sample::select(vec![
+        "kvCacheThreshold",
+        "queueLengthThreshold",
+        "kvSpareTrigger",
+        "queueSpareTrigger",
+        "scaleUpThreshold",
+        "scaleDownBoundary",
+    ]);
+    let figures = prop::collection::btree_map(field, number, 0..4);
+    let engine = prop::sample::select(vec!["", "analyzerName: saturation\n", "analyzerName: \"\"\n"]);
+    (figures, engine).prop_map(|(figures, engine)| {
+        let figures: String = figures.into_iter().map(|(field, value)| format!("{field}: {value}\n")).collect();
+        format!("{engine}{figures}")
+    })
+}
+
+proptest! {
+    /// Whatever stands in the maps and stood there before, the engine that reads the thresholds can work with them.
+    #[test]
+    fn thresholds_always_hold_together(entries in prop::collection::vec(an_entry(), 8)) {
+        let maps = |of: &[String]| {
+            let mine = format!("model_id: m\n{}", of[3]);
+            let own = format!("model_id: m\n{}", of[1]);
+            two(&[("default", &of[0]), ("mine", &own)], &[("default", &of[2]), ("mine", &mine)])
+        };
+        let (last, _) = told(&maps(&entries[4..]), &Config::default());
+        let (now, _) = told(&maps(&entries[..4]), &last);
+        for (namespace, model) in [("team", "m"), ("team", "n"), ("ns", "m"), ("ns", "n")] {
+            let thresholds = now.thresholds(namespace, model, Mode::Steersman).unwrap();
+            prop_assert_eq!(thresholds.validate(), Ok(()), "{}/{}", namespace, model);
+            prop_assert_eq!(thresholds.always_saturated(), None, "{}/{}", namespace, model);
+            prop_assert_eq!(thresholds.analyzer, now.saturation.common().analyzer);
+        }
+    }
+}
