@@ -4,6 +4,7 @@
 pub mod dynamo;
 pub mod llamastack;
 pub mod oci;
+mod pods;
 pub mod preflight;
 pub mod variant;
 mod words;

@@ -105,7 +105,7 @@ fn condition(statement: &Statement, generation: Option<i64>, since: Time) -> Con
         type_: statement.type_.clone(),
         status: statement.truth.as_str().to_owned(),
         reason: valid_reason(&statement.reason),
-        message: bounded(&statement.message, MESSAGE_LIMIT),
+        message: as_stored(&statement.message),
         observed_generation: generation,
         last_transition_time: since,
     }
@@ -130,6 +130,11 @@ fn valid_reason(given: &str) -> String {
         "" => NO_REASON.to_owned(),
         reason => reason.to_owned(),
     }
+}
+
+/// A message as a condition holds it: cut where it is too long.
+pub fn as_stored(message: &str) -> String {
+    bounded(message, MESSAGE_LIMIT)
 }
 
 fn bounded(message: &str, limit: usize) -> String {

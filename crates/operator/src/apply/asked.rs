@@ -14,8 +14,8 @@ pub enum Asked<'a> {
     Free(&'a Write),
     /// A merge patch of the owner itself, against the version that was seen.
     Own(&'a Value),
-    /// An object that stands in the way, by the UID that was seen.
-    Remove { kind: &'a GroupVersionKind, name: &'a str, uid: &'a str },
+    /// An object that stands in the way, by the UID that was seen. With a version: only as it was seen.
+    Remove { kind: &'a GroupVersionKind, name: &'a str, uid: &'a str, version: Option<&'a str> },
 }
 
 /// A family's plan, as far as the applier looks at it.
@@ -51,7 +51,9 @@ impl Planned for dynamo::Plan {
             dynamo::Write::Child(write) => Asked::Child(write),
             dynamo::Write::Free(write) => Asked::Free(write),
             dynamo::Write::Request(patch) => Asked::Own(patch),
-            dynamo::Write::Remove { kind, name, uid } => Asked::Remove { kind, name, uid },
+            dynamo::Write::Remove { kind, name, uid, version } => {
+                Asked::Remove { kind, name, uid, version: version.as_deref() }
+            }
         });
         asked.collect()
     }

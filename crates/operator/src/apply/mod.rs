@@ -67,8 +67,8 @@ impl Pass<'_> {
                     applied.outcome.written += 1;
                     None
                 }
-                Asked::Remove { kind, name, uid } => {
-                    applied.outcome.written += usize::from(self.remove(kind, name, Some(uid)).await?);
+                Asked::Remove { kind, name, uid, version } => {
+                    applied.outcome.written += usize::from(self.remove(kind, name, Some(uid), version).await?);
                     removed.push((kind, name));
                     None
                 }
@@ -85,7 +85,7 @@ impl Pass<'_> {
         for child in self.orphans(plan.sweep(), &writes) {
             let Some(kind) = kind_of(child) else { continue };
             let uid = child.metadata.uid.as_deref();
-            applied.outcome.written += usize::from(self.remove(&kind, &child.name_any(), uid).await?);
+            applied.outcome.written += usize::from(self.remove(&kind, &child.name_any(), uid, None).await?);
         }
         Ok(())
     }
@@ -236,9 +236,16 @@ impl Pass<'_> {
     }
 
     /// Whether it was there.
-    async fn remove(&self, kind: &GroupVersionKind, name: &str, uid: Option<&str>) -> Result<bool, Failure> {
+    async fn remove(
+        &self,
+        kind: &GroupVersionKind,
+        name: &str,
+        uid: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<bool, Failure> {
         let mut params = DeleteParams::background();
-        params.preconditions = Some(Preconditions { uid: uid.map(str::to_owned), resource_version: None });
+        params.preconditions =
+            Some(Preconditions { uid: uid.map(str::to_owned), resource_version: version.map(str::to_owned) });
         let api = children(&self.server.client, self.owner, kind);
         let object = self.owner.describe_named(kind, name);
         tracing::info!(object, "removing");

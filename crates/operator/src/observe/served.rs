@@ -82,8 +82,12 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
         let mut changes = pin!(watcher::watch_object(crds, api.crd));
         let mut pause = AGAIN;
         while let Some(change) = changes.next().await {
-            let by_crd = matches!(&change, Ok(Some(crd)) if serves(crd, api.version));
-            let Some(served) = (if by_crd { Some(true) } else { discovered(server, api).await }) else { break };
+            // Where there is a CRD, it decides; what the server lists may be behind it.
+            let served = match &change {
+                Ok(Some(crd)) => Some(serves(crd, api.version)),
+                _ => discovered(server, api).await,
+            };
+            let Some(served) = served else { break };
             if told != Some(served) {
                 told = Some(served);
                 tell(served);

@@ -63,6 +63,13 @@ pub fn rules() -> Vec<Rule> {
             &["get"],
             "tell whether an output is of this request or of an earlier one of the same name",
         ),
+        // Where the cluster checks who may hold up a deletion, as OpenShift does.
+        rule(
+            Family::Dgdr.group(),
+            "dynamographdeploymentrequests/finalizers",
+            &["update"],
+            "make requests the owners of their outputs",
+        ),
     ]
 }
 

@@ -1,9 +1,11 @@
 //! Profiling that comes to nothing, and what is said of it.
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use steersman_testkit::wait;
 
 use crate::scene::{GRAPH, JOB, Scene, condition, spec};
 
@@ -92,4 +94,32 @@ async fn a_job_that_is_deleted_by_hand_is_made_again_and_comes_to_its_end() {
     scene.profiled().await;
     scene.until_phase("Deploying").await;
     scene.graph().await;
+}
+
+/// As a kubelet ends a pod on a node that runs out of memory. A drained or preempted pod carries the same condition.
+#[tokio::test]
+async fn a_pod_that_is_evicted_is_replaced_and_profiling_comes_to_its_end() {
+    let Some(scene) = Scene::open("evicted").await else { return };
+    scene.ask(spec(json!({}))).await;
+    let profiler = scene.profiler().await;
+    profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
+    drop(profiler);
+    let (job, evicted) = (scene.job().await.uid(), scene.pod().await.name_any());
+    let why = "The node was low on resource: memory.";
+    let disrupted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": why,
+        "lastTransitionTime": "2026-11-16T06:00:00Z" });
+    let ended = json!({ "phase": "Failed", "reason": "Evicted", "message": why, "conditions": [disrupted] });
+    let pods = scene.all::<Pod>();
+    let patch = Patch::Strategic(json!({ "status": ended }));
+    pods.patch_status(&evicted, &PatchParams::default(), &patch).await.unwrap();
+    let another = wait::eventually("the Job has another pod", async || {
+        let all = pods.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(|pod| pod.name_any() != evicted)
+    });
+    another.await.unwrap();
+    pods.delete(&evicted, &DeleteParams::default()).await.unwrap();
+    wait::until_gone(pods, &evicted).await.unwrap();
+    scene.profiled().await;
+    scene.until_phase("Deploying").await;
+    assert_eq!(scene.job().await.uid(), job, "the same Job");
 }

@@ -51,6 +51,7 @@ pub struct Kept {
 
 /// What all annotations with fields of v1alpha1 begin with.
 const KEPT: &str = "nvidia.com/dgdr-";
+const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 
@@ -74,12 +75,19 @@ pub fn kept(object: &ObjectSeen) -> Kept {
     let profiling = &alpha["spec"]["profilingConfig"];
     let text = |value: &Value| given(value.as_str()).map(str::to_owned);
     let reference = &profiling["configMapRef"];
+    let config_map =
+        text(&reference["name"]).map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned())));
+    // People write it by hand, and a plain name looks right.
+    let unreadable = given(object.annotations.get(CONFIG_MAP_REF).map(String::as_str))
+        .filter(|_| config_map.is_none())
+        .map(|found| {
+            format!("{CONFIG_MAP_REF} is {found:?} and must be JSON with a name, as in {{\"name\":\"base\",\"key\":\"{CONFIG_KEY}\"}}")
+        });
     Kept {
-        config_map: text(&reference["name"])
-            .map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned()))),
+        config_map,
         output_claim: text(&profiling["outputPVC"]),
         ignored: ignored(&alpha["spec"], object.spec.image.as_deref()),
-        unreadable: None,
+        unreadable,
     }
 }
 

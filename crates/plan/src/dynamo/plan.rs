@@ -36,8 +36,8 @@ pub enum Write {
     Free(crate::Write),
     /// A merge patch of the request itself, against the version that was seen.
     Request(Value),
-    /// An object that stands in the way, by the UID that was seen.
-    Remove { kind: GroupVersionKind, name: String, uid: String },
+    /// An object that stands in the way, by the UID that was seen. With a version: only as it was seen.
+    Remove { kind: GroupVersionKind, name: String, uid: String, version: Option<String> },
 }
 
 /// Total: every request gets an answer.
@@ -74,6 +74,8 @@ fn rejected(seen: &Seen, findings: &[Finding]) -> Option<Note> {
 fn writes(seen: &Seen, step: &Step) -> Vec<Write> {
     let mut writes = match step.phase {
         Phase::Profiling if seen.job.is_some() && !(seen.account && seen.binding.is_some()) => account(seen),
+        // Whose they are by now cannot be seen with a graph out of sight.
+        Phase::Deploying | Phase::Deployed if !seen.graphs_served && !phase::is_unseen(&seen.object) => Vec::new(),
         Phase::Ready | Phase::Deploying | Phase::Deployed => additional(seen),
         _ => Vec::new(),
     };
@@ -94,6 +96,8 @@ fn job(seen: &Seen) -> Vec<Write> {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         name: names::output(&object.name),
         uid: output.uid.clone(),
+        // What was written since may be a result.
+        version: output.version.clone(),
     });
     let role = seen.settings.profiling_cluster_role.as_deref();
     // What a binding refers to can never change.
@@ -102,6 +106,7 @@ fn job(seen: &Seen) -> Vec<Write> {
         kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
         name: names::ROLE_BINDING.to_owned(),
         uid: binding.uid.clone(),
+        version: None,
     });
     let job = create(profile_job::job(seen, image)).map(Write::Child);
     [stale, other].into_iter().flatten().chain(account(seen)).chain(job).collect()

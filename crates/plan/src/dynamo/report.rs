@@ -6,13 +6,10 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::asked::{self, Acceptance};
-use super::phase::{self, Act, DEPLOYMENT, PROFILING, SPEC_GENERATED, SUCCEEDED, VALIDATION};
+use super::phase::{self, Act, DEPLOYMENT, PROFILING, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, VALIDATION};
 use super::plan::{Plan, Write};
 use super::seen::{ObjectSeen, Seen};
 use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity, sentences};
-
-/// Our own: the others say how far the request has come, this one what became of the spec's fields.
-const SPEC: &str = "SpecAccepted";
 
 /// In the order of the way, then the sum of it all.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
@@ -53,7 +50,10 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
         detail = Some(detail.map_or_else(|| CHANGED.to_owned(), |detail| format!("{detail} ({CHANGED})")));
     }
     statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref()));
-    statements.push(spec(&plan.findings));
+    // Its presence tells whose failure it is.
+    if !phase::is_inherited(&seen.object) {
+        statements.push(spec(&plan.findings));
+    }
     let said = conditions::merge(&stored.conditions, &statements, generation, seen.now);
     status.conditions = conditions::in_order(said, &ORDER);
     status

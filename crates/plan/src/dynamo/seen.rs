@@ -23,6 +23,8 @@ pub struct Seen {
     pub output: Option<OutputSeen>,
     /// The graph that goes by the name this request's graph has or would have.
     pub graph: Option<GraphSeen>,
+    /// Whether the cluster serves graphs at all, as far as anybody asked. Where it does not, nothing is known of any.
+    pub graphs_served: bool,
     /// The pods of that graph.
     pub graph_pods: Vec<PodSeen>,
     /// Objects that the request names, and whether they are there.
@@ -92,6 +94,8 @@ pub struct PodSeen {
     pub phase: String,
     /// Why it has no node: the message of `PodScheduled` False.
     pub unscheduled: Option<String>,
+    /// Why it was ended as a whole, such as `Evicted`: reason and message.
+    pub ended: Option<(String, String)>,
     /// Init containers first.
     pub containers: Vec<ContainerSeen>,
 }
@@ -109,6 +113,8 @@ pub struct ContainerSeen {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutputSeen {
     pub uid: String,
+    /// Its resourceVersion.
+    pub version: Option<String>,
     /// The UID of its controller.
     pub owner: Option<String>,
     pub data: BTreeMap<String, String>,

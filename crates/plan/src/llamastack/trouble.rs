@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::config::{External, external_providers};
 use super::seen::{ContainerSeen, ObjectSeen, PodSeen};
+use crate::pods::{is_about_claim, is_pull};
 
 const INSTALL: &str = "install-provider-";
 const LONGEST: usize = 600;
@@ -15,8 +16,6 @@ const ID_DIGITS: usize = 32;
 const ON_THE_WAY: [&str; 3] = ["ContainerCreating", "PodInitializing", CRASHES];
 const CRASHES: &str = "CrashLoopBackOff";
 const NO_IMAGE: &str = "ImagePullBackOff";
-const PULLS: [&str; 6] =
-    ["ErrImagePull", NO_IMAGE, "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -65,10 +64,6 @@ pub fn carried(before: &PodSeen, mut now: PodSeen) -> PodSeen {
         }
     }
     now
-}
-
-fn is_pull(reason: &str) -> bool {
-    PULLS.contains(&reason)
 }
 
 fn of_container(container: &ContainerSeen) -> Option<Trouble> {
@@ -155,7 +150,7 @@ impl Trouble {
     /// What is wrong, where, and what to do next.
     pub fn sentence(&self, object: &ObjectSeen) -> String {
         match self {
-            Self::NoNode { why } if why.to_lowercase().contains("persistentvolumeclaim") => format!(
+            Self::NoNode { why } if is_about_claim(why) => format!(
                 "Unschedulable: {why}. Look at the events of the claim; it may need a StorageClass that can provide it"
             ),
             Self::NoNode { why } => format!(

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
@@ -28,35 +29,61 @@ use crate::observe::watching::Watching;
 /// The graphs of all requests carry it, and of nobody else.
 const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
 
+/// What came of looking for a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Graph(GraphSeen),
+    Absent,
+    /// Nobody can say: the cluster does not serve graphs, or not in the version that they are asked for in.
+    Unserved,
+}
+
+impl Found {
+    pub fn graph(self) -> Option<GraphSeen> {
+        match self {
+            Self::Graph(graph) => Some(graph),
+            Self::Absent | Self::Unserved => None,
+        }
+    }
+}
+
 /// What is known of graphs that were made for requests.
 #[derive(Default)]
 pub struct Graphs {
     known: Mutex<BTreeMap<Place, GraphSeen>>,
     /// The requests whose graph is not there. The API may come, and with it what can be created.
     awaiting: Mutex<BTreeSet<Place>>,
+    /// The API is known not to be served. A server may answer for it a moment longer, and nobody would look again.
+    unserved: AtomicBool,
 }
 
 impl Graphs {
     /// The graph of a name. What the watch does not know is asked for: it may lag, may not be there, and sees no graph but
     /// those of requests; and that a graph is absent ends a request for good.
-    pub async fn seen(&self, server: &Server, place: &Place, by: &Place) -> Result<Option<GraphSeen>, CallError> {
+    pub async fn seen(&self, server: &Server, place: &Place, by: &Place) -> Result<Found, CallError> {
         if let Some(known) = self.known().get(place) {
-            return Ok(Some(known.clone()));
+            return Ok(Found::Graph(known.clone()));
         }
         // Users choose it, and what is no name would be a path.
         if !is_name(&place.1) {
-            return Ok(None);
+            return Ok(Found::Absent);
+        }
+        // Before anything is asked: what comes meanwhile wakes it.
+        self.awaiting().insert(by.clone());
+        if self.unserved.load(Ordering::Acquire) {
+            return Ok(Found::Unserved);
         }
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource());
-        let found = match server.call(api.get_opt(&place.1)).await {
-            // An API that is not served has no graphs.
-            Err(CallError::Answered { code: 404, .. }) => None,
-            found => found?,
-        };
-        if found.is_none() {
-            self.awaiting().insert(by.clone());
+        match server.call(api.get_opt(&place.1)).await {
+            Ok(Some(graph)) => {
+                self.forget(by);
+                Ok(Found::Graph(graph_seen(&graph)))
+            }
+            Ok(None) => Ok(Found::Absent),
+            // That an object is absent is answered in another way; here its whole path is.
+            Err(CallError::Answered { code: 404, .. }) => Ok(Found::Unserved),
+            Err(error) => Err(error),
         }
-        Ok(found.as_ref().map(graph_seen))
     }
 
     /// The request is gone.
@@ -77,8 +104,9 @@ impl Graphs {
             crd: Family::Dgd.crd_name(),
         };
         let (tell, heard) = news::channel(false);
-        let told = |served| {
+        let told = |served: bool| {
             tracing::info!(served, "whether the cluster has DynamoGraphDeployments");
+            self.unserved.store(!served, Ordering::Release);
             tell.send_replace(served);
         };
         tokio::select! {
@@ -97,7 +125,7 @@ impl Graphs {
                     _ = heard.changed() => {}
                 }
             } else {
-                // With the API its objects are gone.
+                // With the API its objects are gone, or out of sight.
                 self.replace(BTreeMap::new()).into_iter().for_each(wake);
                 if heard.changed().await.is_err() {
                     return;

@@ -32,6 +32,7 @@ use crate::client::{CallError, Server};
 use crate::controllers::{Observed, PassError, Place, Tools, stored_kind};
 
 pub use beside::Beside;
+use graphs::Found;
 
 pub use steersman_plan::dynamo::names::MANAGER;
 
@@ -92,12 +93,15 @@ pub async fn observe(
     let phase = asked::phase(&seen).unwrap_or(Phase::Pending);
     find_job(server, &seen, phase, &mut live).await?;
     let job = live.get(&gvk::<Job>(), &names::profiling_job(&name)).map(job_seen);
+    find_output(server, &seen, job.as_ref(), phase, &mut live).await?;
     // Before anything else is read: what changes meanwhile brings the next pass.
     let named = named_seen(server, beside, &seen, &place, phase).await?;
     let begins = begins(&seen, job.as_ref(), phase);
     let deployed = matches!(phase, Phase::Ready | Phase::Deploying | Phase::Deployed);
     let graph_place = (namespace.clone(), graph::name(&seen));
-    let graph = if deployed { beside.graphs.seen(server, &graph_place, &place).await? } else { None };
+    let found = if deployed { beside.graphs.seen(server, &graph_place, &place).await? } else { Found::Absent };
+    let graphs_served = found != Found::Unserved;
+    let graph = found.graph();
     let graph_pods = match &graph {
         Some(_) if phase != Phase::Ready => beside.graph_pods.seen(server, &graph_place).await?,
         _ => Vec::new(),
@@ -125,6 +129,7 @@ pub async fn observe(
         job,
         job_pods,
         graph,
+        graphs_served,
         graph_pods,
         named,
         hardware,
@@ -148,6 +153,32 @@ async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut
         Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
     if let Some(job) = server.call(api.get_opt(&name)).await? {
         live.insert(&kind, job);
+    }
+    Ok(())
+}
+
+/// What the output says once the Job has ended, or is gone, is final. A watch may be behind that of Jobs, so that without a
+/// verdict it is asked for.
+async fn find_output(
+    server: &Server,
+    object: &ObjectSeen,
+    job: Option<&JobSeen>,
+    phase: Phase,
+    live: &mut Live,
+) -> Result<(), CallError> {
+    let (kind, name) = (gvk::<ConfigMap>(), names::output(&object.name));
+    let ours = job.filter(|job| job.owner.as_deref() == Some(object.uid.as_str()));
+    let runs = ours.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
+    let told = live.get(&kind, &name).map(output_seen).is_some_and(|output| {
+        output.owner.as_deref() == Some(object.uid.as_str()) && output.data.contains_key("profiler_status")
+    });
+    if phase != Phase::Profiling || object.deleting || runs || told {
+        return Ok(());
+    }
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
+    if let Some(output) = server.call(api.get_opt(&name)).await? {
+        live.insert(&kind, output);
     }
     Ok(())
 }
@@ -219,6 +250,7 @@ async fn job_pods(server: &Server, beside: &Beside, place: &Place, job: &JobSeen
 fn output_seen(object: &DynamicObject) -> OutputSeen {
     OutputSeen {
         uid: object.uid().unwrap_or_default(),
+        version: object.resource_version(),
         owner: controller(object).map(|reference| reference.uid.clone()),
         data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
     }

@@ -136,6 +136,7 @@ fn record(pod: &Pod) -> PodSeen {
         name: pod.name_any(),
         phase: status.phase.clone().unwrap_or_default(),
         unscheduled: unscheduled.map(|condition| condition.message.clone().unwrap_or_default()),
+        ended: status.reason.clone().map(|reason| (reason, status.message.clone().unwrap_or_default())),
         containers: before.chain(status.container_statuses.iter().flatten()).map(container).collect(),
     }
 }

@@ -16,7 +16,7 @@ impl Planned for Asks {
             Ask::Child(write) => Asked::Child(write),
             Ask::Free(write) => Asked::Free(write),
             Ask::Request(patch) => Asked::Own(patch),
-            Ask::Remove { kind, name, uid } => Asked::Remove { kind, name, uid },
+            Ask::Remove { kind, name, uid, version } => Asked::Remove { kind, name, uid, version: version.as_deref() },
         });
         asked.collect()
     }
@@ -92,18 +92,22 @@ async fn what_stands_in_the_way_goes_by_its_uid_and_its_successor_comes_in_the_s
     let client = cluster.admin().await.unwrap();
     let mut live = Live::default();
     live.insert(&kind, all(&client, &namespace, &kind).await.remove(0));
-    let asks = |uid: &str| {
+    let asks = |uid: &str, version: &str| {
+        let version = Some(version.to_owned());
         Asks(vec![
-            Ask::Remove { kind: kind.clone(), name: "b".into(), uid: uid.into() },
+            Ask::Remove { kind: kind.clone(), name: "b".into(), uid: uid.into(), version },
             Ask::Free(Write::Apply(object(binding("edit")))),
         ])
     };
-    // Of another one with the same name, nothing is removed.
-    let failure = apply(&server(cluster, client.clone()), MANAGER, &owner, &asks("other"), &live).await.outcome.failure;
-    assert!(failure.as_ref().is_some_and(|failure| failure.conflict), "{failure:?}");
-    assert_eq!(bindings.get("b").await.unwrap().uid(), old.uid());
+    let (uid, version) = (old.uid().unwrap(), old.resource_version().unwrap());
+    // Of another one with the same name, or of one that has changed since, nothing is removed.
+    for asks in [asks("other", &version), asks(&uid, "1")] {
+        let failure = apply(&server(cluster, client.clone()), MANAGER, &owner, &asks, &live).await.outcome.failure;
+        assert!(failure.as_ref().is_some_and(|failure| failure.conflict), "{failure:?}");
+        assert_eq!(bindings.get("b").await.unwrap().uid(), old.uid());
+    }
 
-    let outcome = apply(&server(cluster, client), MANAGER, &owner, &asks(&old.uid().unwrap()), &live).await.outcome;
+    let outcome = apply(&server(cluster, client), MANAGER, &owner, &asks(&uid, &version), &live).await.outcome;
     assert_eq!(written(outcome), 2);
     let new = bindings.get("b").await.unwrap();
     assert_eq!((new.role_ref.name.as_str(), new.uid() == old.uid()), ("edit", false));

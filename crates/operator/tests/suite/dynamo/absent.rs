@@ -45,6 +45,23 @@ async fn a_result_waits_for_the_crd_of_graphs_and_is_deployed_once_it_is_install
     made.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     scene.graph_is("successful").await;
     until("it is deployed", &|status| status["phase"] == "Deployed").await;
+
+    // A CRD that is rolled back takes no graph away, though nobody can see it.
+    let crds: Api<CustomResourceDefinition> = Api::all(scene.admin.clone());
+    let serve = async |served: bool| {
+        let patch = json!([{ "op": "replace", "path": "/spec/versions/0/served", "value": served }]);
+        let patch = Patch::<()>::Json(serde_json::from_value(patch).unwrap());
+        crds.patch(Family::Dgd.crd_name(), &PatchParams::default(), &patch).await.unwrap();
+    };
+    serve(false).await;
+    until("it says that nothing is known", &|status| condition(status, "DeploymentReady").0 == "DeploymentUnknown")
+        .await;
+    let status = scene.status().await;
+    assert_eq!((&status["phase"], &status["dgdName"]), (&json!("Deployed"), &json!(GRAPH)));
+    assert!(condition(&status, "Succeeded").1.contains("so that nothing is known of DGD qwen-dgd"), "{status}");
+    serve(true).await;
+    until("it is seen again", &|status| condition(status, "DeploymentReady").0 == "DeploymentReady").await;
+    assert_eq!(scene.status().await["phase"], "Deployed");
     drop(operator);
     for family in [Family::Dgdr, Family::Dgd] {
         uninstall(&scene.admin, family).await;

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ServiceAccount};
 use kube::api::DeleteParams;
+use steersman_testkit::wait;
 
 use super::*;
 
@@ -106,4 +107,32 @@ async fn what_an_earlier_version_names_is_awaited_and_mounted() {
     assert_eq!(volumes[1]["configMap"]["name"], "mine", "{volumes}");
     let remark = condition(&scene.status().await, "SpecAccepted");
     assert_eq!(remark.0, "ConfigMapRefUnread", "{}", remark.1);
+}
+
+/// Two watches, of Jobs and of outputs: the one may be ahead of the other.
+#[tokio::test]
+async fn a_result_that_no_watch_has_told_of_yet_counts_when_its_job_has_failed_or_is_gone() {
+    for gone in [false, true] {
+        let Some(scene) = Scene::new("late-output", spec(json!({}))).await else { return };
+        scene.settle().await;
+        scene.deliver(json!({ "phase": "GeneratingDGD" })).await;
+        scene.settle().await;
+        if gone {
+            let jobs = scene.namespace.all::<Job>();
+            jobs.delete("profile-qwen", &DeleteParams::background()).await.unwrap();
+            wait::until_gone(jobs, "profile-qwen").await.unwrap();
+        } else {
+            scene.job_fails("evicted").await;
+        }
+        let cache = Arc::new(Cache::new(family().children()));
+        let server = server(scene.cluster, scene.admin.clone());
+        cache.fill(&server, &Scope::Namespace(scene.namespace.name().to_owned())).await.unwrap();
+        scene.deliver(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await;
+        let tools = Tools { cache, ..Tools::new(&family(), server, "test") };
+        pass(&family(), &tools, &scene.request().await).await.unwrap();
+        scene.settle().await;
+        assert_eq!(scene.says().await.0, "Deploying", "gone: {gone}");
+        let again = scene.namespace.all::<Job>().get_opt("profile-qwen").await.unwrap();
+        assert_eq!(again.is_some(), !gone, "no second Job");
+    }
 }

@@ -52,6 +52,7 @@ pub fn a_request(namespace: &str, features: Value) -> Seen {
         job_pods: vec![],
         output: None,
         graph: None,
+        graphs_served: true,
         graph_pods: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
         account: false,
@@ -82,8 +83,13 @@ impl Scene {
         let scene = Self::of(cluster, prefix, annotations, |_| true).await;
         let account = scene.account().await;
         let name = Some(scene.namespace.name());
-        for (verb, resource) in [("get", "pods"), ("update", "configmaps")] {
-            wait::until_allowed(&account, verb, "", resource, name).await.unwrap();
+        for (verb, group, resource) in [
+            ("get", "", "pods"),
+            ("update", "", "configmaps"),
+            // What OwnerReferencesPermissionEnforcement asks for where a reference holds up a deletion.
+            ("update", "nvidia.com", "dynamographdeploymentrequests/finalizers"),
+        ] {
+            wait::until_allowed(&account, verb, group, resource, name).await.unwrap();
         }
         scene
     }
@@ -199,7 +205,12 @@ impl Scene {
         let accepted = steersman_plan::dynamo::asked::mark(&seen.object.spec);
         seen.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
         seen.job = Some(JobSeen { owner: Some(UID.into()), mark: None, state });
-        seen.output = Some(OutputSeen { uid: output.metadata.uid.unwrap(), owner, data: output.data.unwrap() });
+        seen.output = Some(OutputSeen {
+            uid: output.metadata.uid.unwrap(),
+            version: output.metadata.resource_version,
+            owner,
+            data: output.data.unwrap(),
+        });
         seen
     }
 

@@ -11,6 +11,9 @@ const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP";
 const MEMORY: [&str; 3] = ["DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"];
 const LINKS: &str = "DCGM_FI_DEV_NVLINK_LINK_COUNT";
 
+/// How many exporters that do not answer are named: there is one on every node, and most have the same trouble.
+const NAMED: usize = 3;
+
 /// One exporter that answers is enough.
 pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
     let exporters = match &seen.exporters {
@@ -32,7 +35,12 @@ pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
         })
         .collect();
     if failures.len() == exporters.len() {
-        return Err(format!("failed to scrape any DCGM exporter pod: [{}]", failures.join("; ")));
+        let named = failures.iter().take(NAMED).copied().collect::<Vec<_>>().join("; ");
+        let more = match failures.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(", and {more} more like these"),
+        };
+        return Err(format!("failed to scrape any DCGM exporter pod: [{named}{more}]"));
     }
     // Where two exporters run on a node, both tell of the same GPUs.
     let mut found: BTreeMap<&str, &Gpus> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! From a generated graph to one that serves, and back.
 //! Comes in: the request and its graph; goes out: a step to Ready, Deploying, Deployed or Failed.
 
+use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::Truth;
 
@@ -25,7 +26,15 @@ pub fn ready(seen: &Seen) -> Step {
     if !wanted {
         return Step::to(Phase::Ready, object).because(on_offer(object));
     }
+    if seen.graph.is_none() && was_deleted(object) {
+        return deleted(seen, &graph::name(object));
+    }
     Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED)
+}
+
+/// v1alpha1 had a state for it, which v1beta1 shows as Ready. The graph is not made again, though its manifest is there.
+fn was_deleted(object: &ObjectSeen) -> bool {
+    stored(object, DEPLOYMENT).is_some_and(|(reason, _)| reason == "DeploymentDeleted")
 }
 
 /// How to get from Ready to a graph.
@@ -46,8 +55,9 @@ pub fn step(seen: &Seen) -> Step {
     let name = graph::name(object);
     let marked = asked::generated(object).is_some();
     match &seen.graph {
+        None if was_deleted(object) => deleted(seen, &name),
         None if marked || is_unseen(object) => missing(seen, &name),
-        None => deleted(seen, &name),
+        None => absent(seen, &name),
         Some(found) if !marked && !is_unseen(object) => follow(seen, found),
         Some(found) => match graph::claim(object, found) {
             // From now on its absence means that it was deleted.
@@ -60,9 +70,27 @@ pub fn step(seen: &Seen) -> Step {
 
 pub fn deployed(seen: &Seen) -> Step {
     match &seen.graph {
-        None => deleted(seen, &graph::name(&seen.object)),
+        None => absent(seen, &graph::name(&seen.object)),
         Some(found) => follow(seen, found),
     }
+}
+
+/// A graph that was there. Where the cluster serves none, as after a CRD was rolled back, it may still be: nothing is known,
+/// and nothing ends for that.
+fn absent(seen: &Seen, name: &str) -> Step {
+    if seen.graphs_served {
+        return deleted(seen, name);
+    }
+    let (kind, version) = (Family::Dgd.kind(), format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version()));
+    let text = format!(
+        "the cluster does not serve {kind} ({version}), so that nothing is known of DGD {name}. Install its CRD \
+         (steersman crds --apply); this request goes on by itself once it is served."
+    );
+    let phase = asked::phase(&seen.object).unwrap_or(Phase::Deploying);
+    let step = Step::to(phase, &seen.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
+    let told = stored(&seen.object, DEPLOYMENT).is_some_and(|(reason, _)| reason == "DeploymentUnknown");
+    let step = step.because(text.clone());
+    if told { step } else { step.tells(NoteKind::Warning, "DeploymentUnknown", text) }
 }
 
 fn missing(seen: &Seen, name: &str) -> Step {

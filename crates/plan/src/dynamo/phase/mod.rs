@@ -12,6 +12,7 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
+use super::profile_job::{self, trouble};
 use super::seen::{ObjectSeen, Seen};
 use crate::{Note, NoteKind};
 
@@ -20,6 +21,8 @@ pub const VALIDATION: &str = "Validation";
 pub const PROFILING: &str = "Profiling";
 pub const SPEC_GENERATED: &str = "SpecGenerated";
 pub const DEPLOYMENT: &str = "DeploymentReady";
+/// Our own: the others say how far the request has come, this one what became of the spec's fields.
+pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
 /// What to write for a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -155,12 +158,24 @@ fn annotate(values: &[(&str, &str)]) -> Act {
     Act::Request(json!({ "metadata": { "annotations": values } }))
 }
 
+/// Whether the request failed under an earlier operator, which has no condition for what became of the spec, and nobody has
+/// changed it since. For that operator it was final, and its users may have made another one.
+pub fn is_inherited(object: &ObjectSeen) -> bool {
+    let Some(status) = object.status.as_ref().filter(|status| status.phase == Some(Phase::Failed)) else {
+        return false;
+    };
+    // Earlier operators wrote the hardware that they found into the spec, and did not observe that in the status as a whole.
+    let summed = conditions::find(&status.conditions, SUCCEEDED).and_then(|known| known.observed_generation);
+    let judged = status.observed_generation.max(summed);
+    conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged == object.generation
+}
+
 /// Final, unless it failed before there was anything to profile with: then a changed spec begins anew. What is said is
 /// said again in today's words.
 fn failed(seen: &Seen) -> Step {
     let object = &seen.object;
     let stored = object.status.clone().unwrap_or_default();
-    let began = stored.profiling_job_name.is_some() || seen.job.is_some();
+    let began = stored.profiling_job_name.is_some() || seen.job.is_some() || is_inherited(object);
     let wrong = conditions::find(&stored.conditions, VALIDATION).is_some_and(|known| known.status == "False");
     if !began && (wrong || stored.observed_generation != object.generation) {
         return pending::step(seen);
@@ -177,16 +192,28 @@ fn failed(seen: &Seen) -> Step {
     Step { detail: first, ..step }
 }
 
+const FINAL: &str = "Profiling is not tried again: delete this DGDR and create a new one.";
+
 /// Why a request has failed, and what is left to do about it.
 pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
+    // Once there was a Job, its spec is all that was ever profiled with.
+    let began = asked::phase(object) == Some(Phase::Profiling)
+        || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let next = match (type_, reason) {
-        (PROFILING, "JobCreationFailed") => "Change the spec accordingly: profiling then begins anew.".to_owned(),
-        (PROFILING, _) => format!(
-            "The profiler's log has more: kubectl logs -n {namespace} job/{} -c profiler. Profiling is not tried again: \
-             delete this DGDR and create a new one.",
-            names::profiling_job(name)
-        ),
+        (PROFILING, "JobCreationFailed") if !began => {
+            "Change the spec accordingly: profiling then begins anew.".to_owned()
+        }
+        (PROFILING, "JobCreationFailed") => FINAL.to_owned(),
+        (PROFILING, _) => {
+            let (whose, container) = if message.contains(trouble::OF_COPIER) {
+                ("The log of output-copier", profile_job::COPIER)
+            } else {
+                ("The profiler's log", profile_job::PROFILER)
+            };
+            let job = names::profiling_job(name);
+            format!("{whose} has more: kubectl logs -n {namespace} job/{job} -c {container}. {FINAL}")
+        }
         (SPEC_GENERATED, _) => format!(
             "What the profiler delivered is in ConfigMap {}. Delete this DGDR and create a new one to profile again.",
             names::output(name)

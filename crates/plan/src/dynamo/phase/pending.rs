@@ -118,7 +118,8 @@ fn is_first(seen: &Seen) -> bool {
 fn refused(seen: &Seen, phase: Phase, findings: &[Finding]) -> Step {
     let text = sentences(findings);
     let step = Step::to(phase, &seen.object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
-    let told = stored(&seen.object, VALIDATION).is_some_and(|(_, message)| message == text);
+    // Through the same gate as when it was stored, which may have cut it.
+    let told = stored(&seen.object, VALIDATION).is_some_and(|(_, message)| message == conditions::as_stored(&text));
     let step = if told { step } else { step.tells(NoteKind::Warning, "ValidationFailed", text.clone()) };
     step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }

@@ -12,7 +12,7 @@ use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph;
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use crate::dynamo::profile_job::trouble::{self, Kind};
-use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, Seen};
+use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, PodSeen, Seen};
 
 pub const GENERATED: &str = "DynamoGraphDeployment spec generated successfully";
 const RUNNING: &str = "Profiling is in progress";
@@ -31,15 +31,22 @@ fn by_job(seen: &Seen) -> Step {
     let verdict = output.and_then(|output| output.data.get("profiler_status")).map(String::as_str);
     let ours = seen.job.as_ref().filter(|job| job.owner.as_deref() == Some(seen.object.uid.as_str()));
     match (ours.map(|job| &job.state), verdict) {
+        // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away, nor does its successor.
+        (Some(JobState::Running | JobState::Suspended), Some("success"))
+            if seen.job_pods.iter().any(|pod| pod.phase == "Failed")
+                && output.is_some_and(|output| has_result(seen, output)) =>
+        {
+            ended(seen, output)
+        }
         (Some(JobState::Running | JobState::Suspended), _) => running(seen, output),
         (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => failed(seen, output, None),
-        // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away.
         (Some(JobState::Failed(_)), Some("success")) if output.is_some_and(|output| has_result(seen, output)) => {
             ended(seen, output)
         }
         (Some(JobState::Failed(message)), _) => failed(seen, output, Some(message)),
         (Some(JobState::Complete), _) => ended(seen, output),
         // A Job may be gone before it was looked at, by its time to live; what it delivered counts.
+        (None, Some("success")) => ended(seen, output),
         (None, _) if output.is_some_and(|output| has_result(seen, output)) => ended(seen, output),
         (None, _) => gone(seen),
     }
@@ -92,6 +99,10 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
             _ => step,
         };
     }
+    let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
+    if let Some(text) = trouble::undelivered(object, &seen.job_pods).filter(|_| !verdict) {
+        return step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
+    }
     if seen.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
         let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
         return step.says(PROFILING, Truth::False, word(phase), text).because(text);
@@ -102,7 +113,7 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            let text = if seen.job_pods.is_empty() { no_pod(object) } else { STARTING.to_owned() };
+            let text = starting(object, seen.job_pods.first());
             step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text)
         }
         (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
@@ -110,13 +121,18 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     }
 }
 
-/// Quotas, limits and pod security are told to the Job alone.
-fn no_pod(object: &ObjectSeen) -> String {
-    format!(
-        "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {} {}",
-        object.namespace,
-        names::profiling_job(&object.name)
-    )
+/// Quotas, limits and pod security are told to the Job alone, volumes and networks to the pod alone.
+fn starting(object: &ObjectSeen, pod: Option<&PodSeen>) -> String {
+    let namespace = &object.namespace;
+    match pod {
+        None => format!(
+            "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {namespace} {}",
+            names::profiling_job(&object.name)
+        ),
+        Some(PodSeen { name, .. }) => {
+            format!("{STARTING}. If it does not, its events say why: kubectl describe pod -n {namespace} {name}")
+        }
+    }
 }
 
 /// By the profiler's own verdict, or the Job's where it gave none.
@@ -157,8 +173,35 @@ pub fn verdict_of_failed(seen: &Seen) -> Option<(String, String)> {
     Some((reason, message))
 }
 
+/// The keys that a result would have, where others were delivered or none with a success: all of it comes at once, so that
+/// nothing more will.
+fn lacking(seen: &Seen, output: &OutputSeen) -> Option<String> {
+    let success = output.data.get("profiler_status").is_some_and(|verdict| verdict == "success");
+    let others: Vec<&str> = graph::EARLIER.into_iter().filter(|key| output.data.contains_key(*key)).collect();
+    if has_result(seen, output) || (others.is_empty() && !success) {
+        return None;
+    }
+    let simulated = asked::simulated(&seen.object.spec);
+    let wanted = if simulated { graph::EARLIER[0] } else { graph::EARLIER[1] };
+    let delivered = if others.is_empty() { "no manifests".to_owned() } else { others.join(" and ") };
+    Some(format!(
+        "the profiler delivered {delivered}, where {} or {wanted} is needed (spec.features.mocker.enabled is {simulated})",
+        graph::FINAL
+    ))
+}
+
+fn ungenerated(object: &ObjectSeen, why: String) -> Step {
+    let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
+    step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
+        .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
+        .tells(NoteKind::Warning, "GenerationFailed", why)
+}
+
 fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     let object = &seen.object;
+    if let Some(why) = output.and_then(|output| lacking(seen, output)) {
+        return ungenerated(object, why);
+    }
     let Some(output) = output.filter(|output| has_result(seen, output)) else {
         let text = format!(
             "The profiling Job has ended; ConfigMap {} with its result is awaited. If it does not come, see the log of \
@@ -173,13 +216,7 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     };
     let generated = match graph::generate(object, output) {
         Ok(generated) => generated,
-        Err(why) => {
-            let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
-            return step
-                .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
-                .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
-                .tells(NoteKind::Warning, "GenerationFailed", why);
-        }
+        Err(why) => return ungenerated(object, why),
     };
     if !generated.is_stored(object) {
         let values = [(GENERATED_GRAPH, generated.text.as_str()), (ADDITIONAL, generated.additional.as_str())];

@@ -33,7 +33,14 @@ const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
 pub fn job(seen: &Seen, image: &str) -> Value {
     let object = &seen.object;
     let labels = json!({ "labels": { names::LABEL_PROFILED: object.name } });
-    let mut spec = json!({ "backoffLimit": 0, "template": { "metadata": labels, "spec": pod(seen, image) } });
+    let mut spec = json!({
+        "backoffLimit": 0,
+        // A drained, preempted or evicted pod says nothing about the profiler: it is replaced, and not counted.
+        "podFailurePolicy": {
+            "rules": [{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }],
+        },
+        "template": { "metadata": labels, "spec": pod(seen, image) },
+    });
     if let Some(wanted) = object.spec.overrides.as_ref().and_then(|overrides| overrides.profiling_job.as_ref()) {
         overrides::merge(&mut spec, wanted);
     }

@@ -48,7 +48,8 @@ const PROTECTED_LABELS: [&str; 6] = [
     names::LABEL_PROFILED,
 ];
 const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
-const OF_COPIER: [&str; 2] = ["image", "resources"];
+/// Its image is the operator's: what it runs is a program in it, which no other image has.
+const OF_COPIER: [&str; 1] = ["resources"];
 
 pub fn merge(job: &mut Value, wanted: &Object) {
     for name in JOB {
@@ -169,6 +170,13 @@ fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
         Value::Object(fields) => !fields.is_empty(),
         _ => true,
     })
+}
+
+/// Whether an image is wanted for the sidecar. Earlier operators ran a script there, in an image with kubectl.
+pub fn wants_copier(wanted: &Object) -> bool {
+    let pod = object(wanted, "template").and_then(|template| object(template, "spec"));
+    let copier = pod.and_then(|pod| named(entries(pod, "containers"), COPIER));
+    copier.is_some_and(|copier| said(copier, "image").is_some())
 }
 
 /// Paths of what `merge` passes over.

@@ -1,8 +1,10 @@
 //! Why a pod does not get on.
 //! Comes in: pods as seen; goes out: one sentence with what to do, or the words for how a pod ended.
 
-use super::super::seen::PodSeen;
-use super::PROFILER;
+use super::super::names;
+use super::super::seen::{ContainerSeen, ObjectSeen, PodSeen};
+use super::{COPIER, PROFILER};
+use crate::pods::{is_about_claim, is_pull};
 
 /// What holds a pod up, while it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,23 +62,24 @@ pub fn images(pods: &[PodSeen], remedy: &'static str) -> Vec<Trouble> {
         .collect()
 }
 
-fn is_pull(reason: &str) -> bool {
-    matches!(reason, "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull")
-}
+const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it is there.";
+const CLAIM_UNBOUND: &str = "The events of the claim say why (kubectl describe pvc): it needs a volume, or a StorageClass that \
+                             provides one. The pod is scheduled once the claim is bound.";
+const NO_NODE: &str = "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new one with \
+                       tolerations or nodeSelector in spec.overrides.profilingJob.";
 
 fn of_pod(pod: &PodSeen) -> Option<Trouble> {
     if let Some(message) = pod.unscheduled.as_ref().filter(|_| pod.phase == "Pending") {
-        let claim = message.contains("persistentvolumeclaim");
+        let remedy = match is_about_claim(message) {
+            true if message.contains("not found") => CLAIM_MISSING,
+            true => CLAIM_UNBOUND,
+            false => NO_NODE,
+        };
         return Some(Trouble {
             kind: Kind::Unschedulable,
             place: format!("pod {}", pod.name),
             message: format!("pod {} has no node: {message}", pod.name),
-            remedy: if claim {
-                "Create the PersistentVolumeClaim or correct its name; the pod is scheduled once it is there."
-            } else {
-                "Free or add what is lacking. To place it elsewhere, delete this DGDR and create a new one with \
-                 tolerations or nodeSelector in spec.overrides.profilingJob."
-            },
+            remedy,
         });
     }
     pod.containers.iter().find_map(|container| {
@@ -93,18 +96,61 @@ fn of_pod(pod: &PodSeen) -> Option<Trouble> {
     })
 }
 
-/// How the profiler's container of a failed pod ended, for the end of a message.
-pub fn details(pods: &[PodSeen]) -> Option<String> {
-    let pod = pods.iter().find(|pod| pod.phase == "Failed")?;
-    let container = pod.containers.iter().find(|container| container.name == PROFILER)?;
-    match (&container.ended, &container.waiting) {
-        (Some((code, reason, message)), _) => {
-            let message = if message.is_empty() { String::new() } else { format!(", Message: {message}") };
-            Some(format!("Pod: {}, Container: {PROFILER}, ExitCode: {code}, Reason: {reason}{message}", pod.name))
+/// Why nothing may come of a profiler that works or has ended, while its Job still runs: only the sidecar delivers.
+pub fn undelivered(object: &ObjectSeen, pods: &[PodSeen]) -> Option<String> {
+    let (namespace, job) = (&object.namespace, names::profiling_job(&object.name));
+    // A pod that has ended as a whole is the Job's to judge, or to replace.
+    let pods = pods.iter().filter(|pod| pod.phase == "Running");
+    pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(|(pod, profiler, copier)| {
+        let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);
+        match (&profiler.ended, &copier.ended) {
+            (None, Some((code, reason, _))) => Some(format!(
+                "pod {} container {COPIER} ended with exit code {code}{} before the profiler: what the profiler comes to \
+                 cannot be delivered. Its log says why: {log}. To profile anew without waiting for the end, delete the \
+                 Job: kubectl delete job -n {namespace} {job}",
+                pod.name,
+                in_brackets(reason)
+            )),
+            (Some((code, reason, _)), None) => Some(format!(
+                "The profiler has ended with exit code {code}{}; container {COPIER} has not delivered its result yet. If \
+                 this lasts, the log says why: {log}",
+                in_brackets(reason)
+            )),
+            _ => None,
         }
-        (None, Some((reason, message))) => {
-            Some(format!("Pod: {}, Container: {PROFILER}, Waiting - Reason: {reason}, Message: {message}", pod.name))
+    })
+}
+
+fn named<'a>(pod: &'a PodSeen, name: &str) -> Option<&'a ContainerSeen> {
+    pod.containers.iter().find(|container| container.name == name)
+}
+
+fn in_brackets(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
+}
+
+/// How [`details`] names the sidecar.
+pub const OF_COPIER: &str = "Container: output-copier";
+
+/// How a failed pod ended, for the end of a message: by the profiler, by another of its containers, or as a whole.
+pub fn details(pods: &[PodSeen]) -> Option<String> {
+    let failed = || pods.iter().filter(|pod| pod.phase == "Failed");
+    // One that was evicted has been replaced, so that the other is why the Job has failed.
+    let pod = failed().find(|pod| pod.ended.is_none()).or_else(|| failed().next())?;
+    let message = |message: &str| if message.is_empty() { String::new() } else { format!(", Message: {message}") };
+    let whole = pod.ended.as_ref().map(|(reason, why)| format!(", Reason: {reason}{}", message(why)));
+    let ill = |container: &&ContainerSeen| container.ended.as_ref().is_some_and(|(code, ..)| *code != 0);
+    let profiler = named(pod, PROFILER);
+    let container = profiler.filter(ill).or_else(|| pod.containers.iter().find(ill)).or(profiler);
+    let how = container.and_then(|container| match (&container.ended, &container.waiting) {
+        (Some((code, reason, why)), _) => {
+            Some(format!(", Container: {}, ExitCode: {code}, Reason: {reason}{}", container.name, message(why)))
+        }
+        (None, Some((reason, why))) => {
+            Some(format!(", Container: {}, Waiting - Reason: {reason}, Message: {why}", container.name))
         }
         (None, None) => None,
-    }
+    });
+    (whole.is_some() || how.is_some())
+        .then(|| format!("Pod: {}{}{}", pod.name, whole.unwrap_or_default(), how.unwrap_or_default()))
 }

@@ -156,11 +156,15 @@ fn unreadable(kept: &Kept) -> Option<Finding> {
 fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding> {
     let wanted = spec.overrides.as_ref()?.profiling_job.as_ref()?;
     let ignored = profile_job::overrides::ignored(wanted);
+    let remedy =
+        "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.";
+    let copier = profile_job::overrides::wants_copier(wanted)
+        .then_some(" Container output-copier runs a program of the operator's own image, which --operator-image sets.");
     (!ignored.is_empty()).then(|| {
         remark(
             "FieldIgnored",
             format!("Not taken over from spec.overrides.profilingJob: {}.", ignored.join(", ")),
-            "Remove them; deadlines, placement, volumes, security and the environment of container profiler can be set.",
+            format!("{remedy}{}", copier.unwrap_or_default()),
         )
     })
 }

@@ -104,6 +104,18 @@ fn a_result_that_was_delivered_counts_though_the_pod_was_evicted_afterwards() {
     world.settle();
     assert_eq!(world.phase(), Phase::Deploying);
 
+    // The Job has made another pod by now, and its profiler would begin anew.
+    let mut world = profiling("GeneratingDGD");
+    world.seen.output =
+        Some(output(&[("phase", "Done"), ("profiler_status", "success"), ("final_config.yaml", FINAL)]));
+    world.pods("Running");
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling, "the Job is about to end");
+    let evicted = PodSeen { name: "profile-qwen-a".into(), phase: "Failed".into(), ..PodSeen::default() };
+    world.seen.job_pods.push(evicted);
+    world.settle();
+    assert_eq!(world.phase(), Phase::Deploying);
+
     let mut world = profiling("GeneratingDGD");
     world.seen.output = Some(output(&[("phase", "Done"), ("final_config.yaml", FINAL)]));
     world.job(JobState::Failed("BackoffLimitExceeded".into()));
@@ -247,6 +259,26 @@ fn a_refused_job_fails_the_request_until_its_spec_is_changed() {
     world.edit(&spec("backend: vllm"));
     world.settle();
     assert_eq!(world.phase(), Phase::Profiling);
+}
+
+#[test]
+fn a_job_that_is_refused_when_it_is_made_again_ends_the_request_and_promises_nothing() {
+    let mut world = profiling("");
+    world.seen.job = None;
+    let failure = Failure {
+        object: "Job team-a/profile-qwen".into(),
+        message: "invalid".into(),
+        transient: false,
+        conflict: false,
+    };
+    world.pass(Some(failure));
+    world.settle();
+    assert_eq!((world.phase(), world.says("Profiling").1.as_str()), (Phase::Failed, "JobCreationFailed"));
+    let next = "Profiling is not tried again: delete this DGDR and create a new one.";
+    assert_eq!(world.says("Succeeded").2, format!("JobCreationFailed: Job team-a/profile-qwen: invalid. {next}"));
+    world.edit(&spec("backend: vllm"));
+    world.settle();
+    assert_eq!(world.phase(), Phase::Failed);
 }
 
 #[test]

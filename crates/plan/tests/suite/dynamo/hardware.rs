@@ -180,6 +180,30 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
     assert!(text.contains("labels matching SKU \"l4\" found (checked 1 nodes)"), "{text}");
 }
 
+/// There is one on every node, and a condition holds no more than 32,768 characters.
+#[test]
+fn of_many_exporters_that_do_not_answer_three_are_named_and_it_is_told_once() {
+    let mut seen = no_hardware();
+    let silent_ones =
+        (0..1_000).map(|node| silent(&format!("node-{node}: connection refused after {}", "x".repeat(80))));
+    seen.exporters = Answer::Known(silent_ones.collect());
+    let text = refused(json!({}), &seen);
+    assert!(text.contains("node-2:") && !text.contains("node-3:"), "{text}");
+    assert!(text.contains(", and 997 more like these]"), "{text}");
+}
+
+#[test]
+fn a_finding_that_no_condition_can_hold_is_told_once() {
+    let mut seen = a_request("model: m\nimage: planner:1.4.0");
+    seen.hardware = HardwareSeen { exporters: Answer::Unknown("x".repeat(40_000)), ..no_hardware() };
+    let mut world = World::new(seen);
+    for _ in 0..4 {
+        world.pass(None);
+    }
+    assert_eq!(world.told(), ["ValidationFailed"]);
+    assert!(world.says("Validation").2.ends_with("(cut)"));
+}
+
 #[test]
 fn a_gpu_that_nobody_knows_is_told_with_the_ones_that_are_known() {
     let unknown = nodes(vec![

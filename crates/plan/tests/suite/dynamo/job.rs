@@ -105,6 +105,7 @@ metadata:
      blockOwnerDeletion: true}}
 spec:
   backoffLimit: 0
+  podFailurePolicy: {{rules: [{{action: Ignore, onPodConditions: [{{type: DisruptionTarget, status: 'True'}}]}}]}}
   template:
     metadata: {{labels: {{steersman.dev/profiled-request: qwen}}}}
     spec:
@@ -165,6 +166,7 @@ fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
         containers:
         - name: output-copier
           image: relay:2
+          resources: {limits: {cpu: 1}}
           env: [{name: NO, value: 'no'}]
         - name: profiler
           image: profiler:2
@@ -191,7 +193,8 @@ fn item_4_3_resources_tolerations_and_node_selector_come_from_the_overrides() {
     assert_eq!(profiler["envFrom"], json!([{"secretRef": {"name": "s"}}]));
     assert_eq!(profiler["volumeMounts"].as_array().unwrap().len(), 2);
     let copier = &pod["containers"][1];
-    assert_eq!((&copier["image"], copier["env"].as_array().unwrap().len()), (&json!("relay:2"), 1));
+    assert_eq!((&copier["image"], copier["env"].as_array().unwrap().len()), (&json!("steersman:1"), 1));
+    assert_eq!(copier["resources"], json!({"limits": {"cpu": 1}}));
 }
 
 #[test]

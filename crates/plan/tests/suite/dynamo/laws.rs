@@ -89,18 +89,21 @@ fn statuses() -> impl Strategy<Value = Option<DynamoGraphDeploymentRequestStatus
 }
 
 fn pods() -> impl Strategy<Value = Vec<PodSeen>> {
-    let container = (prop::option::of(of(vec!["ErrImagePull", "CreateContainerConfigError", "x"])), any::<bool>())
-        .prop_map(|(waiting, ended)| ContainerSeen {
-            name: "profiler".into(),
+    let waits = prop::option::of(of(vec!["ErrImagePull", "CreateContainerConfigError", "x"]));
+    let container = (of(vec!["profiler", "output-copier"]), waits, any::<bool>()).prop_map(|(name, waiting, ended)| {
+        ContainerSeen {
+            name: name.into(),
             image: "i".into(),
             waiting: waiting.map(|reason| (reason.into(), "m".into())),
             ended: ended.then(|| (1, "Error".into(), String::new())),
-        });
-    let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..2))
+        }
+    });
+    let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))
         .prop_map(|(phase, unscheduled, containers)| PodSeen {
             name: "p".into(),
             phase: phase.into(),
             unscheduled: unscheduled.then(|| "no room".into()),
+            ended: unscheduled.then(|| ("Evicted".into(), String::new())),
             containers,
         });
     prop::collection::vec(pod, 0..2)
@@ -125,7 +128,7 @@ fn outputs() -> impl Strategy<Value = Option<OutputSeen>> {
             data
         });
     let owner = of(vec![None, Some("8f3c".to_owned()), Some("other".to_owned())]);
-    prop::option::of((data, owner).prop_map(|(data, owner)| OutputSeen { uid: "o".into(), owner, data }))
+    prop::option::of((data, owner).prop_map(|(data, owner)| OutputSeen { uid: "o".into(), version: None, owner, data }))
 }
 
 fn graphs() -> impl Strategy<Value = Option<GraphSeen>> {
@@ -201,7 +204,8 @@ pub(super) fn seen() -> impl Strategy<Value = Seen> {
             config_map: Some(there),
             token_secret: there,
         };
-        Seen { job, graph_pods: pods.clone(), job_pods: pods, output, graph, hardware, ..seen }
+        let graphs_served = there || graph.is_some();
+        Seen { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..seen }
     })
 }
 

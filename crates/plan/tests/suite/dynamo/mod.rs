@@ -2,9 +2,11 @@
 //! the test.
 
 mod admission;
+mod delivery;
 mod failures;
 mod graph;
 mod hardware;
+mod inherited;
 mod job;
 mod laws;
 mod leaves;
@@ -88,6 +90,7 @@ fn a_request(spec: &str) -> Seen {
         job_pods: vec![],
         output: None,
         graph: None,
+        graphs_served: true,
         graph_pods: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
         account: false,
@@ -113,7 +116,7 @@ spec:
 
 fn output(data: &[(&str, &str)]) -> OutputSeen {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    OutputSeen { uid: "out-1".into(), owner: Some("8f3c".into()), data }
+    OutputSeen { uid: "out-1".into(), version: Some("7".into()), owner: Some("8f3c".into()), data }
 }
 
 struct World {
@@ -212,8 +215,11 @@ impl World {
     fn write(&mut self, write: &Write) {
         match write {
             Write::Request(patch) => self.patch(patch),
-            Write::Remove { kind, uid, .. } => match kind.kind.as_str() {
-                "ConfigMap" => assert_eq!(self.seen.output.take().unwrap().uid, *uid),
+            Write::Remove { kind, uid, version, .. } => match kind.kind.as_str() {
+                "ConfigMap" => {
+                    let output = self.seen.output.take().unwrap();
+                    assert_eq!((output.uid, output.version), (uid.clone(), version.clone()));
+                }
                 _ => assert_eq!(self.seen.binding.take().unwrap().uid, *uid),
             },
             Write::Child(write) => self.object(write.object(), true),

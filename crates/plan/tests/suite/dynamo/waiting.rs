@@ -135,8 +135,22 @@ fn a_pod_that_cannot_start_is_told_while_it_lasts_and_fails_nothing() {
         ),
         (
             PodSeen { unscheduled: Some("persistentvolumeclaim \"x\" not found".into()), ..waiting("", "") },
-            "pod profile-qwen-x has no node: persistentvolumeclaim \"x\" not found. Create the PersistentVolumeClaim",
+            "pod profile-qwen-x has no node: persistentvolumeclaim \"x\" not found. Create a PersistentVolumeClaim of that",
             vec![],
+        ),
+        (
+            PodSeen {
+                unscheduled: Some("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.".into()),
+                ..waiting("", "")
+            },
+            "pod profile-qwen-x has no node: 0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. The \
+             events of the claim say why (kubectl describe pvc)",
+            vec![],
+        ),
+        (
+            waiting("RegistryUnavailable", "try later"),
+            "pod profile-qwen-x container profiler: RegistryUnavailable: try later. Check the image's name",
+            vec!["ImagePullFailed"],
         ),
     ];
     for (pod, why, told) in cases {
@@ -290,5 +304,6 @@ fn a_job_without_any_pod_leads_to_the_events_of_the_job() {
     assert_eq!(world.says("Profiling"), said("False", "Initializing", &text));
     world.pods("Pending");
     world.settle();
-    assert_eq!(world.says("Profiling"), said("False", "Initializing", starting));
+    let text = format!("{starting}. If it does not, its events say why: kubectl describe pod -n team-a profile-qwen-x");
+    assert_eq!(world.says("Profiling"), said("False", "Initializing", &text));
 }

@@ -48,6 +48,29 @@ fn fields_of_the_job_that_are_not_taken_over_are_named() {
     assert!(said.starts_with("Not taken over from spec.overrides.profilingJob: completionMode."), "{said}");
 }
 
+/// Earlier operators ran a script there, so that a mirrored image with kubectl is in many manifests.
+#[test]
+fn an_image_for_the_sidecar_is_named_with_where_it_is_set() {
+    let containers = json!([{ "name": "output-copier", "image": "mirror/kubectl:1" }]);
+    let job = json!({ "template": { "spec": { "containers": containers } } });
+    let said = warned(&request(json!({ "overrides": { "profilingJob": job } })));
+    let want = "Not taken over from spec.overrides.profilingJob: template.spec.containers[0].image.";
+    assert!(said.starts_with(want), "{said}");
+    assert!(said.ends_with("runs a program of the operator's own image, which --operator-image sets."), "{said}");
+}
+
+#[test]
+fn a_reference_to_a_config_map_that_names_none_is_told_and_not_dropped() {
+    for wrong in ["base", r#"{"key":"disagg.yaml"}"#, r#"{"name":""}"#, "{"] {
+        let said = warned(&annotated("nvidia.com/dgdr-config-map-ref", wrong));
+        let want = format!(
+            "The fields that v1alpha1 keeps in annotations cannot be read: nvidia.com/dgdr-config-map-ref is {wrong:?} and \
+             must be JSON with a name, as in {{\"name\":\"base\",\"key\":\"disagg.yaml\"}}."
+        );
+        assert!(said.starts_with(&want), "{said}");
+    }
+}
+
 #[test]
 fn what_the_profiler_will_end_with_is_said_before_it_begins() {
     let said = warned(&request(json!({ "workload": { "concurrency": 1, "requestRate": 2 } })));

@@ -84,7 +84,7 @@ pub const ROWS: &[Row] = &[
         "overrides.profilingJob.template.spec.containers[].name",
         "{overrides: {profilingJob: {template: {spec: {containers: [{image: 'other:1'}]}}}}}",
         ["profiler", "output-copier"],
-        "which container is meant: `profiler`, or `output-copier` with `image` and `resources` only",
+        "which container is meant: `profiler`, or `output-copier` with `resources` only",
         "Job, profiler; refused without",
     ),
     row(
