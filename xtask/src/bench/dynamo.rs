@@ -73,6 +73,7 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         job_pods: Vec::new(),
         output: None,
         graph: None,
+        additional: Vec::new(),
         graphs_served: true,
         graph_pods: Vec::new(),
         named: NamedSeen::default(),

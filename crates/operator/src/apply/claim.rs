@@ -105,7 +105,9 @@ pub(super) fn judge_free(
         return Err(Refusal::Leaving);
     }
     let wanted_by = controller(wanted).map(|reference| &reference.uid);
-    if let Some(other) = controller(live).filter(|reference| Some(&reference.uid) != wanted_by) {
+    // Earlier operators made the owner its controller; that is taken back before it is written.
+    let known = |uid: &String| Some(uid) == wanted_by || *uid == owner.uid;
+    if let Some(other) = controller(live).filter(|reference| !known(&reference.uid)) {
         let controller = format!("{} {}/{}", other.kind, owner.namespace, other.name);
         return Err(Refusal::Controlled { controller, owner: owner.describe_self() });
     }
@@ -267,6 +269,18 @@ mod tests {
             "it was made for LlamaStackDistribution team-a/other and is left alone; remove it once it is not needed there \
              any more"
         );
+    }
+
+    #[test]
+    fn what_an_earlier_operator_gave_to_the_owner_is_written_and_what_others_control_is_not() {
+        let judged = |kind: &str, uid: &str| {
+            let labels = json!({ "made-for": "starter" });
+            let wanted = service(json!({ "labels": labels }), "x");
+            let live = service(json!({ "labels": labels, "ownerReferences": controlled_by(kind, "x", uid) }), "x");
+            judge_free(&owner(), OURS, &wanted, &live).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(judged("LlamaStackDistribution", "uid-1"), Ok(Claim::Ours));
+        assert!(judged("Widget", "uid-9").unwrap_err().starts_with("it is controlled by Widget team-a/x, not by"));
     }
 
     #[test]

@@ -146,6 +146,12 @@ impl Pass<'_> {
                 Err(refusal) => return Err(refusal.into_failure(self.owner.describe(&wanted))),
             }
         }
+        if let Some(patch) = current.as_ref().filter(|_| tie == Tie::Free).and_then(|object| self.owner.release(object))
+        {
+            let freed = adopt::send(self.server, self.owner, kind, &name, &patch).await;
+            current = Some(freed.map_err(|error| failed(self.owner, &wanted, error))?);
+            adopted = true;
+        }
         if let Some(object) = &current {
             let Some(difference) = differs(&wanted, object, self.manager) else {
                 return Ok(adopted.then(|| object.clone()));

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
 
 use super::claim::is_legacy;
 
@@ -55,6 +56,18 @@ impl Owner {
 
     pub fn controls(&self, child: &DynamicObject) -> bool {
         controller(child).is_some_and(|reference| reference.uid == self.uid)
+    }
+
+    /// The JSON patch that takes references to the owner off an object that shall outlive it. None: it has none.
+    pub(super) fn release(&self, object: &DynamicObject) -> Option<Value> {
+        let references = object.owner_references();
+        let others: Vec<&OwnerReference> = references.iter().filter(|reference| reference.uid != self.uid).collect();
+        (others.len() < references.len()).then(|| {
+            json!([
+                { "op": "test", "path": "/metadata/resourceVersion", "value": object.metadata.resource_version },
+                { "op": "replace", "path": "/metadata/ownerReferences", "value": others },
+            ])
+        })
     }
 
     /// The child as it goes to the server: in our namespace and controlled by us.

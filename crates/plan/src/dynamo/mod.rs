@@ -17,6 +17,6 @@ pub mod validate;
 pub use plan::{Plan, Write, plan};
 pub use report::{notes, report};
 pub use seen::{
-    BindingSeen, ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen,
-    Settings,
+    AdditionalSeen, BindingSeen, ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen,
+    PodSeen, Seen, Settings,
 };

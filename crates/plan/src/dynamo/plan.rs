@@ -123,7 +123,7 @@ fn account(seen: &Seen) -> Vec<Write> {
 fn additional(seen: &Seen) -> Vec<Write> {
     let followed = asked::generated(&seen.object).is_none() && !phase::is_unseen(&seen.object);
     let ours = seen.graph.as_ref().filter(|found| followed || graph::claim(&seen.object, found) == Claim::Ours);
-    graph::additional(&seen.object, ours).into_iter().filter_map(apply).map(Write::Free).collect()
+    graph::additional(&seen.object, ours, &seen.additional).into_iter().filter_map(apply).map(Write::Free).collect()
 }
 
 fn apply(object: Value) -> Option<crate::Write> {

@@ -1,6 +1,7 @@
 //! What a request's status says.
 //! Comes in: what was seen, planned and done; goes out: the status, equal to the stored one where there is nothing new.
 
+use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_api::meta::conditions::{self, Statement, Truth};
@@ -116,11 +117,12 @@ fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
         Act::Graph(_) if is_graph(failure) => {
             Failed { phase: step.phase, statement: false_(DEPLOYMENT, "DeploymentCreationFailed"), words: text }
         }
-        Act::Request(_) => Failed {
-            phase: step.phase,
-            statement: None,
-            words: format!("What was found out cannot be written to the request itself, and is tried again: {text}"),
-        },
+        Act::Request(patch) => {
+            let words = crowded(object, patch).unwrap_or_else(|| {
+                format!("What was found out cannot be written to the request itself, and is tried again: {text}")
+            });
+            Failed { phase: step.phase, statement: None, words }
+        }
         // The account that the running Job lacks.
         _ if step.phase == Phase::Profiling => Failed { phase: step.phase, statement: None, words: text },
         // A graph that starts without its configuration, or with somebody else's, is worse than one that waits.
@@ -131,6 +133,29 @@ fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
         },
         _ => Failed { phase: step.phase, statement: None, words: format!("{UNWRITTEN}: {text}") },
     }
+}
+
+/// What the API server lets all annotations of an object have together, keys and values.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Says what to do where what is to be written has no room beside the request's other annotations.
+fn crowded(object: &ObjectSeen, patch: &Value) -> Option<String> {
+    let new = patch["metadata"]["annotations"].as_object()?;
+    let size = |key: &str, value: &str| key.len() + value.len();
+    let ours: usize = new.iter().map(|(key, value)| size(key, value.as_str().unwrap_or_default())).sum();
+    let others = || object.annotations.iter().filter(|(key, _)| !new.contains_key(*key));
+    let beside: usize = others().map(|(key, value)| size(key, value)).sum();
+    let (largest, value) = others().max_by_key(|(key, value)| size(key, value))?;
+    (ours + beside > ANNOTATIONS_LIMIT).then(|| {
+        format!(
+            "What profiling generated ({ours} bytes) has no room beside the request's other annotations ({beside} bytes), of \
+             {ANNOTATIONS_LIMIT} for all. Take the largest off, {largest} ({} bytes), and it goes on: kubectl annotate dgdr -n \
+             {} {} {largest}-",
+            value.len(),
+            object.namespace,
+            object.name
+        )
+    })
 }
 
 fn is_graph(failure: &Failure) -> bool {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, DynamoGraphDeploymentRequestStatus};
 
 use super::hardware::HardwareSeen;
@@ -27,6 +28,8 @@ pub struct Seen {
     pub graphs_served: bool,
     /// The pods of that graph.
     pub graph_pods: Vec<PodSeen>,
+    /// The ConfigMaps that were generated with the graph, as far as there are objects of their names.
+    pub additional: Vec<AdditionalSeen>,
     /// Objects that the request names, and whether they are there.
     pub named: NamedSeen,
     /// Whether the account of profiling Jobs is there.
@@ -136,6 +139,18 @@ pub struct GraphSeen {
     /// Sums over its components.
     pub replicas: i32,
     pub available: i32,
+}
+
+/// A ConfigMap with the name of a generated one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AdditionalSeen {
+    pub name: String,
+    pub resource_version: Option<String>,
+    pub created: Option<Timestamp>,
+    /// The UID of the request that it was written for, by our mark.
+    pub request: Option<String>,
+    /// Its fields but for kind and metadata.
+    pub content: Map<String, Value>,
 }
 
 /// Whether what the request names is there. None: it names nothing of the kind.

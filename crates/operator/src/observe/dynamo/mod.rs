@@ -20,7 +20,8 @@ use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::asked::{self, Acceptance, Kept};
 use steersman_plan::dynamo::hardware::{HardwareSeen, wanted};
 use steersman_plan::dynamo::{
-    BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph, names,
+    AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph,
+    names,
 };
 
 use super::cache::{Naming, Watched};
@@ -66,9 +67,8 @@ fn named(object: &ObjectSeen) -> Vec<(GroupVersionKind, String)> {
         (gvk::<ServiceAccount>(), names::SERVICE_ACCOUNT.to_owned()),
         (gvk::<RoleBinding>(), names::ROLE_BINDING.to_owned()),
     ];
-    let additional = graph::additional(object, None);
-    let additional = additional.iter().filter_map(|map| map["metadata"]["name"].as_str());
-    known.into_iter().chain(additional.map(|name| (gvk::<ConfigMap>(), name.to_owned()))).collect()
+    let additional = graph::additional_names(object).into_iter().map(|name| (gvk::<ConfigMap>(), name));
+    known.into_iter().chain(additional).collect()
 }
 
 /// Reads only.
@@ -120,6 +120,7 @@ pub async fn observe(
         beside.hardware.forget(&place);
         HardwareSeen::awaited()
     };
+    let additional = if deployed { additional(server, &seen, &mut live).await? } else { Vec::new() };
     let seen = Seen {
         now: Timestamp::now(),
         settings,
@@ -131,6 +132,7 @@ pub async fn observe(
         graph,
         graphs_served,
         graph_pods,
+        additional,
         named,
         hardware,
         object: seen,
@@ -181,6 +183,30 @@ async fn find_output(
         live.insert(&kind, output);
     }
     Ok(())
+}
+
+/// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
+/// watch of ours sees, is asked for.
+async fn additional(server: &Server, object: &ObjectSeen, live: &mut Live) -> Result<Vec<AdditionalSeen>, CallError> {
+    let kind = gvk::<ConfigMap>();
+    let mut found = Vec::new();
+    for name in graph::additional_names(object).into_iter().filter(|name| is_name(name)) {
+        if live.get(&kind, &name).is_none() {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
+            if let Some(map) = server.call(api.get_opt(&name)).await? {
+                live.insert(&kind, map);
+            }
+        }
+        found.extend(live.get(&kind, &name).map(|map| AdditionalSeen {
+            name,
+            resource_version: map.resource_version(),
+            created: map.creation_timestamp().map(|time| time.0),
+            request: map.annotations().get(names::REQUEST_UID).cloned(),
+            content: graph::content(&map.data),
+        }));
+    }
+    Ok(found)
 }
 
 /// Whether this pass may come to begin profiling: then all that it takes is looked at.

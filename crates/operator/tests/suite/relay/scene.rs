@@ -54,6 +54,7 @@ pub fn a_request(namespace: &str, features: Value) -> Seen {
         graph: None,
         graphs_served: true,
         graph_pods: vec![],
+        additional: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
         account: false,
         binding: None,

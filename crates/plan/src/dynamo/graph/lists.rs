@@ -8,6 +8,10 @@ pub fn keys(path: &[String]) -> Option<&'static [&'static str]> {
         // On a graph's spec the environment is one whole, on a container it is not.
         "env" if path.len() == 2 => return None,
         "components" if path.len() == 2 => &["name"],
+        // A service of v1alpha1 has lists of its own under names that containers have, too: of claims for volumes, at a
+        // `mountPoint`, and of claims for devices.
+        "volumeMounts" if path.len() == 4 && path[1] == "services" => return None,
+        "claims" if path.len() == 5 && path[1] == "services" => return None,
         "containers"
         | "initContainers"
         | "ephemeralContainers"
@@ -39,8 +43,15 @@ pub fn is_whole(name: &str) -> bool {
         "nodeSelector"
             | "secretKeyRef"
             | "configMapKeyRef"
+            | "fileKeyRef"
             | "fieldRef"
             | "resourceFieldRef"
+            | "secretRef"
+            | "configMapRef"
+            | "configMap"
+            | "nodePublishSecretRef"
+            | "dataSource"
+            | "selector"
             | "labelSelector"
             | "namespaceSelector"
             | "requiredDuringSchedulingIgnoredDuringExecution"

@@ -76,10 +76,16 @@ pub fn documents(text: &str) -> Vec<Value> {
     read.filter(|document| document["kind"].as_str().is_some_and(|kind| !kind.is_empty())).collect()
 }
 
-/// As the profiler's own library means it: there only `true` and `false` are no texts, while `y` and `on` are. None: not to
-/// be read.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Option<T> {
-    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true }).ok()
+    parse(text).ok()
+}
+
+/// As the profiler's own library means it: there only `true` and `false` are no texts, while `y` and `on` are. Otherwise where
+/// it cannot be read.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let read = serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
+    // What follows is the text around the place.
+    read.map_err(|error| error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned())
 }
 
 fn pareto(data: &BTreeMap<String, String>) -> Vec<Map<String, Value>> {

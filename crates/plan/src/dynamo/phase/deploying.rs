@@ -3,7 +3,7 @@
 
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
-use steersman_api::meta::conditions::Truth;
+use steersman_api::meta::conditions::{self, Truth};
 
 use super::profiling::GENERATED;
 use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, is_unseen, stored};
@@ -58,7 +58,7 @@ pub fn step(seen: &Seen) -> Step {
         None if was_deleted(object) => deleted(seen, &name),
         None if marked || is_unseen(object) => missing(seen, &name),
         None => absent(seen, &name),
-        Some(found) if !marked && !is_unseen(object) => follow(seen, found),
+        Some(found) if !marked && !is_unseen(object) => follow_on(seen, found),
         Some(found) => match graph::claim(object, found) {
             // From now on its absence means that it was deleted.
             Claim::Ours if marked => Step::to(Phase::Deploying, object).with(annotate(&[(GENERATED_GRAPH, "")])),
@@ -71,7 +71,7 @@ pub fn step(seen: &Seen) -> Step {
 pub fn deployed(seen: &Seen) -> Step {
     match &seen.graph {
         None => absent(seen, &graph::name(&seen.object)),
-        Some(found) => follow(seen, found),
+        Some(found) => follow_on(seen, found),
     }
 }
 
@@ -93,17 +93,28 @@ fn absent(seen: &Seen, name: &str) -> Step {
     if told { step } else { step.tells(NoteKind::Warning, "DeploymentUnknown", text) }
 }
 
+/// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
+/// graph fares is the same: earlier operators followed whatever had the name, and labels may be taken off.
+fn follow_on(seen: &Seen, found: &GraphSeen) -> Step {
+    let object = &seen.object;
+    let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let said = conditions::find(conditions, DEPLOYMENT).map(|known| known.last_transition_time.0);
+    let newer = matches!((found.created, said), (Some(made), Some(said)) if made > said);
+    if newer && graph::claim(object, found) != Claim::Ours {
+        return deleted(seen, &found.name);
+    }
+    follow(seen, found)
+}
+
 fn missing(seen: &Seen, name: &str) -> Step {
     let object = &seen.object;
     let step = Step::to(Phase::Deploying, object);
     match graph::wanted(object) {
-        Some(graph) => step.with(Act::Graph(graph)),
-        None => {
-            let text = format!(
-                "There is no DGD {name}, and what profiling generated is neither in annotation {GENERATED_GRAPH} nor in \
-                 status.profilingResults.selectedConfig. Put the manifest back into the annotation, or create a new DGDR."
-            );
-            step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text.clone()).because(text)
+        Ok(graph) => step.with(Act::Graph(graph)),
+        Err(why) => {
+            let text = format!("There is no DGD {name}, and {why}");
+            // By this reason it was never there, so that nobody can have deleted it.
+            step.says(DEPLOYMENT, Truth::False, "DeploymentCreationFailed", text.clone()).because(text)
         }
     }
 }

@@ -4,6 +4,7 @@
 use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
 
+use super::version::of_image;
 use crate::dynamo::asked::{self, Kept};
 use crate::dynamo::seen::ObjectSeen;
 use crate::dynamo::{graph, names, profile_job};
@@ -31,6 +32,7 @@ pub fn remarks(object: &ObjectSeen) -> Vec<Finding> {
         unreadable(&kept),
         ignored_overrides(spec),
         unknown_override(spec),
+        early_override(spec),
     ];
     found.into_iter().flatten().collect()
 }
@@ -179,5 +181,31 @@ fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding> 
         ),
         "Correct its name, or move it to where graphs have it: what is of pods belongs to a component, into extraPodSpec \
          (v1alpha1) or podTemplate (v1beta1).",
+    ))
+}
+
+/// Profilers before 1.5 generate graphs of v1alpha1. Those of 1.4 have overrides merged by our program, which translates.
+fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<Finding> {
+    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?;
+    let beta = wanted.get("apiVersion")?.as_str()?.ends_with("/v1beta1") && wanted.contains_key("spec");
+    let (image, version) = spec.image.as_deref().and_then(|image| Some((image, of_image(image)?))).filter(|_| beta)?;
+    let newer = "Name an image of Dynamo 1.5 or later in spec.image";
+    if version < [1, 4, 0] {
+        return Some(remark(
+            "OverrideMisread",
+            format!(
+                "spec.overrides.dgd is of nvidia.com/v1beta1, and the profiler in {image} takes every override for one of \
+                 nvidia.com/v1alpha1."
+            ),
+            format!("{newer}, or write the override in v1alpha1."),
+        ));
+    }
+    let field = graph::merge::unsaid(wanted).filter(|_| version < [1, 5, 0])?;
+    Some(remark(
+        "ProfilerWillRefuse",
+        format!(
+            "spec.overrides.dgd: {field} is no field of nvidia.com/v1alpha1, in which the profiler in {image} generates graphs."
+        ),
+        format!("{newer}, or leave the field out."),
     ))
 }

@@ -3,9 +3,15 @@
 
 /// Whether the tag is a version, as in `dynamo-planner:v1.2.3-cuda13`.
 pub fn has_version(image: &str) -> bool {
+    of_image(image).is_some()
+}
+
+/// The numbers of the version in the tag.
+pub fn of_image(image: &str) -> Option<[u64; 3]> {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
-    last.rsplit_once(':').is_some_and(|(_, tag)| Version::read(tag).is_some_and(|version| version.parts == 3))
+    let (_, tag) = last.rsplit_once(':')?;
+    Version::read(tag).filter(|version| version.parts == 3).map(|version| version.core)
 }
 
 /// The version in full, without a letter before it: `v1.2` is `1.2.0`. None: it is no version.

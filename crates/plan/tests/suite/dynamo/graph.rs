@@ -267,7 +267,7 @@ fn a_lost_annotation_is_made_good_from_the_status() {
     world.settle();
     assert_eq!(world.seen.graph.as_ref().unwrap().name, "qwen-dgd");
     let mut world = World::profiled(&spec("autoApply: false"));
-    world.seen.object.annotations.insert(GENERATED_GRAPH.into(), "not: a graph".into());
+    world.seen.object.annotations.remove(GENERATED_GRAPH);
     world.seen.object.status.as_mut().unwrap().profiling_results = None;
     world.edit(&spec(""));
     world.settle();

@@ -172,6 +172,45 @@ podTemplate:
     assert_eq!(warnings, want);
 }
 
+/// As the schema of graphs marks them.
+#[test]
+fn lists_of_services_and_references_to_other_objects_are_replaced_as_a_whole() {
+    let graph =
+        ALPHA.replace("replicas: 1,", "volumeMounts: [{name: a, mountPoint: /a}], resources: {claims: [{name: a}]},");
+    let rest = "spec: {services: {decode: {volumeMounts: [{name: b, mountPoint: /b}, {name: c, mountPoint: /c}], resources: \
+                {claims: [{name: b}]}}}}";
+    let decode = json!(merged(&graph, "v1alpha1", rest).unwrap().graph)["spec"]["services"]["decode"].clone();
+    let want = json!([{"name": "b", "mountPoint": "/b"}, {"name": "c", "mountPoint": "/c"}]);
+    assert_eq!((&decode["volumeMounts"], &decode["resources"]["claims"]), (&want, &json!([{"name": "b"}])));
+
+    for (place, field) in [
+        ("volumes: [{name: v, @}]", "configMap"),
+        ("volumes: [{name: v, csi: {driver: d, @}}]", "nodePublishSecretRef"),
+        ("volumes: [{name: v, cephfs: {@}}]", "secretRef"),
+        ("volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {@}}}}]", "dataSource"),
+        ("volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {@}}}}]", "selector"),
+        ("containers: [{name: main, env: [{name: A, valueFrom: {@}}]}]", "fileKeyRef"),
+        ("containers: [{name: main, env: [{name: A, valueFrom: {@}}]}]", "secretKeyRef"),
+    ] {
+        let at = |value: &str| place.replace('@', &format!("{field}: {value}"));
+        let mut graph = yaml(BETA);
+        graph["spec"]["components"][1]["podTemplate"]["spec"] =
+            yaml(&format!("{{{}}}", at("{name: x, optional: true}")));
+        let wanted = yaml(&format!(
+            "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec: {{components: [{{name: Worker, podTemplate: \
+             {{spec: {{{}}}}}}}]}}",
+            at("{name: new}")
+        ));
+        let Merged { graph, .. } = merge(graph.as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
+        let want = yaml(&format!("{{{}}}", at("{name: new}")));
+        assert_eq!(json!(graph)["spec"]["components"][1]["podTemplate"]["spec"], want, "{field}");
+    }
+    let graph = BETA.replace("replicas: 2", "eppConfig: {configMapRef: {name: x, key: k, optional: true}}");
+    let rest = "spec: {components: [{name: Worker, eppConfig: {configMapRef: {name: new, key: k}}}]}";
+    let merged = json!(merged(&graph, "v1beta1", rest).unwrap().graph);
+    assert_eq!(merged["spec"]["components"][1]["eppConfig"], json!({"configMapRef": {"name": "new", "key": "k"}}));
+}
+
 #[test]
 fn of_the_metadata_only_labels_and_annotations_count_and_profiling_chooses_the_components() {
     let rest = "metadata: {name: n, uid: u, labels: {a: '2', b: '1'}, annotations: {nvidia.com/dgd-spec: x, ok: '1'}}\n\
@@ -210,7 +249,9 @@ fn what_cannot_be_merged_is_refused_with_its_place() {
             .unwrap_err()
             .starts_with("override must be a DynamoGraphDeployment of nvidia.com/v1alpha1")
     );
-    assert!(merged(ALPHA, "v1beta1", "").unwrap_err().contains("cannot be merged into a graph of nvidia.com/v1alpha1"));
+    let later = BETA.replace("v1beta1", "v2");
+    let error = merged(&later, "v1beta1", "").unwrap_err();
+    assert!(error.contains("cannot be merged into a graph of nvidia.com/v2"), "{error}");
     // Below fields of any content a null is content.
     let rest = "spec: {providerOverride: {apiVersion: a, value: {x: null}}}";
     assert!(merged(BETA, "v1beta1", rest).is_ok());

@@ -8,10 +8,12 @@ mod graph;
 mod hardware;
 mod inherited;
 mod job;
+mod kept;
 mod laws;
 mod leaves;
 mod merge;
 mod phases;
+mod versions;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -23,8 +25,8 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::hardware::{HardwareSeen, NodeSeen};
 use steersman_plan::dynamo::{
-    BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, PodSeen, Seen, Settings, Write,
-    names, notes, plan, report,
+    AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, PodSeen, Seen,
+    Settings, Write, names, notes, plan, report,
 };
 use steersman_plan::preflight::Answer;
 use steersman_plan::{Failure, Note, Outcome};
@@ -92,6 +94,7 @@ fn a_request(spec: &str) -> Seen {
         graph: None,
         graphs_served: true,
         graph_pods: vec![],
+        additional: vec![],
         named: NamedSeen { token_secret: true, ..NamedSeen::default() },
         account: false,
         binding: None,
@@ -242,6 +245,15 @@ impl World {
             "RoleBinding" => {
                 let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
                 self.seen.binding = Some(BindingSeen { uid: "rb-1".into(), cluster_role: role });
+            }
+            "ConfigMap" => {
+                let metadata = &object.metadata;
+                let mark = metadata.annotations.as_ref().and_then(|known| known.get(names::REQUEST_UID).cloned());
+                let known = self.seen.additional.iter().position(|known| known.name == name);
+                let created = known.map_or(Some(self.seen.now), |place| self.seen.additional.remove(place).created);
+                let content = steersman_plan::dynamo::graph::content(&object.data);
+                let resource_version = Some("7".to_owned());
+                self.seen.additional.push(AdditionalSeen { name, resource_version, created, request: mark, content });
             }
             "DynamoGraphDeployment" if self.seen.graph.is_none() => {
                 self.seen.graph = Some(GraphSeen {

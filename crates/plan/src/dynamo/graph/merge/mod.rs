@@ -6,9 +6,11 @@ mod fit;
 
 use serde_json::{Map, Value};
 
+pub use super::translate::unsaid;
 pub use fit::{problem, unknown};
 
-use super::{lists, translate};
+use super::lists;
+use super::translate::{self, Turned};
 
 type Object = Map<String, Value>;
 
@@ -42,20 +44,25 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
     let version = |of: &Object| of.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
     let (alpha, beta) =
         (|of: &Object| version(of).ends_with("/v1alpha1"), |of: &Object| version(of).ends_with("/v1beta1"));
-    let (translated, warnings) = match (alpha(wanted), beta(graph)) {
-        (true, true) => translate::to_beta(wanted, graph),
-        _ => (wanted.clone(), Vec::new()),
+    let before = graph;
+    let turned = match (alpha(wanted), alpha(graph), beta(graph)) {
+        (true, _, true) => {
+            let (wanted, warnings) = translate::to_beta(wanted, graph);
+            Turned { wanted, graph: graph.clone(), warnings }
+        }
+        (false, true, _) => translate::to_alpha(wanted, graph)?,
+        _ => Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() },
     };
-    let wanted = &translated;
-    if version(graph) != version(wanted) {
+    let from_beta = beta(wanted);
+    let Turned { wanted, mut graph, warnings } = turned;
+    if version(&graph) != version(&wanted) {
         return Err(format!(
             "override of {} cannot be merged into a graph of {}: write it in the version that the profiler generates",
-            version(wanted),
-            version(graph)
+            version(&wanted),
+            version(&graph)
         ));
     }
-    let mut merging = Merging { alpha: alpha(wanted), warnings };
-    let mut graph = graph.clone();
+    let mut merging = Merging { alpha: alpha(&wanted), from_beta, warnings };
     merging.metadata(&mut graph, wanted.get("metadata"));
     if let Some(Value::Object(spec)) = wanted.get("spec") {
         let spec = merging.known(spec, &graph);
@@ -63,11 +70,17 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
         merging.value(&mut own, &Value::Object(spec), &mut vec!["spec".to_owned()])?;
         graph.insert("spec".to_owned(), own);
     }
+    if merging.alpha && from_beta {
+        translate::said_as_before(&mut graph, before);
+    }
     Ok(Merged { graph, warnings: merging.warnings })
 }
 
 struct Merging {
+    /// It is merged in v1alpha1.
     alpha: bool,
+    /// It was written in v1beta1, whose rules count wherever it is merged.
+    from_beta: bool,
     warnings: Vec<String>,
 }
 
@@ -144,7 +157,7 @@ impl Merging {
                 }
             },
             (own, wanted) => {
-                refuse_patch(wanted, path)?;
+                self.refuse_patch(wanted, path)?;
                 own.clone_from(wanted);
                 Ok(())
             }
@@ -152,9 +165,12 @@ impl Merging {
     }
 
     fn object(&self, own: &mut Object, wanted: &Object, path: &mut Vec<String>) -> Result<(), String> {
-        let container = path.len() >= 2 && path[path.len() - 2] == "containers";
+        let listed = path.len() >= 2 && path[path.len() - 2] == "containers";
+        let container = listed || (self.alpha && path.last().is_some_and(|name| name == "mainContainer"));
         let append = match wanted.get(APPEND) {
-            Some(modifier) => Some(appended(own, wanted, modifier, container && !self.alpha, path)?),
+            Some(modifier) => {
+                Some(appended(own, wanted, modifier, container && (self.from_beta || !self.alpha), &self.place(path))?)
+            }
             None => None,
         };
         for (name, value) in wanted.iter().filter(|(name, _)| *name != APPEND) {
@@ -166,7 +182,7 @@ impl Merging {
             match own.get_mut(name) {
                 Some(there) => self.value(there, value, path)?,
                 None => {
-                    refuse_patch(value, path)?;
+                    self.refuse_patch(value, path)?;
                     own.insert(name.clone(), value.clone());
                 }
             }
@@ -194,7 +210,7 @@ impl Merging {
             match own.iter_mut().find(|there| key(there) == key(item)) {
                 Some(there) => self.value(there, item, path)?,
                 None => {
-                    refuse_patch(item, path)?;
+                    self.refuse_patch(item, path)?;
                     own.push(item.clone());
                 }
             }
@@ -208,10 +224,47 @@ impl Merging {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
             ["spec", "services", service, "extraPodSpec", "mainContainer", "args"] => {
-                self.alpha && !ARGUMENTS_REPLACED.contains(service)
+                self.alpha && !self.from_beta && !ARGUMENTS_REPLACED.contains(service)
             }
             _ => false,
         }
+    }
+
+    /// In what the graph does not have there is nothing to append to.
+    fn refuse_patch(&self, value: &Value, path: &[String]) -> Result<(), String> {
+        if !has_patch(value) {
+            return Ok(());
+        }
+        Err(format!(
+            "override {}.{APPEND}: only {{args: append}} on an existing container is supported",
+            self.place(path)
+        ))
+    }
+
+    /// Where the author of the override wrote it.
+    fn place(&self, path: &[String]) -> String {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        match path.as_slice() {
+            ["spec", "services", name, rest @ ..] if self.from_beta => {
+                let rest = match rest {
+                    ["extraPodSpec", "mainContainer", rest @ ..] => {
+                        [&["podTemplate", "spec", "containers", "main"], rest].concat()
+                    }
+                    ["extraPodSpec", rest @ ..] => [&["podTemplate", "spec"], rest].concat(),
+                    rest => rest.to_vec(),
+                };
+                [&["spec", "components", name], rest.as_slice()].concat().join(".")
+            }
+            path => path.join("."),
+        }
+    }
+}
+
+fn has_patch(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.contains_key(APPEND) || fields.values().any(has_patch),
+        Value::Array(items) => items.iter().any(has_patch),
+        _ => false,
     }
 }
 
@@ -221,9 +274,8 @@ fn appended(
     wanted: &Object,
     modifier: &Value,
     permitted: bool,
-    path: &[String],
+    place: &str,
 ) -> Result<Vec<Value>, String> {
-    let place = path.join(".");
     let only = || format!("override {place}.{APPEND}: only {{args: append}} on an existing container is supported");
     let is_append = modifier
         .as_object()
@@ -242,22 +294,4 @@ fn appended(
         ));
     };
     Ok(there.iter().chain(more).cloned().collect())
-}
-
-/// In what the graph does not have there is nothing to append to.
-fn refuse_patch(value: &Value, path: &[String]) -> Result<(), String> {
-    let found = match value {
-        Value::Object(fields) => {
-            fields.contains_key(APPEND) || fields.values().any(|value| refuse_patch(value, path).is_err())
-        }
-        Value::Array(items) => items.iter().any(|value| refuse_patch(value, path).is_err()),
-        _ => false,
-    };
-    if found {
-        return Err(format!(
-            "override {}.{APPEND}: only {{args: append}} on an existing container is supported",
-            path.join(".")
-        ));
-    }
-    Ok(())
 }

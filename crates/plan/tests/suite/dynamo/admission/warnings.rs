@@ -126,3 +126,30 @@ fn a_field_that_graphs_do_not_have_is_named_and_left_to_the_profiler() {
         "spec.overrides.dgd: override spec.imagePullSecrets is not a field of nvidia.com/v1alpha1, and a profiler";
     assert!(said.starts_with(why) && said.contains("extraPodSpec"), "{said}");
 }
+
+/// What is merged is merged in the version that the profiler generates, and by the one that it brings along.
+#[test]
+fn an_override_of_the_second_version_is_held_against_the_version_of_the_profiler() {
+    let with = |tag: &str, component: Value| {
+        let mut component = component;
+        component["name"] = json!("Frontend");
+        let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
+            "spec": { "components": [component] } });
+        request(json!({ "image": format!("r/planner:{tag}"), "overrides": { "dgd": graph } }))
+    };
+    let (common, sidecar) = (json!({ "replicas": 2 }), json!({ "frontendSidecar": "side" }));
+    for (tag, component) in [("1.4.0", &common), ("1.5.1", &common), ("1.5.1", &sidecar)] {
+        assert_eq!(created(&with(tag, component.clone())), Verdict::default(), "{tag}");
+    }
+    assert_eq!(
+        warned(&with("1.4.0", sidecar)),
+        "spec.overrides.dgd: spec.components[Frontend].frontendSidecar is no field of nvidia.com/v1alpha1, in which the \
+         profiler in r/planner:1.4.0 generates graphs. Name an image of Dynamo 1.5 or later in spec.image, or leave the \
+         field out."
+    );
+    assert_eq!(
+        warned(&with("1.3.0", common)),
+        "spec.overrides.dgd is of nvidia.com/v1beta1, and the profiler in r/planner:1.3.0 takes every override for one of \
+         nvidia.com/v1alpha1. Name an image of Dynamo 1.5 or later in spec.image, or write the override in v1alpha1."
+    );
+}

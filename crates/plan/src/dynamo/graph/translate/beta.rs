@@ -2,25 +2,11 @@
 //! Comes in: the override and the graph; goes out: the same wishes in v1beta1, and warnings about those that it has no field
 //! for.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::merge::{APPEND, ARGUMENTS_REPLACED};
+use super::super::merge::{APPEND, ARGUMENTS_REPLACED};
+use super::{MAIN, Object, SAME, SIDECAR, renamed};
 
-type Object = Map<String, Value>;
-
-const MAIN: &str = "main";
-const SIDECAR: &str = "sidecar-frontend";
-/// Fields of a service that a component has under the same name.
-const SAME: [&str; 8] = [
-    "runtimeVersionOverride",
-    "globalDynamoNamespace",
-    "modelRef",
-    "replicas",
-    "minAvailable",
-    "eppConfig",
-    "topologyConstraint",
-    "providerOverride",
-];
 /// Fields of a service that become fields of its main container.
 const OF_MAIN: [&str; 2] = ["livenessProbe", "readinessProbe"];
 
@@ -50,15 +36,6 @@ fn none(path: &str) -> String {
     format!("{path}: ignored because v1beta1, in which the graph is generated, has no such field")
 }
 
-fn renamed(mut value: Value, from: &str, to: &str) -> Value {
-    if let Value::Object(fields) = &mut value
-        && let Some(inner) = fields.remove(from)
-    {
-        fields.insert(to.to_owned(), inner);
-    }
-    value
-}
-
 fn components(services: &Value, graph: &Object, warnings: &mut Vec<String>) -> Value {
     let services = services.as_object().into_iter().flatten();
     let found = services.filter_map(|(name, service)| {
@@ -77,7 +54,6 @@ fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value 
     for (field, value) in service {
         match field.as_str() {
             same if SAME.contains(&same) => component[same] = value.clone(),
-            "multinode" => component["multinode"] = value.clone(),
             "componentType" | "subComponentType" => {
                 if let Some(kind) = kind(service) {
                     component["type"] = kind.into();
@@ -136,7 +112,7 @@ fn enabled(value: &Value) -> Value {
     block
 }
 
-fn resources(value: &Value) -> Value {
+pub(super) fn resources(value: &Value) -> Value {
     let mut found = Object::new();
     for part in ["requests", "limits"] {
         let Some(amounts) = value[part].as_object() else { continue };

@@ -1,0 +1,91 @@
+//! The ConfigMaps that a generated graph needs.
+//! Comes in: the request with what profiling generated, the graph, and the ConfigMaps as they stand; goes out: the ConfigMaps as
+//! they shall be. Their content is written once: what their users make of it afterwards is theirs.
+
+use serde_json::{Map, Value, json};
+use steersman_api::Family;
+
+use super::{KEPT_METADATA, is_ours, put, read};
+use crate::dynamo::asked;
+use crate::dynamo::names::{self, ADDITIONAL, REQUEST_UID};
+use crate::dynamo::seen::{AdditionalSeen, GraphSeen, ObjectSeen};
+
+const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
+
+/// What they are called, in their order.
+pub fn additional_names(object: &ObjectSeen) -> Vec<String> {
+    let maps = additional(object, None, &[]);
+    maps.iter().filter_map(|map| map["metadata"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// Before the graph is there they belong to nobody, afterwards to the graph: they have to outlive the request as it does. Other
+/// kinds are passed over.
+pub fn additional(object: &ObjectSeen, graph: Option<&GraphSeen>, there: &[AdditionalSeen]) -> Vec<Value> {
+    let text = object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default();
+    let documents = read::documents(text).into_iter().filter(is_config_map);
+    documents.filter_map(|document| config_map(object, graph, there, document)).collect()
+}
+
+pub(super) fn is_config_map(document: &Value) -> bool {
+    document["apiVersion"] == "v1" && document["kind"] == "ConfigMap"
+}
+
+/// Whether it has had the content that was generated for this request. Without our mark, an earlier operator may have given it,
+/// if it was that which generated it.
+fn is_written(object: &ObjectSeen, there: &AdditionalSeen) -> bool {
+    match &there.request {
+        Some(uid) => *uid == object.uid,
+        None => {
+            !is_ours(object) && !matches!((there.created, object.created), (Some(map), Some(request)) if map < request)
+        }
+    }
+}
+
+fn config_map(
+    object: &ObjectSeen,
+    graph: Option<&GraphSeen>,
+    there: &[AdditionalSeen],
+    document: Value,
+) -> Option<Value> {
+    let Value::Object(mut document) = document else { return None };
+    let Some(Value::Object(found)) = document.remove("metadata") else { return None };
+    let name = asked::given(found.get("name").and_then(Value::as_str))?.to_owned();
+    // The profiler's ConfigMap has this name; a generated one must not write over it.
+    if name == names::output(&object.name) {
+        return None;
+    }
+    let mut metadata: Map<String, Value> =
+        found.into_iter().filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object()).collect();
+    for (key, value) in names::labels(&object.name, &object.namespace) {
+        put(&mut metadata, "labels", &key, &value);
+    }
+    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
+    document.retain(|key, _| ["apiVersion", "kind"].contains(&key.as_str()) || CONTENT.contains(&key.as_str()));
+    if let Some(there) = there.iter().find(|there| there.name == name && is_written(object, there)) {
+        // As it stands, and as long as it does: an apply without it would take it away.
+        document.retain(|key, _| !CONTENT.contains(&key.as_str()));
+        document.extend(there.content.clone());
+        metadata.insert("resourceVersion".to_owned(), there.resource_version.clone().into());
+    }
+    metadata.insert("name".to_owned(), name.into());
+    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
+    if let Some(graph) = graph {
+        let owner = json!({
+            "apiVersion": graph.api_version,
+            "kind": Family::Dgd.kind(),
+            "name": graph.name,
+            "uid": graph.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        });
+        metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    }
+    document.insert("metadata".to_owned(), metadata.into());
+    Some(Value::Object(document))
+}
+
+/// What of a ConfigMap is its content.
+pub fn content(map: &Value) -> Map<String, Value> {
+    let fields = CONTENT.iter().filter(|name| !map[**name].is_null());
+    fields.map(|name| ((*name).to_owned(), map[*name].clone())).collect()
+}

@@ -1,0 +1,294 @@
+//! An override that was written in v1beta1, for a graph that the profiler wrote in v1alpha1.
+//! Comes in: the override and the graph; goes out: the same wishes in v1alpha1 and the graph with whatever they touch in the
+//! place where they are merged, or the first wish that v1alpha1 has no field for.
+//!
+//! In v1alpha1 the main container is said twice, by fields of the service and by `extraPodSpec.mainContainer`, which wins. What
+//! the override is about is first moved there, so that it is merged by the same rules as in v1beta1.
+
+use serde_json::{Value, json};
+use steersman_api::meta::quantity::billionths;
+
+use super::beta::resources;
+use super::{MAIN, Object, SAME, SIDECAR, renamed};
+
+const GPU: &str = "nvidia.com/gpu";
+const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
+const SWITCHED: [&str; 2] = ["gpuMemoryService", "failover"];
+const METADATA: [&str; 2] = ["labels", "annotations"];
+
+pub struct Turned {
+    pub wanted: Object,
+    pub graph: Object,
+    pub warnings: Vec<String>,
+}
+
+/// The first field of an override that graphs of v1alpha1 cannot have.
+pub fn unsaid(wanted: &Object) -> Option<String> {
+    let beyond = |value: &Value, place: &str, known: &[&str]| {
+        let fields = value.as_object().into_iter().flatten();
+        fields.map(|(name, _)| name).find(|name| !known.contains(&name.as_str())).map(|name| format!("{place}.{name}"))
+    };
+    let of = |component: &Value| {
+        let place = format!("spec.components[{}]", component["name"].as_str().unwrap_or_default());
+        let template = &component["podTemplate"];
+        let switches = [SWITCHED.as_slice(), &["checkpoint"]].concat();
+        (!component["frontendSidecar"].is_null())
+            .then(|| format!("{place}.frontendSidecar"))
+            .or_else(|| beyond(&component["experimental"], &format!("{place}.experimental"), &switches))
+            .or_else(|| beyond(template, &format!("{place}.podTemplate"), &["metadata", "spec"]))
+            .or_else(|| beyond(&template["metadata"], &format!("{place}.podTemplate.metadata"), &METADATA))
+    };
+    wanted.get("spec")?["components"].as_array()?.iter().find_map(of)
+}
+
+pub fn to_alpha(wanted: &Object, graph: &Object) -> Result<Turned, String> {
+    if let Some(field) = unsaid(wanted) {
+        return Err(format!(
+            "override {field} cannot be merged: this profiler generates graphs of nvidia.com/v1alpha1, which have no such \
+             field; use a profiler of Dynamo 1.5 or later, or leave the field out"
+        ));
+    }
+    let mut turned = Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() };
+    turned.wanted.insert("apiVersion".to_owned(), "nvidia.com/v1alpha1".into());
+    let Some(Value::Object(spec)) = turned.wanted.remove("spec") else { return Ok(turned) };
+    let mut translated = Object::new();
+    for (name, value) in spec {
+        match name.as_str() {
+            "env" => translated.insert("envs".to_owned(), value),
+            "components" => translated.insert("services".to_owned(), services(&value, &mut turned)?.into()),
+            "topologyConstraint" => translated.insert(name, renamed(value, "clusterTopologyName", "topologyProfile")),
+            _ => translated.insert(name, value),
+        };
+    }
+    turned.wanted.insert("spec".to_owned(), translated.into());
+    Ok(turned)
+}
+
+fn services(components: &Value, turned: &mut Turned) -> Result<Object, String> {
+    let mut services = Object::new();
+    for component in components.as_array().into_iter().flatten().filter_map(Value::as_object) {
+        let name = component.get("name").and_then(Value::as_str).unwrap_or_default();
+        let own =
+            turned.graph.get_mut("spec").and_then(|spec| spec.get_mut("services")?.get_mut(name)?.as_object_mut());
+        let Some(own) = own else {
+            let why = "ignored because the generated blueprint has no such component";
+            turned.warnings.push(format!("spec.components[{name}]: {why}"));
+            continue;
+        };
+        if services.insert(name.to_owned(), service(name, component, own)?.into()).is_some() {
+            return Err(format!("duplicate component name {name:?} in spec.components"));
+        }
+    }
+    Ok(services)
+}
+
+fn service(name: &str, component: &Object, own: &mut Object) -> Result<Object, String> {
+    let mut service = Object::new();
+    for (field, value) in component {
+        match field.as_str() {
+            same if SAME.contains(&same) => {
+                service.insert(same.to_owned(), value.clone());
+            }
+            "type" => {
+                // What it was before must not go on to be half of it.
+                own.remove("subComponentType");
+                let half = value.as_str().filter(|kind| ["prefill", "decode"].contains(kind));
+                service.extend(half.map(|half| ("subComponentType".to_owned(), half.into())));
+                service.insert("componentType".to_owned(), half.map_or_else(|| value.clone(), |_| "worker".into()));
+            }
+            "sharedMemorySize" => {
+                own.remove("sharedMemory");
+                let zero = billionths(&text(value)) == Some(0);
+                let memory = if zero { json!({ "disabled": true, "size": "0" }) } else { json!({ "size": value }) };
+                service.insert("sharedMemory".to_owned(), memory);
+            }
+            "scalingAdapter" => {
+                service.insert(field.clone(), json!({ "enabled": true }));
+            }
+            "experimental" => {
+                for (name, block) in value.as_object().into_iter().flatten() {
+                    let switched = SWITCHED.contains(&name.as_str());
+                    service.insert(name.clone(), if switched { enabled(block) } else { block.clone() });
+                }
+            }
+            "podTemplate" => pod(name, value, own, &mut service)?,
+            // The name, and the cache, which follows; nothing else gets here.
+            _ => {}
+        }
+    }
+    // Last: what the pod's mounts were lifted out of is the list that the cache is in.
+    if let Some(cache) = component.get("compilationCache") {
+        service.insert("volumeMounts".to_owned(), with_cache(own, cache));
+    }
+    Ok(service)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The mounts of a service, of which the first that holds what was compiled is the cache.
+fn with_cache(own: &Object, cache: &Value) -> Value {
+    let mut mounts = own.get("volumeMounts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let place = mounts.iter().position(is_cache).unwrap_or_else(|| {
+        mounts.push(json!({ "useAsCompilationCache": true }));
+        mounts.len() - 1
+    });
+    for (from, to) in [("pvcName", "name"), ("mountPath", "mountPoint")] {
+        if !cache[from].is_null() {
+            mounts[place][to] = cache[from].clone();
+        }
+    }
+    mounts.into()
+}
+
+fn is_cache(mount: &Value) -> bool {
+    mount["useAsCompilationCache"] == true
+}
+
+/// The block alone switches it on there; its mode is spelled otherwise here.
+fn enabled(block: &Value) -> Value {
+    let mut block = block.clone();
+    block["enabled"] = true.into();
+    let mode = match block["mode"].as_str() {
+        Some("IntraPod") => Some("intraPod"),
+        Some("InterPod") => Some("interPod"),
+        _ => None,
+    };
+    if let Some(mode) = mode {
+        block["mode"] = mode.into();
+    }
+    block
+}
+
+fn pod(name: &str, template: &Value, own: &mut Object, service: &mut Object) -> Result<(), String> {
+    if let Some(metadata) = template.get("metadata") {
+        service.insert("extraPodMetadata".to_owned(), metadata.clone());
+    }
+    let Some(Value::Object(spec)) = template.get("spec") else { return Ok(()) };
+    let mut spec = spec.clone();
+    if let Some(Value::Array(containers)) = spec.remove("containers") {
+        let (main, others): (Vec<Value>, Vec<Value>) =
+            containers.into_iter().partition(|container| container["name"] == MAIN);
+        if own.contains_key("frontendSidecar") && others.iter().any(|other| other["name"] == SIDECAR) {
+            return Err(format!(
+                "override spec.components[{name}].podTemplate.spec.containers[{SIDECAR}] cannot be merged: this profiler \
+                 generates graphs of nvidia.com/v1alpha1, which have it in frontendSidecar; write the override in v1alpha1"
+            ));
+        }
+        if let Some(Value::Object(mut main)) = main.into_iter().next() {
+            main.remove("name");
+            lift(own, &main);
+            spec.insert("mainContainer".to_owned(), main.into());
+        }
+        if !others.is_empty() {
+            spec.insert("containers".to_owned(), others.into());
+        }
+    }
+    service.insert("extraPodSpec".to_owned(), spec.into());
+    Ok(())
+}
+
+/// What a service says of the fields of its main container that an override is about goes to the container.
+fn lift(own: &mut Object, wanted: &Object) {
+    let mut lifted = Object::new();
+    for field in wanted.keys() {
+        match field.as_str() {
+            "env" => lifted.extend(own.remove("envs").map(|envs| (field.clone(), envs))),
+            "resources" => lifted.extend(own.remove("resources").map(|value| (field.clone(), resources(&value)))),
+            probe if PROBES.contains(&probe) => lifted.extend(own.remove(probe).map(|found| (field.clone(), found))),
+            "volumeMounts" => lifted.extend(mounts(own).map(|mounts| (field.clone(), mounts))),
+            // A list of the container takes the place of the one Secret.
+            "envFrom" => {
+                own.remove("envFromSecret");
+            }
+            _ => {}
+        }
+    }
+    if lifted.is_empty() {
+        return;
+    }
+    let pod = own.entry("extraPodSpec").or_insert_with(|| json!({}));
+    let main = &mut pod["mainContainer"];
+    if main.is_null() {
+        *main = json!({});
+    }
+    for (field, value) in lifted {
+        below(&mut main[field.as_str()], value, &field);
+    }
+}
+
+/// Takes the mounts of a service, all but its cache, in the words of containers.
+fn mounts(own: &mut Object) -> Option<Value> {
+    let Some(Value::Array(found)) = own.remove("volumeMounts") else { return None };
+    let cache = found.iter().position(is_cache);
+    let (caches, plain): (Vec<_>, Vec<_>) = found.into_iter().enumerate().partition(|(place, _)| Some(*place) == cache);
+    if let Some((_, cache)) = caches.into_iter().next() {
+        own.insert("volumeMounts".to_owned(), json!([cache]));
+    }
+    let plain = plain.iter().map(|(_, mount)| json!({ "name": mount["name"], "mountPath": mount["mountPoint"] }));
+    Some(plain.collect())
+}
+
+/// Puts `base` below what is there, which wins.
+fn below(there: &mut Value, base: Value, field: &str) {
+    match (there, base) {
+        (there @ Value::Null, base) => *there = base,
+        (Value::Object(there), Value::Object(base)) => {
+            for (name, value) in base {
+                below(there.entry(name.clone()).or_insert(Value::Null), value, &name);
+            }
+        }
+        (Value::Array(there), Value::Array(mut base)) => {
+            let key = if field == "env" { "name" } else { "mountPath" };
+            base.retain(|item| there.iter().all(|own| own[key] != item[key]));
+            // Variables of the container come last, since they may refer to the others; its mounts come first.
+            if field == "env" {
+                there.splice(0..0, base)
+            } else {
+                there.splice(there.len().., base)
+            };
+        }
+        _ => {}
+    }
+}
+
+/// Profilers read the number of GPUs off the service: resources that stood there stand there again.
+pub fn said_as_before(graph: &mut Object, before: &Object) {
+    let services = |graph: &Object| graph.get("spec").and_then(|spec| spec["services"].as_object().cloned());
+    let Some(Value::Object(now)) = graph.get_mut("spec").and_then(|spec| spec.get_mut("services")) else { return };
+    for (name, service) in services(before).unwrap_or_default() {
+        let Some(Value::Object(own)) = now.get_mut(&name) else { continue };
+        if service["resources"].is_null() || own.contains_key("resources") {
+            continue;
+        }
+        let main = own.get_mut("extraPodSpec").and_then(|pod| pod.get_mut("mainContainer")?.as_object_mut());
+        if let Some(plain) = main.and_then(|main| main.remove("resources")) {
+            own.insert("resources".to_owned(), of_service(&plain, &service["resources"]));
+        }
+    }
+}
+
+fn of_service(plain: &Value, before: &Value) -> Value {
+    let mut found = Object::new();
+    for part in ["requests", "limits"] {
+        let Some(amounts) = plain[part].as_object() else { continue };
+        let gpu = before[part]["gpuType"].as_str().filter(|name| !name.is_empty());
+        let mut said = json!({});
+        for (name, amount) in amounts {
+            match name.as_str() {
+                "cpu" | "memory" => said[name] = text(amount).into(),
+                name if name == gpu.unwrap_or(GPU) => said["gpu"] = text(amount).into(),
+                name => said["custom"][name] = text(amount).into(),
+            }
+        }
+        if let Some(gpu) = gpu.filter(|_| !said["gpu"].is_null()) {
+            said["gpuType"] = gpu.into();
+        }
+        found.insert(part.to_owned(), said);
+    }
+    if plain["claims"].is_array() {
+        found.insert("claims".to_owned(), plain["claims"].clone());
+    }
+    found.into()
+}

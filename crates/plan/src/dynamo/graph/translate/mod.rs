@@ -1,0 +1,37 @@
+//! Overrides that were written in another version than the graph is generated in.
+//! Comes in: the override and the graph; goes out: the same wishes in the graph's version, and what became of those that it
+//! has no field for.
+
+mod alpha;
+mod beta;
+
+use serde_json::{Map, Value};
+
+pub use alpha::{Turned, said_as_before, to_alpha, unsaid};
+pub use beta::to_beta;
+
+type Object = Map<String, Value>;
+
+const MAIN: &str = "main";
+const SIDECAR: &str = "sidecar-frontend";
+/// Fields of a service that a component has under the same name.
+const SAME: [&str; 9] = [
+    "runtimeVersionOverride",
+    "globalDynamoNamespace",
+    "modelRef",
+    "replicas",
+    "minAvailable",
+    "eppConfig",
+    "topologyConstraint",
+    "providerOverride",
+    "multinode",
+];
+
+fn renamed(mut value: Value, from: &str, to: &str) -> Value {
+    if let Value::Object(fields) = &mut value
+        && let Some(inner) = fields.remove(from)
+    {
+        fields.insert(to.to_owned(), inner);
+    }
+    value
+}

@@ -1,0 +1,181 @@
+//! Overrides in v1beta1 over graphs that profilers of Dynamo 1.4 write in v1alpha1.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use steersman_plan::dynamo::graph::merge::{Merged, merge};
+
+use super::yaml;
+
+/// As those profilers write them, with every field of a service that becomes one of its main container.
+const GRAPH: &str = "apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: vllm-disagg}
+spec:
+  envs: [{name: X, value: '1'}]
+  services:
+    Frontend:
+      componentType: frontend
+      replicas: 1
+      extraPodSpec: {mainContainer: {image: f:1, command: [python3], args: [-m, dynamo.frontend]}}
+    VllmDecodeWorker:
+      componentType: worker
+      subComponentType: decode
+      replicas: 2
+      envFromSecret: hf-token-secret
+      envs: [{name: A, value: '1'}, {name: B, value: '1'}]
+      sharedMemory: {size: 16Gi}
+      resources: {limits: {gpu: '2', custom: {rdma/hca: '1'}}, requests: {gpu: '2', cpu: '4'}}
+      livenessProbe: {periodSeconds: 5, httpGet: {path: /live, port: 9090}}
+      volumeMounts: [{name: cache, mountPoint: /c, useAsCompilationCache: true}, {name: m, mountPoint: /m}]
+      extraPodSpec:
+        tolerations: [{key: a}]
+        mainContainer:
+          image: w:1
+          args: [--model, m]
+          env: [{name: B, value: '2'}]
+          volumeMounts: [{name: v, mountPath: /v}]
+";
+
+fn over(graph: &Value, version: &str, rest: &str) -> Result<Merged, String> {
+    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(graph.as_object().unwrap(), wanted.as_object().unwrap())
+}
+
+fn worker(rest: &str) -> String {
+    format!("spec: {{components: [{{name: VllmDecodeWorker, {rest}}}]}}")
+}
+
+fn service(rest: &str) -> Value {
+    json!(over(&yaml(GRAPH), "v1beta1", &worker(rest)).unwrap().graph)["spec"]["services"]["VllmDecodeWorker"].clone()
+}
+
+fn main(rest: &str) -> String {
+    format!("podTemplate: {{spec: {{containers: [{{name: main, {rest}}}]}}}}")
+}
+
+/// The same graph in v1beta1.
+fn in_beta(graph: &Value) -> Value {
+    let names = graph["spec"]["services"].as_object().unwrap().keys();
+    let components: Vec<Value> = names.map(|name| json!({ "name": name })).collect();
+    let blank = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
+        "spec": { "components": components } });
+    json!(merge(blank.as_object().unwrap(), graph.as_object().unwrap()).unwrap().graph)
+}
+
+fn sorted(mut graph: Value) -> Value {
+    for component in graph["spec"]["components"].as_array_mut().unwrap() {
+        let containers = component.pointer_mut("/podTemplate/spec/containers").and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            for (list, key) in [("env", "name"), ("volumeMounts", "mountPath")] {
+                if let Some(items) = container.get_mut(list).and_then(Value::as_array_mut) {
+                    items.sort_by_key(|item| item[key].to_string());
+                }
+            }
+        }
+    }
+    graph
+}
+
+#[test]
+fn merging_in_the_first_version_comes_to_the_same_as_merging_in_the_second() {
+    let wishes = [
+        "replicas: 5",
+        "type: prefill",
+        "type: worker",
+        "sharedMemorySize: 32Gi",
+        "sharedMemorySize: '0'",
+        "scalingAdapter: {}",
+        "multinode: {nodeCount: 3}",
+        "compilationCache: {pvcName: other}",
+        "experimental: {gpuMemoryService: {mode: InterPod}, failover: {numShadows: 1}, checkpoint: {enabled: true}}",
+        "podTemplate: {metadata: {labels: {x: '1'}}}",
+        "podTemplate: {spec: {tolerations: [{key: b}], nodeSelector: {a: b}, containers: [{name: side, image: s:1}]}}",
+    ];
+    let of_main = [
+        "image: w:2, args: [--other]",
+        "$patch: {args: append}, args: [--more]",
+        "env: [{name: A}, {name: B, value: '3'}, {name: C, value: '1'}]",
+        "resources: {limits: {nvidia.com/gpu: '4', cpu: '8'}}",
+        "livenessProbe: {periodSeconds: 9}",
+        "readinessProbe: {periodSeconds: 9}",
+        "startupProbe: {periodSeconds: 9}",
+        "volumeMounts: [{name: m2, mountPath: /m}, {name: n, mountPath: /n, readOnly: true}]",
+        "envFrom: [{secretRef: {name: s}}]",
+    ];
+    for wish in wishes.iter().map(|wish| (*wish).to_owned()).chain(of_main.iter().map(|wish| main(wish))) {
+        let first = json!(over(&yaml(GRAPH), "v1beta1", &worker(&wish)).unwrap().graph);
+        assert_eq!(first["apiVersion"], "nvidia.com/v1alpha1", "{wish}: the profiler gets back what it gave");
+        let second = json!(over(&in_beta(&yaml(GRAPH)), "v1beta1", &worker(&wish)).unwrap().graph);
+        assert_eq!(sorted(in_beta(&first)), sorted(second), "{wish}");
+    }
+    let rest =
+        "spec: {env: [{name: Z}], labels: {a: b}, topologyConstraint: {clusterTopologyName: t, packDomain: rack}}";
+    let graph = json!(over(&yaml(GRAPH), "v1beta1", rest).unwrap().graph);
+    let want = json!({"topologyProfile": "t", "packDomain": "rack"});
+    assert_eq!((&graph["spec"]["envs"], &graph["spec"]["topologyConstraint"]), (&json!([{"name": "Z"}]), &want));
+}
+
+/// Profilers go on working on the graph afterwards: arguments in the main container, GPUs on the service.
+#[test]
+fn what_profilers_read_again_stays_where_they_look() {
+    let changed =
+        service(&main("$patch: {args: append}, args: [--x], resources: {limits: {nvidia.com/gpu: 4, cpu: 8}}"));
+    let want = yaml("{limits: {gpu: '4', cpu: '8', custom: {rdma/hca: '1'}}, requests: {gpu: '2', cpu: '4'}}");
+    assert_eq!(changed["resources"], want);
+    let main_container = &changed["extraPodSpec"]["mainContainer"];
+    assert_eq!(main_container["args"], json!(["--model", "m", "--x"]));
+    assert_eq!(main_container.get("resources"), None);
+    let untouched = service("replicas: 5");
+    let mut want = yaml(GRAPH)["spec"]["services"]["VllmDecodeWorker"].clone();
+    want["replicas"] = json!(5);
+    assert_eq!(untouched, want, "what the override is not about is not moved");
+}
+
+#[test]
+fn the_example_works_with_the_profiler_that_requests_get_by_themselves() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dynamo/v1beta1-overrides.yaml");
+    let example = yaml(&fs::read_to_string(path).unwrap());
+    let wanted = &example["spec"]["overrides"]["dgd"];
+    let Merged { graph, warnings } = merge(yaml(GRAPH).as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
+    let services = json!(graph)["spec"]["services"].clone();
+    let frontend = &services["Frontend"]["extraPodSpec"]["mainContainer"];
+    assert_eq!(frontend["env"], json!([{"name": "DYN_LOG", "value": "debug"}]));
+    let pod = &services["VllmDecodeWorker"]["extraPodSpec"];
+    assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry-credentials"}]));
+    assert_eq!(pod["mainContainer"]["args"], json!(["--model", "m", "--max-model-len", "8192"]));
+    assert_eq!(warnings, ["metadata: ignored identity/runtime fields: name"]);
+}
+
+#[test]
+fn what_the_first_version_cannot_say_is_refused_in_the_words_of_the_second() {
+    for (rest, field) in [
+        ("frontendSidecar: side", "frontendSidecar"),
+        ("experimental: {grove: {forceScalingGroup: true}}", "experimental.grove"),
+        ("podTemplate: {metadata: {finalizers: [a]}}", "podTemplate.metadata.finalizers"),
+    ] {
+        let want = format!(
+            "override spec.components[VllmDecodeWorker].{field} cannot be merged: this profiler generates graphs of \
+             nvidia.com/v1alpha1, which have no such field; use a profiler of Dynamo 1.5 or later, or leave the field out"
+        );
+        assert_eq!(over(&yaml(GRAPH), "v1beta1", &worker(rest)).unwrap_err(), want);
+    }
+    for (rest, place) in [
+        (main("$patch: {env: append}"), "spec.components.VllmDecodeWorker.podTemplate.spec.containers.main.$patch"),
+        (
+            "podTemplate: {spec: {containers: [{name: new, $patch: {args: append}, args: [a]}]}}".to_owned(),
+            "spec.components.VllmDecodeWorker.podTemplate.spec.containers.$patch",
+        ),
+    ] {
+        let error = over(&yaml(GRAPH), "v1beta1", &worker(&rest)).unwrap_err();
+        let want = format!("override {place}: only {{args: append}} on an existing container is supported");
+        assert_eq!(error, want, "{rest}");
+    }
+    let twice = "spec: {components: [{name: Frontend, replicas: 1}, {name: Frontend, replicas: 2}]}";
+    let error = over(&yaml(GRAPH), "v1beta1", twice).unwrap_err();
+    assert_eq!(error, "duplicate component name \"Frontend\" in spec.components");
+    let nobody = over(&yaml(GRAPH), "v1beta1", "spec: {components: [{name: Nobody, replicas: 1}]}").unwrap();
+    let want = "spec.components[Nobody]: ignored because the generated blueprint has no such component";
+    assert_eq!((nobody.warnings, json!(nobody.graph)), (vec![want.to_owned()], yaml(GRAPH)));
+}
