@@ -5,6 +5,7 @@ mod crashes;
 mod examples;
 mod leaders;
 mod limits;
+mod lines;
 mod metrics;
 mod process;
 mod settings;

@@ -17,7 +17,7 @@ mod story;
 mod told;
 
 pub use conflict::{Conflict, conflicts};
-pub use notes::{Hint, hints, note, suppressed};
+pub use notes::{About, Hint, hints, note, suppressed};
 pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
 pub use report::report;
 pub use seen::{Key, ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};

@@ -25,9 +25,17 @@ pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
         .is_some_and(|conflict| conflict.reason == "SuppressedDueToConflict")
 }
 
+/// What is seldom meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    Costs,
+    Minima,
+}
+
 /// What is allowed, and seldom meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
+    pub about: About,
     pub message: &'static str,
     /// Whom it is about.
     pub variants: Vec<Key>,
@@ -47,6 +55,7 @@ pub fn hints(seen: &Seen) -> Vec<Hint> {
     let mut hints = Vec::new();
     if living.len() > 1 && !usual.is_empty() {
         hints.push(Hint {
+            about: About::Costs,
             message: "Warning: Multiple variants detected with some using default variantCost",
             variants: keys(usual),
             recommendation: "Set spec.variantCost of each variant to what one replica costs: the cheaper one grows first",
@@ -58,6 +67,7 @@ pub fn hints(seen: &Seen) -> Vec<Hint> {
     }
     for variants in models.into_values().filter(|variants| variants.len() > 1) {
         hints.push(Hint {
+            about: About::Minima,
             message: "Multiple variants with minReplicas > 0 may lead to unnecessary GPU utilization",
             variants: keys(variants),
             recommendation: "Keep spec.minReplicas above 0 on one variant of the model, and set it to 0 on the others",

@@ -36,6 +36,16 @@ pub struct Story {
     pub granted: i32,
 }
 
+/// With these words begins what is said while an earlier decision keeps a model from another one.
+pub const IN_TRANSITION: &str = "an earlier decision is still being carried out";
+
+impl Story {
+    /// The number waits for what was decided before.
+    pub fn in_transition(&self) -> bool {
+        self.hold.as_deref().is_some_and(|hold| hold.starts_with(IN_TRANSITION))
+    }
+}
+
 impl Binding {
     /// As objects and series name it.
     pub const fn word(self) -> &'static str {

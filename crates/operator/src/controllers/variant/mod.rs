@@ -7,6 +7,8 @@
 
 mod alarm;
 mod decide;
+mod lines;
+mod metering;
 mod owners;
 mod pass;
 mod shown;

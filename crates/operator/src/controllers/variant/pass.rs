@@ -13,19 +13,19 @@ use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::config::prometheus::Prometheus as Address;
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    Decision, FleetPlan, Hint, Key, Mode, Settings, VariantSeen, faults, hints, names, note, plan, report,
+    Decision, FleetPlan, Key, Mode, Settings, VariantSeen, faults, names, note, plan, report,
 };
 use steersman_plan::{Finding, Note, NoteKind, Severity};
 
 use super::decide::decide;
+use super::lines::Lines;
+use super::metering::Metering;
 use super::{Variants, shown};
 use crate::apply::{Owner, Stored, Told, write_status};
 use crate::controllers::{Place, as_status, stored_kind};
-use crate::observe::prometheus::Prometheus;
 use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
 use crate::telemetry::fleet::{Shown, Step};
 
@@ -34,12 +34,6 @@ const AT_ONCE: usize = 16;
 
 /// Statuses made ready to be written: with the calls of its writing, each takes eight kilobytes.
 const PREPARED: usize = 256;
-
-/// Names that one line of the log lists.
-const MOST_NAMES: usize = 20;
-
-const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap or in Steersman's environment; what is wrong \
-                              with an address that is set says ConfigurationValid";
 
 /// How a pass went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,12 +53,11 @@ pub struct Passed {
 /// What one pass leaves to the next. Losing it costs accuracy, never safety.
 pub struct Kept {
     config: Config,
-    metering: Option<(Address, Result<Prometheus, String>)>,
+    metering: Metering,
     memory: Memory,
     /// Findings about the configuration that were told.
     told: BTreeSet<String>,
-    /// Hints about the fleet that were told.
-    hinted: Vec<Hint>,
+    lines: Lines,
     /// The version in which an unreadable object was told of.
     unreadable: BTreeMap<Place, String>,
 }
@@ -73,25 +66,8 @@ impl Kept {
     pub fn new(fleet: &Fleet) -> Self {
         let (config, _) = read(&fleet.maps.alone(), &Config::default(), Mode::Steersman);
         let (told, unreadable) = (BTreeSet::new(), BTreeMap::new());
-        Self { config, metering: None, memory: Memory::default(), told, hinted: Vec::new(), unreadable }
-    }
-
-    /// The way to Prometheus, made anew where its settings are others.
-    fn meter(&mut self) {
-        let Some(address) = &self.config.prometheus else {
-            self.metering = None;
-            return;
-        };
-        if self.metering.as_ref().is_none_or(|(known, _)| known != address) {
-            let prometheus = Prometheus::new(address);
-            if let Err(why) = &prometheus {
-                tracing::warn!(
-                    cause = why,
-                    "Prometheus cannot be asked; replicas stay as they are until its settings are mended"
-                );
-            }
-            self.metering = Some((address.clone(), prometheus));
-        }
+        let (metering, lines) = (Metering::default(), Lines::default());
+        Self { config, metering, memory: Memory::default(), told, lines, unreadable }
     }
 }
 
@@ -109,19 +85,17 @@ impl Variants {
         let kept = &mut *kept;
         tracing::info!("Starting reconciliation");
         let (steps, began) = (self.metrics.fleet(), Instant::now());
-        let (seen, findings) = self.configure(kept);
-        kept.meter();
-        let metering = match &kept.metering {
-            Some((_, Ok(prometheus))) => Ok(prometheus),
-            Some((_, Err(why))) => Err(why.clone()),
-            None => Err(NOT_CONFIGURED.to_owned()),
-        };
+        let (seen, mut findings) = self.configure(kept);
+        findings.extend(kept.metering.follow(kept.config.prometheus.as_ref()));
+        kept.lines.settings(&kept.config);
+        let metering = kept.metering.way();
         let memory = std::mem::take(&mut kept.memory);
         let faults = (&seen, findings.as_slice());
         let settings = Settings::default();
         let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
         steps.step(Step::Ask, look.asked);
         steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
+        kept.lines.leaving(&look.seen);
         let interval = kept.config.interval;
         self.tell_unreadable(kept, &look).await;
         if look.seen.variants.iter().all(|seen| seen.deleting) {
@@ -131,7 +105,7 @@ impl Variants {
             return Passed { interval, ..Passed::default() };
         }
         self.tell_findings(kept, &findings, &look).await;
-        tell_hints(kept, &look);
+        kept.lines.hints(&look.seen);
         let began = Instant::now();
         let look = Arc::new(look);
         let Some(mut plan) = decide(&look, plan).await else {
@@ -140,6 +114,7 @@ impl Variants {
         };
         steps.step(Step::Decide, began.elapsed());
         kept.memory = std::mem::take(&mut plan.memory);
+        kept.lines.decided(&look.seen, &plan);
         let passed = self.apply(&look, &plan).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
         Passed { interval, ..passed }
@@ -200,10 +175,10 @@ impl Variants {
         for finding in findings.iter().filter(|finding| !kept.told.contains(&finding.message)) {
             let Finding { severity, reason, message, remedy } = finding;
             if *severity == Severity::Info {
-                tracing::warn!(reason, message, remedy, "a setting is unusual");
+                tracing::warn!(reason, finding = message, remedy, "a setting is unusual");
                 continue;
             }
-            tracing::error!(reason, message, remedy, "a setting cannot be used");
+            tracing::error!(reason, finding = message, remedy, "a setting cannot be used");
             let stands = |seen: &VariantSeen| {
                 let conditions = seen.status.iter().flat_map(|status| &status.conditions);
                 conditions.into_iter().any(|known| known.type_ == names::CONFIG && known.message.contains(message))
@@ -335,23 +310,6 @@ impl Variants {
             }
         }
     }
-}
-
-/// Each once, until it is about others.
-fn tell_hints(kept: &mut Kept, look: &Look) {
-    let now = hints(&look.seen);
-    for hint in now.iter().filter(|hint| !kept.hinted.contains(hint)) {
-        let names: Vec<String> = hint.variants.iter().take(MOST_NAMES).map(ToString::to_string).collect();
-        tracing::warn!(
-            totalVariants = look.seen.variants.len(),
-            variants = hint.variants.len(),
-            variantNames = names.join(", "),
-            recommendation = hint.recommendation,
-            "{}",
-            hint.message
-        );
-    }
-    kept.hinted = now;
 }
 
 /// The story of a number, once for each change of what it says.

@@ -204,6 +204,8 @@ pub fn form(query: &str, at: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use steersman_plan::variant::config::prometheus::is_server_name;
+
     use super::*;
 
     #[test]
@@ -227,6 +229,47 @@ mod tests {
         for base in ["https://us er:secret@prom", "prom:9090", "", "/prometheus", "https://"] {
             let said = address(base).unwrap_err();
             assert!(said.starts_with("PROMETHEUS_BASE_URL is not an address") && !said.contains("secret"), "{said}");
+        }
+    }
+
+    /// What the settings let through must not fail here, where nobody keeps the last good one.
+    #[test]
+    fn a_server_name_is_judged_as_its_reader_judges_it() {
+        let long = ["a"; 127].join(".");
+        let label = "a".repeat(63);
+        for name in [
+            "",
+            ".",
+            "a",
+            "a.",
+            "a..b",
+            "-a",
+            "a-",
+            "a--b",
+            "a_b",
+            "_a.b",
+            "1",
+            "1a",
+            "a.1",
+            "a.1.",
+            "1.a",
+            "10.0.0.1",
+            "::1",
+            "[::1]",
+            "fe80::1%eth0",
+            "a:9090",
+            "https://a",
+            "*.a",
+            "a b",
+            "\u{e4}",
+            &label,
+            &format!("{label}a"),
+            &long,
+            &format!("{long}.a"),
+            "256.1.1.1",
+            "0x1.0",
+        ] {
+            assert_eq!(is_server_name(name), ServerName::try_from(name).is_ok(), "{name:?}");
         }
     }
 

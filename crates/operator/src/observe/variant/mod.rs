@@ -20,6 +20,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use steersman_api::Family;
+use steersman_plan::variant::config::main_keys;
+use steersman_plan::variant::names;
 use tokio::sync::watch;
 
 use self::maps::{Maps, Marks};
@@ -33,7 +35,6 @@ use super::served::{self, Optional};
 use crate::client::{CallError, Server};
 use crate::controllers::{Place, Told, stored_kind};
 use crate::rbac::Rule;
-use crate::run::INSTANCE;
 
 pub use look::{Look, Metering, Stamp};
 
@@ -102,14 +103,8 @@ pub struct Options {
 impl Options {
     /// From the process's own environment. One variable may be a token: this has no `Debug`.
     pub fn of_process(allow_http: bool) -> Self {
-        let counts = |name: &str| {
-            name.starts_with("PROMETHEUS_")
-                || name.starts_with("WVA_")
-                || ["GLOBAL_OPT_INTERVAL", "CONFIG_MAP_NAME", "SATURATION_CONFIG_MAP_NAME", INSTANCE].contains(&name)
-        };
-        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        let known = variables.filter(|(name, _)| counts(name));
-        let environment = known.filter_map(|(name, value)| Some((name, value.into_string().ok()?))).collect();
+        let counted = main_keys().chain(names::VARIABLES);
+        let environment = counted.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
         Self { environment, allow_http }
     }
 }
@@ -150,8 +145,8 @@ impl Fleet {
         let given = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
         Self {
             scope: scope.clone(),
-            instance: given(INSTANCE),
-            node_selector: given("WVA_NODE_SELECTOR"),
+            instance: given(names::INSTANCE_VARIABLE),
+            node_selector: given(names::NODES_VARIABLE),
             variants: Mirror::default(),
             deployments: Mirror::default(),
             stateful_sets: Mirror::default(),

@@ -9,6 +9,7 @@ use super::super::Mode;
 use super::super::limits::Bounds;
 use super::super::saturation::{State, shares, tokens};
 use super::super::solve::{Need, Offer, Reason, cost_aware};
+use super::super::story::IN_TRANSITION;
 
 /// What an engine says about the model.
 pub struct Said {
@@ -66,9 +67,7 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
         need,
         numbers: bounded.replicas.iter().map(number).collect(),
         spare: analysis.spare_kv,
-        waits: bounded.transition.then(|| {
-            format!("an earlier decision is still being carried out: {}", awaited(analysis, states).join(", "))
-        }),
+        waits: bounded.transition.then(|| format!("{IN_TRANSITION}: {}", awaited(analysis, states).join(", "))),
         doubt: None,
     }
 }

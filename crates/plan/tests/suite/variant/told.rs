@@ -3,7 +3,7 @@
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
 use steersman_plan::variant::{Seen, Silence};
 
-use super::{a_fleet, a_variant, ago, now, stored, the_model};
+use super::{a_fleet, a_variant, ago, decided, decision, now, stored, the_model};
 
 fn status(seen: &Seen) -> VariantAutoscalingStatus {
     stored(seen).into_values().next().unwrap()
@@ -62,4 +62,13 @@ fn however_much_there_is_to_tell_an_object_stays_small() {
     the_model(&mut seen).pods = Err(Silence::Failed("ä".repeat(100_000)));
     let hold = story(&seen).hold.unwrap();
     assert!(hold.ends_with("ä…") && hold.len() <= 304, "{}", hold.len());
+}
+
+#[test]
+fn a_number_that_waits_for_an_earlier_decision_says_so() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    assert!(!decision(&seen, "v").story.in_transition());
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+    let story = decision(&seen, "v").story;
+    assert!(story.in_transition(), "{story}");
 }

@@ -6,14 +6,11 @@ use steersman_plan::variant::config::{main_keys, thresholds, zero};
 
 use super::*;
 
-fn page() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/variant-configuration.md")).unwrap()
-}
+const PAGE: &str = include_str!("../../../../../../docs/variant-configuration.md");
 
 /// The cells of the table below this heading, without its head.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let page = page();
-    let section = page.split("\n## ").find(|section| section.lines().next() == Some(heading)).unwrap();
+    let section = PAGE.split("\n## ").find(|section| section.lines().next() == Some(heading)).unwrap();
     let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
     let cell = |text: &str| text.trim().to_owned();
     rows.map(|row| row.trim_matches('|').split('|').map(cell).collect()).collect()
@@ -83,8 +80,7 @@ fn the_defaults_of_the_page_are_those_that_hold() {
 
 #[test]
 fn the_examples_of_the_page_are_read_without_a_word_against_them() {
-    let page = page();
-    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let blocks: Vec<&str> = PAGE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let mut maps = ConfigSeen { maps: BTreeMap::new(), ..seen(&[]) };
     for block in blocks {
         for map in serde_saphyr::from_multiple::<serde_json::Value>(block).unwrap() {
