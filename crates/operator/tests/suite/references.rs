@@ -25,7 +25,7 @@ use steersman::rbac::{NAME, NAMESPACE};
 use steersman::reach::Inside;
 use steersman::telemetry::metrics::Metrics;
 use steersman_api::Family;
-use steersman_testkit::{Cluster, Flavour, Namespace, Turn, object, turn, wait};
+use steersman_testkit::{Cluster, Flavour, Namespace, Turn, condition, object, turn, wait};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -167,8 +167,7 @@ impl World {
         let what = format!("the condition {type_} of {name}");
         let seen = wait::eventually(&what, async || {
             let object = self.objects().get(name).await.ok()?;
-            let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.into_iter().find(|condition| condition["type"] == type_).filter(|condition| holds(condition))
+            Some(condition(&object.data, type_)).filter(|found| found.is_object() && holds(found)).cloned()
         });
         seen.await.unwrap();
     }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::audit::Written;
-use steersman_testkit::{Cluster, Flavour, Namespace, Turn, object, turn, wait};
+use steersman_testkit::{Cluster, Flavour, Namespace, Turn, condition, object, turn, wait};
 
 use super::operator::{Operator, Place};
 use super::standby;
@@ -224,9 +224,8 @@ async fn a_settled_operator_writes_nothing_but_its_lease() {
         let (name, heard) = (format!("idle-{index}"), if index < 2 { "True" } else { "False" });
         world.until_phase(&name, "Ready", &operator).await;
         let said = async || {
-            let status = world.objects().get(&name).await.unwrap().data["status"].clone();
-            let conditions = status["conditions"].as_array().unwrap().clone();
-            conditions.iter().any(|said| said["type"] == "HealthCheck" && said["status"] == heard).then_some(())
+            let object = world.objects().get(&name).await.ok()?;
+            (condition(&object.data, "HealthCheck")["status"] == heard).then_some(())
         };
         wait::eventually("the server was heard", said).await.unwrap();
     }

@@ -179,7 +179,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     world.create("keyless", starter()).await;
     let keyless = ListParams::default().labels("app.kubernetes.io/instance=keyless");
     let accepted = async || {
-        let pod = pods.list(&keyless).await.unwrap().items.into_iter().next()?;
+        let pod = pods.list(&keyless).await.ok()?.items.into_iter().next()?;
         pod.status.as_ref()?.container_statuses.as_ref()?;
         Some(pod)
     };
