@@ -76,6 +76,7 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         additional: Vec::new(),
         graphs_served: true,
         graph_pods: Vec::new(),
+        additional: Vec::new(),
         named: NamedSeen::default(),
         account: false,
         binding: None,

@@ -5,6 +5,7 @@ mod absent;
 mod crashes;
 mod examples;
 mod gpus;
+mod kept;
 mod lives;
 mod process;
 mod real;

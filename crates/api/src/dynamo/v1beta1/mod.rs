@@ -149,8 +149,8 @@ pub struct ModelCache {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hardware {
-    /// The type of GPU to use. In a cluster with several types it also says which nodes count. If absent, the type on
-    /// most nodes is taken, and of these the one with most memory.
+    /// The type of GPU to use. In a cluster with several types it also says which nodes count. If absent, that
+    /// of the node with most GPUs is taken, and of equal ones that with most memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_sku: Option<GpuSku>,
 
