@@ -52,6 +52,17 @@ fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize),
     told.requests = Answer::Unknown("timeout".into());
 }
 
+/// Nobody asks for anything, and no bound and no setting stands against fewer replicas but that the model may not sleep.
+fn rest(seen: &mut Seen) {
+    seen.variants.iter_mut().for_each(|variant| variant.spec.min_replicas = 0);
+    seen.config.local_zero.clear();
+    seen.config.zero.defaults.enabled = Some(false);
+    for model in seen.models.values_mut() {
+        model.queue = Answer::Known(None);
+        model.pods.iter_mut().flatten().for_each(|pod| (pod.kv, pod.queue) = (Some(0.0), Some(0.0)));
+    }
+}
+
 proptest! {
     #[test]
     fn every_number_is_within_its_bounds(seen in fleet()) {
@@ -138,7 +149,10 @@ proptest! {
     }
 
     #[test]
-    fn where_sleep_is_forbidden_somebody_who_serves_stays(seen in fleet()) {
+    fn where_sleep_is_forbidden_somebody_who_serves_stays(mut seen in fleet(), idle in any::<bool>()) {
+        if idle {
+            rest(&mut seen);
+        }
         let plan = plan(&seen);
         for model in models().filter(|model| !seen.config.zero(&model.namespace).enabled(&model.namespace, &model.name)) {
             let own = |one: &&VariantSeen| (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name);
