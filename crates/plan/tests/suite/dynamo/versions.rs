@@ -1,8 +1,5 @@
 //! Overrides in v1beta1 over graphs that profilers of Dynamo 1.4 write in v1alpha1.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 use steersman_plan::dynamo::graph::merge::{Merged, merge};
 
@@ -135,8 +132,7 @@ fn what_profilers_read_again_stays_where_they_look() {
 
 #[test]
 fn the_example_works_with_the_profiler_that_requests_get_by_themselves() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dynamo/v1beta1-overrides.yaml");
-    let example = yaml(&fs::read_to_string(path).unwrap());
+    let example = yaml(include_str!("../../../../../examples/dynamo/v1beta1-overrides.yaml"));
     let wanted = &example["spec"]["overrides"]["dgd"];
     let Merged { graph, warnings } = merge(yaml(GRAPH).as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
     let services = json!(graph)["spec"]["services"].clone();
