@@ -73,7 +73,6 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         job_pods: Vec::new(),
         output: None,
         graph: None,
-        additional: Vec::new(),
         graphs_served: true,
         graph_pods: Vec::new(),
         additional: Vec::new(),
