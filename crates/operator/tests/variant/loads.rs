@@ -75,14 +75,14 @@ async fn load_brings_a_replica_of_the_cheaper_variant_and_its_end_takes_it_away(
 }
 
 #[tokio::test]
-async fn constant_load_changes_nothing_and_neither_does_a_server_that_restarts() {
+async fn constant_load_changes_nothing() {
     let Some(scene) = Scene::open("constant").await else { return };
     scene.deploy("decode", MODEL, 2).await;
     scene.variant("llama", spec("decode", MODEL, json!({}))).await;
     let _follower = Follower::start(&scene, &scene.voice);
     let player = Player::quiet(&scene, MODEL).await;
     // One pod could not carry it, two have some to spare.
-    let pods = player.begin(2, 36).await;
+    player.begin(2, 36).await;
     let seen = scene.until_settled("llama", 2).await;
     assert!(reason(&seen).starts_with("Last resort: first run"), "{}", reason(&seen));
     for (type_, expected) in [
@@ -96,14 +96,33 @@ async fn constant_load_changes_nothing_and_neither_does_a_server_that_restarts()
     scene.shown("llama", "constant-load").await;
     scene.assert_silent_for(6, &["llama"]).await;
 
-    // Its counters begin anew, and for a moment the other one has all the load.
+    assert_unmoved(&scene, "llama").await;
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_changes_nothing() {
+    let Some(scene) = Scene::open("restarted").await else { return };
+    scene.deploy("decode", MODEL, 2).await;
+    scene.variant("llama", spec("decode", MODEL, json!({ "minReplicas": 2 }))).await;
+    let _follower = Follower::start(&scene, &scene.voice);
+    let player = Player::quiet(&scene, MODEL).await;
+    // One pod can carry it: what the restarted one had begun is begun again by the other.
+    let pods = player.begin(2, 16).await;
+    scene.until_settled("llama", 2).await;
     assert!(player.counted(&pods[0]) > 0, "it has served");
+    scene.assert_silent_for(2, &["llama"]).await;
+    // Its counters begin anew.
     player.restart(&pods[0]);
     scene.assert_silent_for(6, &["llama"]).await;
-    let seen = scene.object("llama").await;
+    assert_unmoved(&scene, "llama").await;
+}
+
+/// Two replicas, by metrics, and never another number.
+async fn assert_unmoved(scene: &Scene, name: &str) {
+    let seen = scene.object(name).await;
     assert_eq!((desired(&seen), condition(&seen, "MetricsAvailable").0), (Some(2), "True"));
     for direction in ["up", "down"] {
-        let labels = [("variant_name", "llama"), ("namespace", scene.name()), ("direction", direction)];
+        let labels = [("variant_name", name), ("namespace", scene.name()), ("direction", direction)];
         assert_eq!(scene.voice.value("wva_replica_scaling_total", &labels).await, None, "{direction}");
     }
 }
