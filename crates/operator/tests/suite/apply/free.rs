@@ -69,8 +69,16 @@ async fn a_free_object_is_known_by_its_labels_and_refused_without_them() {
     let taken = accounts.get("shared-sa").await.unwrap();
     assert_eq!((taken.uid(), taken.labels()["team"].as_str()), (foreign.uid(), "a"), "and stays what it was");
 
+    // What an earlier operator gave to the owner is freed; what somebody else controls is theirs.
     let mut controlled = account("shared-sa");
-    controlled["metadata"]["ownerReferences"] = json!([owner.reference()]);
+    let reference = json!(owner.reference());
+    controlled["metadata"]["ownerReferences"] = json!([reference]);
+    accounts.patch("shared-sa", &PatchParams::default(), &Patch::Merge(controlled.clone())).await.unwrap();
+    let freed = asked(cluster, &namespace, &owner, free()).await;
+    assert!(freed.failure.is_none(), "{:?}", freed.failure);
+    let freed = accounts.get("shared-sa").await.unwrap();
+    assert_eq!((freed.uid(), freed.owner_references()), (foreign.uid(), [].as_slice()));
+    controlled["metadata"]["ownerReferences"][0]["uid"] = json!("somebody-elses");
     accounts.patch("shared-sa", &PatchParams::default(), &Patch::Merge(controlled)).await.unwrap();
     let failure = asked(cluster, &namespace, &owner, free()).await.failure.unwrap();
     assert!(failure.message.contains("it is controlled by"), "{failure:?}");
