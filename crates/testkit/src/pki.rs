@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use rcgen::{
@@ -113,15 +114,20 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     write_private(&folder.join(name), text)
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can read. Whoever reads it meanwhile sees the old one or the new one, never half of it:
+/// tests that run side by side write the kubeconfig of the same account.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}-{number}", std::process::id()));
     fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
-        .open(path)
+        .open(&part)
         .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&part, path))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
