@@ -151,12 +151,7 @@ async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut
     if !counts || live.get(&kind, &name).is_some() {
         return Ok(());
     }
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
-    if let Some(job) = server.call(api.get_opt(&name)).await? {
-        live.insert(&kind, job);
-    }
-    Ok(())
+    ask_for(server, object, &kind, &name, live).await
 }
 
 /// What the output says once the Job has ended, or is gone, is final. A watch may be behind that of Jobs, so that without a
@@ -177,12 +172,7 @@ async fn find_output(
     if phase != Phase::Profiling || object.deleting || runs || told {
         return Ok(());
     }
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
-    if let Some(output) = server.call(api.get_opt(&name)).await? {
-        live.insert(&kind, output);
-    }
-    Ok(())
+    ask_for(server, object, &kind, &name, live).await
 }
 
 /// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
@@ -192,11 +182,7 @@ async fn additional(server: &Server, object: &ObjectSeen, live: &mut Live) -> Re
     let mut found = Vec::new();
     for name in graph::additional_names(object).into_iter().filter(|name| is_name(name)) {
         if live.get(&kind, &name).is_none() {
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(&kind));
-            if let Some(map) = server.call(api.get_opt(&name)).await? {
-                live.insert(&kind, map);
-            }
+            ask_for(server, object, &kind, &name, live).await?;
         }
         found.extend(live.get(&kind, &name).map(|map| AdditionalSeen {
             name,
@@ -207,6 +193,22 @@ async fn additional(server: &Server, object: &ObjectSeen, live: &mut Live) -> Re
         }));
     }
     Ok(found)
+}
+
+/// Asks the API server for what no watch has brought.
+async fn ask_for(
+    server: &Server,
+    object: &ObjectSeen,
+    kind: &GroupVersionKind,
+    name: &str,
+    live: &mut Live,
+) -> Result<(), CallError> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(kind));
+    if let Some(found) = server.call(api.get_opt(name)).await? {
+        live.insert(kind, found);
+    }
+    Ok(())
 }
 
 /// Whether this pass may come to begin profiling: then all that it takes is looked at.
