@@ -70,9 +70,9 @@ pub fn way(settings: &Settings) -> Way {
 /// A pod that is ready, at an address where nobody listens.
 pub fn place(namespace: &str, name: &str) -> PodPlace {
     PodPlace {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        target: format!("{name}-target"),
+        namespace: namespace.into(),
+        name: name.into(),
+        target: format!("{name}-target").into(),
         ip: None,
         ready: true,
         started: None,
@@ -108,7 +108,7 @@ pub async fn until(
 }
 
 pub fn pod<'a>(seen: &'a ModelSeen, name: &str) -> Option<&'a PodSeen> {
-    seen.pods.as_ref().ok()?.iter().find(|pod| pod.name == name)
+    seen.pods.as_ref().ok()?.iter().find(|pod| *pod.name == *name)
 }
 
 pub fn failure(seen: &ModelSeen) -> &str {

@@ -56,7 +56,7 @@ fn decided(case: &'static str, size: usize, seen: &Seen) -> Row {
 fn say(seen: &Seen, plan: &FleetPlan) -> usize {
     let news = seen.variants.iter().filter(|variant| {
         let status = report(variant, &plan.decisions[&variant.key], true, seen.settings.mode, seen.now);
-        variant.status.as_ref() != Some(&status)
+        variant.status.as_deref() != Some(&status)
     });
     news.count()
 }
@@ -66,7 +66,7 @@ fn settled(mut seen: Seen) -> Seen {
     let FleetPlan { decisions, memory } = plan(&seen);
     for variant in &mut seen.variants {
         let status = report(variant, &decisions[&variant.key], true, seen.settings.mode, seen.now);
-        variant.status = Some(status);
+        variant.status = Some(status.into());
     }
     seen.memory = memory;
     assert_eq!(say(&seen, &plan(&seen)), 0, "a settled fleet has nothing to say");
@@ -138,8 +138,8 @@ fn variant(object: usize) -> VariantSeen {
 
 fn pod(object: usize, number: usize) -> PodSeen {
     PodSeen {
-        name: format!("{}-6d4cf56db6-{number:05}", target(object)),
-        target: target(object),
+        name: format!("{}-6d4cf56db6-{number:05}", target(object)).into(),
+        target: target(object).into(),
         ready: true,
         kv: Some(KV),
         queue: Some(0.0),

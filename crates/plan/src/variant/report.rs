@@ -33,7 +33,7 @@ pub fn report(
     now: Timestamp,
 ) -> VariantAutoscalingStatus {
     let stored = variant.status.clone().unwrap_or_default();
-    let mut status = stored.clone();
+    let mut status = VariantAutoscalingStatus::clone(&stored);
     if variant.begins_anew() || decision.standing == Standing::Suppressed {
         status.desired_optimized_alloc = None;
     }
@@ -56,7 +56,7 @@ pub fn report(
     status.decision = Some(story);
     statements.iter_mut().for_each(|statement| keep_age(statement, &kept));
     status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
-    if (mode == Mode::Upstream || status != stored)
+    if (mode == Mode::Upstream || status != *stored)
         && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
     {
         desired.last_run_time = Some(time(now));

@@ -51,10 +51,6 @@ impl Key {
     }
 }
 
-fn each<S: serde::Serializer>(findings: &Arc<[Finding]>, to: S) -> Result<S::Ok, S::Error> {
-    findings.as_ref().serialize(to)
-}
-
 /// As a text, so that it can be the key of a map.
 impl Serialize for Key {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -68,6 +64,7 @@ impl fmt::Display for Key {
     }
 }
 
+/// What is stored is shared with whoever keeps it from pass to pass: there may be ten thousand objects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VariantSeen {
     pub key: Key,
@@ -76,13 +73,12 @@ pub struct VariantSeen {
     /// It has a deletion timestamp.
     pub deleting: bool,
     pub labels: BTreeMap<String, String>,
-    pub spec: VariantAutoscalingSpec,
+    pub spec: Arc<VariantAutoscalingSpec>,
     /// As stored.
-    pub status: Option<VariantAutoscalingStatus>,
+    pub status: Option<Arc<VariantAutoscalingStatus>>,
     /// The workload. None: there is none.
     pub target: Answer<Option<TargetSeen>>,
     /// What is wrong in the ConfigMaps that hold for it: the same for all objects of a namespace.
-    #[serde(serialize_with = "each")]
     pub config: Arc<[Finding]>,
 }
 
@@ -126,9 +122,9 @@ pub enum Silence {
 /// One pod's metrics. What was not measured, or is not a number, is absent: it is never taken for zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodSeen {
-    pub name: String,
+    pub name: Arc<str>,
     /// Name of the workload that it belongs to.
-    pub target: String,
+    pub target: Arc<str>,
     /// One that is not gets no requests: that it is empty says nothing.
     pub ready: bool,
     /// Share of the KV cache in use.

@@ -107,7 +107,7 @@ impl Variants {
         self.tell_findings(kept, &findings, &look).await;
         kept.lines.hints(&look.seen);
         let began = Instant::now();
-        let look = Arc::new(look);
+        let mut look = Arc::new(look);
         let Some(mut plan) = decide(&look, plan).await else {
             kept.memory = look.seen.memory.clone();
             return Passed { failed: 1, interval, ..Passed::default() };
@@ -115,6 +115,10 @@ impl Variants {
         steps.step(Step::Decide, began.elapsed());
         kept.memory = std::mem::take(&mut plan.memory);
         kept.lines.decided(&look.seen, &plan);
+        // What was measured of pods has had its say, and takes much room.
+        if let Some(look) = Arc::get_mut(&mut look) {
+            look.seen.models = BTreeMap::new();
+        }
         let passed = self.apply(&look, &plan).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
         Passed { interval, ..passed }
@@ -258,7 +262,8 @@ impl Variants {
         // Publishing is how it reaches those who act; without a number there is nothing to publish.
         let applied = decision.replicas.is_some();
         let status = report(seen, decision, applied, Mode::Steersman, Timestamp::now());
-        let same = seen.status.as_ref().map_or(status == VariantAutoscalingStatus::default(), |known| *known == status);
+        let same =
+            seen.status.as_deref().map_or(status == VariantAutoscalingStatus::default(), |known| *known == status);
         (!same || stamp.strange.is_some()).then_some(status)
     }
 
@@ -297,7 +302,7 @@ impl Variants {
                     if record.uid == stamp.uid && record.version == stamp.version {
                         record.strange = None;
                         if let Ok(seen) = &mut record.seen {
-                            seen.status = Some(status);
+                            seen.status = Some(Arc::new(status));
                         }
                     }
                 });

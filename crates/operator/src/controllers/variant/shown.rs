@@ -31,7 +31,7 @@ pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {
 /// Of an object as it is stored. None: it has not been decided on yet, not for this workload, or another one decides.
 fn stored(seen: &VariantSeen) -> Option<Shown> {
     let ours = |status: &&VariantAutoscalingStatus| !seen.deleting && !seen.is_moved() && !suppressed(status);
-    let status = seen.status.as_ref().filter(ours)?;
+    let status = seen.status.as_deref().filter(ours)?;
     let desired = status.desired_optimized_alloc.as_ref()?.num_replicas?;
     Some(Shown {
         desired: Some(desired),

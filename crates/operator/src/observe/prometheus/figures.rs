@@ -86,8 +86,10 @@ fn tokens(sample: &Sample) -> Option<f64> {
 /// All values of a fleet.
 #[derive(Default)]
 pub struct Figures {
-    /// By pod and model.
-    values: BTreeMap<(u32, u32), Values>,
+    /// By pod: the first model that was heard of it. Nearly all serve one, and a list takes half the room of a map.
+    first: Vec<Option<(u32, Values)>>,
+    /// By pod and model: what has no room there.
+    further: BTreeMap<(u32, u32), Values>,
     /// Capacities whose series name no model, by pod.
     nameless: BTreeMap<u32, (Sure, f64)>,
 }
@@ -103,6 +105,11 @@ struct Values {
 pub type Measured = Result<PodSeen, SignedDuration>;
 
 impl Figures {
+    /// With room for so many pods.
+    pub fn of(pods: usize) -> Self {
+        Self { first: vec![None; pods], ..Self::default() }
+    }
+
     /// Of several series of one pod those count that are most surely its own; of those, the highest.
     pub fn add(&mut self, what: What, figure: Figure) {
         let Figure { pod, model, sure, value } = figure;
@@ -111,16 +118,28 @@ impl Figures {
             *kept = better(what, *kept, (sure, value));
             return;
         };
-        let values = self.values.entry((pod, model)).or_default();
+        let values = self.values(pod, model);
         let kept = values.sure[what as usize].map(|sure| (sure, values.value[what as usize]));
         let (sure, value) = kept.map_or((sure, value), |kept| better(what, kept, (sure, value)));
         (values.sure[what as usize], values.value[what as usize]) = (Some(sure), value);
     }
 
+    fn values(&mut self, pod: u32, model: u32) -> &mut Values {
+        match self.first.get_mut(pod as usize) {
+            Some(first) if first.as_ref().is_none_or(|(own, _)| *own == model) => {
+                &mut first.get_or_insert_with(|| (model, Values::default())).1
+            }
+            _ => self.further.entry((pod, model)).or_default(),
+        }
+    }
+
     /// Pods and models that have figures of their own, however old.
     fn own(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
-        self.values.iter().filter_map(move |((pod, model), values)| {
-            let (pod, model) = (*pod as usize, *model as usize);
+        let first =
+            (0_u32..).zip(&self.first).filter_map(|(pod, first)| first.as_ref().map(|(model, of)| (pod, *model, of)));
+        let further = self.further.iter().map(|((pod, model), of)| (*pod, *model, of));
+        first.chain(further).filter_map(move |(pod, model, values)| {
+            let (pod, model) = (pod as usize, model as usize);
             is_own(pods[pod], values, now).then_some((pod, model, values))
         })
     }
@@ -137,29 +156,26 @@ impl Figures {
         (models, fresh.map(|(pod, ..)| pod).collect())
     }
 
-    /// By the number of the model. The figures go as what is made of them comes: both at once would take much room.
-    pub fn by_model(self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
+    /// By the number of the model.
+    pub fn by_model(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
         let mut models: BTreeMap<usize, Vec<Measured>> = BTreeMap::new();
-        for ((number, model), values) in self.values {
-            let pod = pods[number as usize];
-            if !is_own(pod, &values, now) || !counts(&values) {
-                continue;
-            }
-            let nameless = || self.nameless.get(&number).map(|(_, tokens)| *tokens);
-            let capacity = get(&values, What::Capacity).or_else(nameless);
+        for (number, model, values) in self.measured(pods, now) {
+            let pod = pods[number];
+            let nameless = || self.nameless.get(&(number as u32)).map(|(_, tokens)| *tokens);
+            let capacity = get(values, What::Capacity).or_else(nameless);
             let seen = || PodSeen {
                 name: pod.name.clone(),
                 target: pod.target.clone(),
                 ready: pod.ready,
-                kv: get(&values, What::Kv).map(|kv| kv.min(1.0)),
-                queue: get(&values, What::Queue),
+                kv: get(values, What::Kv).map(|kv| kv.min(1.0)),
+                queue: get(values, What::Queue),
                 total_kv: capacity.map(|tokens| tokens as i64),
-                input: get(&values, What::Input),
-                output: get(&values, What::Output),
-                hit_rate: get(&values, What::Hits).map(|rate| rate.min(1.0)),
+                input: get(values, What::Input),
+                output: get(values, What::Output),
+                hit_rate: get(values, What::Hits).map(|rate| rate.min(1.0)),
             };
-            let age = age(&values);
-            models.entry(model as usize).or_default().push(if age > STALE { Err(age) } else { Ok(seen()) });
+            let age = age(values);
+            models.entry(model).or_default().push(if age > STALE { Err(age) } else { Ok(seen()) });
         }
         models
     }
@@ -220,9 +236,9 @@ mod tests {
 
     fn pod(name: &str, started: Option<i64>) -> PodPlace {
         PodPlace {
-            namespace: "n".to_owned(),
-            name: name.to_owned(),
-            target: "t".to_owned(),
+            namespace: "n".into(),
+            name: name.into(),
+            target: "t".into(),
             ip: "10.0.0.1".parse().ok(),
             ready: true,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),

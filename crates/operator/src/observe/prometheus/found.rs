@@ -10,7 +10,7 @@ use steersman_plan::variant::config::duration;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence};
 
-use super::answer::Sample;
+use super::answer::{Labels, Sample};
 use super::figures::{Figures, Measured};
 use super::{ModelAsked, PodPlace};
 
@@ -33,19 +33,32 @@ pub struct Found {
     /// By period and namespace that was asked about.
     pub requests: BTreeMap<(SignedDuration, String), Result<Arc<Counts>, String>>,
     /// What waits before the replicas.
-    pub waiting: Result<Vec<Sample>, String>,
+    pub waiting: Result<Waiting, String>,
+}
+
+/// By the name of the model that requests are sent to, or of the one that was asked for where no other is named.
+pub type Waiting = BTreeMap<String, Vec<Sample>>;
+
+pub fn waiting(samples: Vec<Sample>) -> Waiting {
+    let mut waiting = Waiting::new();
+    for sample in samples {
+        let Labels { target_model_name, model_name, .. } = &sample.labels;
+        let model = if target_model_name.is_empty() { model_name } else { target_model_name };
+        waiting.entry(model.clone()).or_default().push(sample);
+    }
+    waiting
 }
 
 impl Found {
     /// `periods`: which period was asked about for each that is wanted.
     pub fn tell(
-        mut self,
+        self,
         models: &[ModelAsked],
         pods: &[&PodPlace],
         periods: &BTreeMap<SignedDuration, SignedDuration>,
         now: Timestamp,
     ) -> BTreeMap<Key, ModelSeen> {
-        let mut measured = std::mem::take(&mut self.figures).by_model(pods, now);
+        let mut measured = self.figures.by_model(pods, now);
         let tell = |(number, model): (usize, &ModelAsked)| {
             let seen = ModelSeen {
                 pods: self.pods(number, &model.key, measured.remove(&number).unwrap_or_default()),
@@ -99,20 +112,17 @@ impl Found {
         }
     }
 
-    /// As the endpoint picker tells it: by the model that it sends requests to, or by the one that was asked for where it
-    /// names no other.
+    /// As the endpoint picker tells it.
     fn queue(&self, model: &Key) -> Answer<Option<SchedulerQueue>> {
         let samples = match &self.waiting {
-            Ok(samples) => samples,
+            Ok(waiting) => waiting.get(&model.name).map_or(&[][..], Vec::as_slice),
             Err(cause) => return Answer::Unknown(cause.clone()),
         };
         let near = |sample: &&Sample| [model.namespace.as_str(), ""].contains(&sample.labels.namespace.as_str());
-        let target = |sample: &&Sample| sample.labels.target_model_name == model.name;
-        let wanted =
-            |sample: &&Sample| sample.labels.target_model_name.is_empty() && sample.labels.model_name == model.name;
-        let mut own: Vec<&Sample> = samples.iter().filter(near).filter(target).collect();
+        let sent = |sample: &&Sample| !sample.labels.target_model_name.is_empty();
+        let mut own: Vec<&Sample> = samples.iter().filter(near).filter(sent).collect();
         if own.is_empty() {
-            own = samples.iter().filter(near).filter(wanted).collect();
+            own = samples.iter().filter(near).collect();
         }
         let sum = |ending: &str| {
             let values = own.iter().filter(|sample| sample.labels.metric.ends_with(ending)).map(|sample| sample.value);
@@ -131,7 +141,6 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::Labels;
     use super::*;
 
     fn found() -> Found {
@@ -141,11 +150,11 @@ mod tests {
             last_heard: BTreeMap::new(),
             strangers: Strangers::new(),
             requests: BTreeMap::new(),
-            waiting: Ok(vec![]),
+            waiting: Ok(Waiting::new()),
         }
     }
 
-    fn waiting(metric: &str, namespace: &str, model: &str, target: &str, value: Option<f64>) -> Sample {
+    fn waits(metric: &str, namespace: &str, model: &str, target: &str, value: Option<f64>) -> Sample {
         let labels = Labels {
             metric: metric.to_owned(),
             namespace: namespace.to_owned(),
@@ -163,24 +172,24 @@ mod tests {
         let known = |requests, bytes| Answer::Known(Some(SchedulerQueue { requests, bytes }));
         for (samples, expected) in [
             (vec![], Answer::Known(None)),
-            (vec![waiting(size, "n", "x", "m", Some(2.0)), waiting(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
-            (vec![waiting(size, "n", "m", "", Some(2.0)), waiting(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
+            (vec![waits(size, "n", "x", "m", Some(2.0)), waits(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
+            (vec![waits(size, "n", "m", "", Some(2.0)), waits(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
             // Sent elsewhere, or waiting elsewhere.
-            (vec![waiting(size, "n", "m", "other", Some(2.0))], Answer::Known(None)),
-            (vec![waiting(size, "other", "m", "m", Some(2.0))], Answer::Known(None)),
-            (vec![waiting(size, "", "m", "m", Some(2.0))], known(2.0, 0.0)),
+            (vec![waits(size, "n", "m", "other", Some(2.0))], Answer::Known(None)),
+            (vec![waits(size, "other", "m", "m", Some(2.0))], Answer::Known(None)),
+            (vec![waits(size, "", "m", "m", Some(2.0))], known(2.0, 0.0)),
             // Where some name the target, the others are asked for under another name.
-            (vec![waiting(size, "n", "m", "m", Some(2.0)), waiting(size, "n", "m", "", Some(9.0))], known(2.0, 0.0)),
+            (vec![waits(size, "n", "m", "m", Some(2.0)), waits(size, "n", "m", "", Some(9.0))], known(2.0, 0.0)),
             (
-                vec![waiting(size, "n", "m", "m", None)],
+                vec![waits(size, "n", "m", "m", None)],
                 Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
             ),
             (
-                vec![waiting(bytes, "n", "m", "m", Some(1.0))],
+                vec![waits(bytes, "n", "m", "m", Some(1.0))],
                 Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
             ),
         ] {
-            let found = Found { waiting: Ok(samples.clone()), ..found() };
+            let found = Found { waiting: Ok(waiting(samples.clone())), ..found() };
             assert_eq!(found.queue(&Key::new("n", "m")), expected, "{samples:?}");
         }
         let failed = Found { waiting: Err("down".to_owned()), ..found() };
@@ -225,7 +234,7 @@ mod tests {
         assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
         let failed = Found { failed: BTreeMap::from([("n".to_owned(), "down".to_owned())]), ..heard };
         assert_eq!(failed.pods(0, &key, vec![]), Err(Silence::Failed("down".to_owned())));
-        let pod = PodSeen { name: "p".to_owned(), ..PodSeen::default() };
+        let pod = PodSeen { name: "p".into(), ..PodSeen::default() };
         assert_eq!(failed.pods(0, &key, vec![Err(age), Ok(pod.clone())]), Ok(vec![pod]));
     }
 }

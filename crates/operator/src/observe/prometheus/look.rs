@@ -16,7 +16,7 @@ use super::answer::Sample;
 use super::ask::ask;
 use super::batches::{batches, periods};
 use super::figures::{Figure, Figures, STALE, What, figure};
-use super::found::{Counts, Found, Strangers};
+use super::found::{Counts, Found, Strangers, waiting};
 use super::places::Places;
 use super::queries::{self, HITS, INPUT, KV, OUTPUT, QUEUE, Within};
 use super::scrape::Scraper;
@@ -147,7 +147,7 @@ impl<'a> Look<'a> {
         let mut told = stream::iter(queries).buffer_unordered(AT_ONCE);
         while let Some(one) = told.next().await {
             match one {
-                Told::Waiting(samples) => found.waiting = samples,
+                Told::Waiting(samples) => found.waiting = samples.map(waiting),
                 Told::Requests(batch, period, counts) => {
                     for namespace in &batches[batch] {
                         found.requests.insert((period, (*namespace).to_owned()), counts.clone());
@@ -181,7 +181,7 @@ impl<'a> Look<'a> {
         };
         let silent = self.models.iter().enumerate().filter(silent);
         let silent: BTreeSet<&str> = silent.map(|(_, model)| model.key.namespace.as_str()).collect();
-        let populated: BTreeSet<&str> = self.places.pods.iter().map(|pod| pod.namespace.as_str()).collect();
+        let populated: BTreeSet<&str> = self.places.pods.iter().map(|pod| &*pod.namespace).collect();
         let silent: BTreeSet<&str> = silent.intersection(&populated).copied().collect();
         let concerned = batches.iter().enumerate().filter(|(_, batch)| !batch.is_disjoint(&silent));
         let queries = concerned.map(|(batch, _)| self.last_heard(pass, queries::last_heard(&withins[batch])).boxed());
@@ -203,7 +203,7 @@ impl<'a> Look<'a> {
         let figures = self.ask(pass, &query, |sample| {
             let fresh = sample.value.is_some_and(|age| age <= STALE.as_secs_f64());
             if let Some((pod, name)) = self.places.stranger(&sample.labels).filter(|_| fresh) {
-                strangers.entry(pod.namespace.clone()).or_default().insert(name.to_owned());
+                strangers.entry(pod.namespace.to_string()).or_default().insert(name.to_owned());
             }
             figure(What::Age, &self.places, &sample)
         });
@@ -214,7 +214,7 @@ impl<'a> Look<'a> {
     fn unheard(&self, figures: &Figures) -> Vec<(usize, &'a PodPlace)> {
         let (_, heard) = figures.heard(&self.places.pods, self.now);
         let unheard = |(number, pod): &(usize, &PodPlace)| {
-            let asked = self.namespaces.contains(pod.namespace.as_str());
+            let asked = self.namespaces.contains(&*pod.namespace);
             asked && pod.ready && pod.ip.is_some() && !heard.contains(number)
         };
         self.places.pods.iter().copied().enumerate().filter(unheard).collect()
@@ -228,7 +228,7 @@ impl<'a> Look<'a> {
             periods.iter().map(move |period| (*period, namespace.clone())).collect::<Vec<_>>()
         };
         Found {
-            figures: Figures::default(),
+            figures: Figures::of(self.places.pods.len()),
             failed: self.namespaces.iter().map(|one| ((*one).to_owned(), cause.to_owned())).collect(),
             last_heard: BTreeMap::new(),
             strangers: Strangers::new(),

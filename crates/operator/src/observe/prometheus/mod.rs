@@ -45,10 +45,10 @@ pub struct ModelAsked {
 /// A pod that lives, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPlace {
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
     /// Name of the workload that it belongs to.
-    pub target: String,
+    pub target: Arc<str>,
     pub ip: Option<IpAddr>,
     pub ready: bool,
     pub started: Option<Timestamp>,

@@ -37,13 +37,13 @@ pub struct Places<'a> {
 
 impl<'a> Places<'a> {
     pub fn new(models: &'a [ModelAsked], pods: &'a [impl Borrow<PodPlace>]) -> Self {
-        let asked = models.iter().map(|model| (model.key.namespace.as_str(), model.key.name.as_str()));
+        let asked = models.iter().map(|model| (model.key.namespace.as_ref(), model.key.name.as_str()));
         let pods: Vec<&PodPlace> = pods.iter().map(Borrow::borrow).collect();
         let addressed = |number: &u32| pods[*number as usize].ip.is_some();
         Self {
             models: asked.zip(0..).collect(),
             placed: sorted(&pods, all(&pods), place),
-            named: sorted(&pods, all(&pods), |pod| pod.name.as_str()),
+            named: sorted(&pods, all(&pods), |pod| pod.name.as_ref()),
             addressed: sorted(&pods, all(&pods).filter(addressed), |pod| pod.ip),
             pods,
         }
@@ -59,7 +59,7 @@ impl<'a> Places<'a> {
 
     /// The number of a model in the list, if it is asked about where the pod is.
     pub fn model(&self, pod: usize, name: &str) -> Option<usize> {
-        self.models.get(&(self.pods[pod].namespace.as_str(), name)).copied()
+        self.models.get(&(self.pods[pod].namespace.as_ref(), name)).copied()
     }
 
     /// A pod that serves a model nobody asks about where it is, and that model's name.
@@ -73,12 +73,12 @@ impl<'a> Places<'a> {
     pub fn of(&self, labels: &Labels) -> Option<(usize, Sure)> {
         let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
         let host = host(&labels.instance).parse::<IpAddr>().ok();
-        let index = match (labels.namespace.as_str(), name) {
-            ("", Some(name)) => self.only(&self.named, |pod| pod.name.as_str(), &name.as_str()),
+        let index = match (labels.namespace.as_ref(), name) {
+            ("", Some(name)) => self.only(&self.named, |pod| pod.name.as_ref(), &name.as_str()),
             (namespace, Some(name)) => self.only(&self.placed, place, &(namespace, name.as_str())),
             (namespace, None) => {
                 let index = host.and_then(|host| self.only(&self.addressed, |pod| pod.ip, &Some(host)));
-                index.filter(|index| namespace.is_empty() || self.pods[*index].namespace == namespace)
+                index.filter(|index| namespace.is_empty() || *self.pods[*index].namespace == *namespace)
             }
         }?;
         let sure = match (self.pods[index].ip, host) {
@@ -121,9 +121,9 @@ mod tests {
 
     fn pod(namespace: &str, name: &str, ip: &str) -> PodPlace {
         PodPlace {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            target: "t".to_owned(),
+            namespace: namespace.into(),
+            name: name.into(),
+            target: "t".into(),
             ip: ip.parse().ok(),
             ready: true,
             started: None,

@@ -132,7 +132,7 @@ impl Fleet {
         }
         let (mut places, mut ready) = (Vec::new(), vec![0_i32; variants.len()]);
         self.pods.each(|namespace, _, pod| {
-            let targets = wanted.get(&(namespace, pod.place.target.as_str()));
+            let targets = wanted.get(&(namespace, pod.place.target.as_ref()));
             let mut wants = false;
             for (number, _) in targets.into_iter().flatten().filter(|(_, target)| pod.is_of(target)) {
                 wants = true;

@@ -42,8 +42,8 @@ pub fn variant(object: &DynamicObject) -> Variant {
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),
         labels: object.labels().clone(),
-        spec,
-        status,
+        spec: Arc::new(spec),
+        status: status.map(Arc::new),
         target: Answer::Unknown("nobody has looked".to_owned()),
         config: Arc::default(),
     });
@@ -96,12 +96,12 @@ mod tests {
     fn a_status_of_an_earlier_operator_is_read_and_what_is_strange_in_it_is_known() {
         let own = read(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
         assert_eq!(own.strange, None);
-        let desired = own.seen.unwrap().status.unwrap().desired_optimized_alloc.unwrap();
-        assert_eq!(desired.num_replicas, Some(3));
+        let number = |read: Variant| read.seen.unwrap().status?.desired_optimized_alloc.as_ref()?.num_replicas;
+        assert_eq!(number(own), Some(3));
         let go = json!({ "desiredOptimizedAlloc": { "lastRunTime": null, "numReplicas": 3 }, "old": 1 });
         let go = read(go);
         assert!(go.strange.is_some());
-        assert_eq!(go.seen.unwrap().status.unwrap().desired_optimized_alloc.unwrap().num_replicas, Some(3));
+        assert_eq!(number(go), Some(3));
         let bad = read(json!({ "conditions": "none" }));
         assert!(bad.strange.is_some());
         assert_eq!(bad.seen.unwrap().status, None);

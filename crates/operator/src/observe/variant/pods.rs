@@ -41,9 +41,9 @@ pub fn pod(object: &DynamicObject) -> Option<Pod> {
     let (kind, target) = owner(object)?;
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let place = PodPlace {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
-        target,
+        namespace: object.namespace().unwrap_or_default().into(),
+        name: object.name_any().into(),
+        target: target.into(),
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
         ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
         started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
@@ -78,7 +78,7 @@ impl Pod {
                 Kind::StatefulSet | Kind::Group => false,
             },
         };
-        by_kind && self.place.target == target.name
+        by_kind && *self.place.target == *target.name
     }
 }
 

@@ -56,7 +56,7 @@ async fn requests_do_not_grow_with_the_fleet_and_answers_are_bounded() {
 
     let part = |names: &[&str]| {
         let models: Vec<_> = models.iter().filter(|one| names.contains(&one.key.namespace.as_str())).cloned().collect();
-        let pods: Vec<_> = pods.iter().filter(|one| names.contains(&one.namespace.as_str())).cloned().collect();
+        let pods: Vec<_> = pods.iter().filter(|one| names.contains(&&*one.namespace)).cloned().collect();
         (models, pods)
     };
     let (small, few) = part(&["b"]);

@@ -42,7 +42,7 @@ async fn pods_speak_for_themselves_where_prometheus_does_not_answer() {
     pods[1].ready = false;
     pods.extend([at("a", "silent", "127.0.0.9"), place("a", "nowhere"), at("a", "odd", "not an address")]);
     let seen = look(&way(NOWHERE, port), &pods, Timestamp::now()).await;
-    let names: Vec<_> = seen.pods.iter().flatten().map(|pod| pod.name.as_str()).collect();
+    let names: Vec<_> = seen.pods.iter().flatten().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["one"]);
     let one = pod(&seen, "one").unwrap();
     assert_eq!((one.kv, one.queue, one.total_kv), (Some(0.5), Some(3.0), Some(16_000)));

@@ -45,7 +45,7 @@ impl<'a> Group<'a> {
             self.metrics.map_or(Err(&Silence::Missing), |metrics| metrics.pods.as_ref()).map_err(Clone::clone)?;
         let owner = |pod: &PodSeen| {
             let owns = |variant: &&&VariantSeen| {
-                variant.spec.scale_target_ref.as_ref().is_some_and(|target| target.name == pod.target)
+                variant.spec.scale_target_ref.as_ref().is_some_and(|target| *target.name == *pod.target)
             };
             self.variants.iter().find(owns).copied()
         };

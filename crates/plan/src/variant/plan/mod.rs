@@ -304,7 +304,7 @@ impl VariantSeen {
     /// Whatever number is stored was not decided for this workload as it is: it was another's, or another object has decided
     /// on it since.
     pub fn begins_anew(&self) -> bool {
-        self.is_moved() || self.status.as_ref().is_some_and(suppressed)
+        self.is_moved() || self.status.as_deref().is_some_and(suppressed)
     }
 
     /// The stored status is about another workload: `scaleTargetRef` was changed since. What that one had says nothing about

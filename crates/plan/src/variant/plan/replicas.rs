@@ -13,7 +13,7 @@ use super::group::Group;
 pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Replica> {
     let queue = |queue: f64| if mode == Mode::Upstream { queue.trunc() } else { queue };
     let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| shares::Replica {
-        pod: pod.name.clone(),
+        pod: pod.name.to_string(),
         variant: owner.key.name.clone(),
         kv: pod.kv.unwrap_or_default(),
         queue: queue(pod.queue.unwrap_or_default()),
@@ -50,7 +50,7 @@ pub fn by_token(
         let queue = whole(pod.queue.unwrap_or_default());
         let guess = usual.filter(|_| unweighed(pod));
         Ok(tokens::Replica {
-            pod: pod.name.clone(),
+            pod: pod.name.to_string(),
             variant: owner.key.name.clone(),
             accelerator: owner.accelerator(),
             cost: owner.cost().unwrap_or(USUAL_COST),
@@ -63,7 +63,7 @@ pub fn by_token(
         })
     };
     let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, String>>()?;
-    let guessed = pods.iter().find(|(_, pod)| unweighed(pod)).map(|(_, pod)| Guessed { pod: pod.name.clone() });
+    let guessed = pods.iter().find(|(_, pod)| unweighed(pod)).map(|(_, pod)| Guessed { pod: pod.name.to_string() });
     Ok((replicas, guessed))
 }
 

@@ -76,7 +76,7 @@ impl Group<'_> {
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     fn empty(&self, pod: &PodSeen, memory: &Memory) -> f64 {
         let Some(total) = pod.total_kv.filter(|total| *total > 0) else { return EMPTY };
-        let owns = |target: &str| target == pod.target;
+        let owns = |target: &str| *target == *pod.target;
         let owner = self
             .variants
             .iter()

@@ -1,9 +1,11 @@
 //! Objects that take no part for a while, and their siblings.
 
+use std::sync::Arc;
+
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Seen, Silence, note, plan};
 
-use super::{NAMESPACE, a_fleet, a_variant, ago, decided, decision, now, replicas, stored, the_model};
+use super::{NAMESPACE, a_fleet, a_variant, ago, decided, decision, now, replicas, spec, stored, the_model};
 
 /// `dear` serves the model with two replicas, `cheap` is at rest.
 fn a_pair() -> Seen {
@@ -47,7 +49,7 @@ fn a_workload_that_is_gone_is_awaited_for_a_while_and_then_replaced() {
 fn a_number_from_before_a_conflict_is_not_published_after_it() {
     let old = a_variant("old", "5", 2);
     let mut young = a_variant("young", "5", 2);
-    young.spec.scale_target_ref = old.spec.scale_target_ref.clone();
+    spec(&mut young).scale_target_ref = old.spec.scale_target_ref.clone();
     young.created = ago(1);
     young.status = Some(decided(9, "Long ago", ago(600)));
     let mut seen = a_fleet(vec![old], 0.5, 1.0);
@@ -55,7 +57,8 @@ fn a_number_from_before_a_conflict_is_not_published_after_it() {
     let mut suppressed = stored(&seen).remove(&Key::new(NAMESPACE, "young")).unwrap();
     assert_eq!(suppressed.desired_optimized_alloc, None, "another decides");
     // As an earlier version left it.
-    suppressed.desired_optimized_alloc = decided(9, "Long ago", ago(600)).desired_optimized_alloc;
+    let earlier = decided(9, "Long ago", ago(600)).desired_optimized_alloc.clone();
+    Arc::make_mut(&mut suppressed).desired_optimized_alloc = earlier;
     seen.variants.remove(0);
     seen.variants[0].status = Some(suppressed);
     the_model(&mut seen).pods = Err(Silence::Missing);

@@ -2,7 +2,7 @@
 
 use steersman_plan::variant::Silence;
 
-use super::{a_fleet, a_variant, decision, stored, the_model};
+use super::{a_fleet, a_variant, decision, spec, stored, the_model};
 
 #[test]
 fn bounds_that_change_often_do_not_make_the_reason_longer() {
@@ -13,7 +13,7 @@ fn bounds_that_change_often_do_not_make_the_reason_longer() {
         (2, "Earlier (clamped from 3 to 2 for bounds)"),
         (1, "Earlier (clamped from 2 to 1 for bounds)"),
     ] {
-        seen.variants[0].spec.max_replicas = Some(max);
+        spec(&mut seen.variants[0]).max_replicas = Some(max);
         seen.variants[0].target = a_variant("v", "5", max).target;
         assert_eq!(decision(&seen, "v").reason, expected);
         seen.variants[0].status = stored(&seen).into_values().next();

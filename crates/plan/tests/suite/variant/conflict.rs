@@ -3,13 +3,13 @@
 use steersman_api::meta::conditions;
 use steersman_plan::variant::{Conflict, Key, Seen, Standing, names};
 
-use super::{NAMESPACE, a_fleet, a_variant, ago, decision, replicas, stored};
+use super::{NAMESPACE, a_fleet, a_variant, ago, decision, replicas, spec, stored};
 
 /// `young` wants the workload of `old`.
 fn rivals() -> Seen {
     let old = a_variant("old", "5", 2);
     let mut young = a_variant("young", "5", 2);
-    young.spec.scale_target_ref = old.spec.scale_target_ref.clone();
+    spec(&mut young).scale_target_ref = old.spec.scale_target_ref.clone();
     young.created = ago(1);
     let mut seen = a_fleet(vec![old], 0.75, 2.0);
     seen.variants.insert(0, young);

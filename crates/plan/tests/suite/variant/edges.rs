@@ -5,7 +5,7 @@ use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::limits::gpus::{Wanted, limit};
 use steersman_plan::variant::{TargetSeen, plan};
 
-use super::{a_fleet, a_variant, by_tokens, the_model};
+use super::{a_fleet, a_variant, by_tokens, spec, the_model};
 
 #[test]
 fn accelerators_beyond_counting_are_none() {
@@ -33,7 +33,7 @@ fn no_figure_however_large_stops_the_pass() {
                 by_tokens(&mut seen);
             }
             for variant in &mut seen.variants {
-                variant.spec.accelerator_count = Some(i64::from(i32::MAX));
+                spec(variant).accelerator_count = Some(i64::from(i32::MAX));
                 let target = TargetSeen { replicas: Some(replicas), ready, ready_pods: 2, ..TargetSeen::default() };
                 variant.target = Answer::Known(Some(target));
             }

@@ -17,11 +17,14 @@ mod told;
 mod zero;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use steersman_api::variant::v1alpha1::{DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::{
+    DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingSpec, VariantAutoscalingStatus,
+};
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::Entry;
@@ -68,8 +71,13 @@ fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
     }
 }
 
-fn decided(replicas: i32, reason: &str, at: Timestamp) -> VariantAutoscalingStatus {
-    VariantAutoscalingStatus {
+/// To be changed.
+fn spec(variant: &mut VariantSeen) -> &mut VariantAutoscalingSpec {
+    Arc::make_mut(&mut variant.spec)
+}
+
+fn decided(replicas: i32, reason: &str, at: Timestamp) -> Arc<VariantAutoscalingStatus> {
+    Arc::new(VariantAutoscalingStatus {
         desired_optimized_alloc: Some(DesiredOptimizedAlloc {
             num_replicas: Some(replicas),
             accelerator: Some("H100".into()),
@@ -81,7 +89,7 @@ fn decided(replicas: i32, reason: &str, at: Timestamp) -> VariantAutoscalingStat
             }),
         }),
         ..VariantAutoscalingStatus::default()
-    }
+    })
 }
 
 /// Every replica of every variant of the model with this load.
@@ -92,8 +100,8 @@ fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
         let name = &variant.spec.scale_target_ref.as_ref().unwrap().name;
         for number in 0..target.ready {
             pods.push(PodSeen {
-                name: format!("{name}-{number}"),
-                target: name.clone(),
+                name: format!("{name}-{number}").into(),
+                target: name.as_str().into(),
                 ready: true,
                 kv: Some(kv),
                 queue: Some(queue),
@@ -140,11 +148,12 @@ fn replicas(seen: &Seen, name: &str) -> i32 {
 }
 
 /// What all objects would have stored after this pass.
-fn stored(seen: &Seen) -> BTreeMap<Key, VariantAutoscalingStatus> {
+fn stored(seen: &Seen) -> BTreeMap<Key, Arc<VariantAutoscalingStatus>> {
     let plan = plan(seen);
     let told = |variant: &VariantSeen| {
         let decision = plan.decisions.get(&variant.key)?;
-        Some((variant.key.clone(), report(variant, decision, true, seen.settings.mode, seen.now)))
+        let status = report(variant, decision, true, seen.settings.mode, seen.now);
+        Some((variant.key.clone(), Arc::new(status)))
     };
     seen.variants.iter().filter_map(told).collect()
 }

@@ -1,11 +1,12 @@
 //! What is worth an event.
 
-use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use std::sync::Arc;
+
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
 use steersman_plan::{Note, NoteKind};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decision, now, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decision, now, spec, stored, the_model};
 
 /// Of the first object.
 fn told(seen: &Seen) -> Option<Note> {
@@ -96,8 +97,8 @@ fn a_workload_that_is_not_there_is_told_once() {
 fn rivals_for_one_workload_are_told_on_both_sides() {
     let mut late = a_variant("late", "5", 2);
     late.created = ago(5);
-    late.status = Some(VariantAutoscalingStatus::default());
-    late.spec.scale_target_ref = a_variant("v", "5", 2).spec.scale_target_ref;
+    late.status = Some(Arc::default());
+    spec(&mut late).scale_target_ref = a_variant("v", "5", 2).spec.scale_target_ref.clone();
     let mut seen = a_fleet(vec![late, a_variant("v", "5", 2)], 0.4, 1.0);
     assert_eq!(reason(&seen), "DeploymentTargetConflict");
     seen.variants.swap(0, 1);
@@ -109,7 +110,7 @@ fn rivals_for_one_workload_are_told_on_both_sides() {
 #[test]
 fn a_wish_that_is_not_granted_is_told_once() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
-    seen.variants[0].spec.max_replicas = Some(2);
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
     let message = "Optimization completed: 2 replicas on H100; wanted 3, limited by maxReplicas=2";
     let expected = Note { kind: NoteKind::Warning, reason: "ResourceConstrained", message: message.into() };
     assert_eq!(told(&seen), Some(expected));
@@ -122,7 +123,7 @@ fn a_wish_that_is_not_granted_is_told_once() {
 fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 1.0, 0.0);
     by_tokens(&mut seen);
-    seen.variants[0].spec.max_replicas = Some(2);
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
     let wish = |seen: &Seen| decision(seen, "v").story.wish;
     let load = |seen: &mut Seen, queue: f64| {
         seen.now += jiff::SignedDuration::from_mins(1);
@@ -139,7 +140,7 @@ fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
     }
     // Twice as much is worth being stored, and still no event.
     let much = load(&mut seen, 1000.0).unwrap();
-    let wanted = much.decision.unwrap().wanted;
+    let wanted = much.decision.as_ref().unwrap().wanted;
     assert_eq!((wanted, told(&seen)), (Some(wish(&seen)), None));
     let message = &much.conditions.iter().find(|known| known.type_ == "OptimizationReady").unwrap().message;
     assert!(message.contains(&format!("; wanted {}, limited by maxReplicas=2", wish(&seen))), "{message}");
@@ -152,16 +153,16 @@ fn what_is_seldom_meant_is_hinted_at_for_the_whole_fleet() {
     let key = |name: &str| Key::new("team-a", name);
     let costs = "Warning: Multiple variants detected with some using default variantCost";
     assert_eq!(told(&seen), [(costs, vec![key("a"), key("b")])]);
-    seen.variants[1].spec.variant_cost = "12".into();
+    spec(&mut seen.variants[1]).variant_cost = "12".into();
     assert_eq!(told(&seen), [(costs, vec![key("b")])]);
-    seen.variants[0].spec.variant_cost = "5".into();
+    spec(&mut seen.variants[0]).variant_cost = "5".into();
     assert_eq!(told(&seen), []);
-    seen.variants.iter_mut().for_each(|variant| variant.spec.min_replicas = 1);
+    seen.variants.iter_mut().for_each(|variant| spec(variant).min_replicas = 1);
     let minima = "Multiple variants with minReplicas > 0 may lead to unnecessary GPU utilization";
     assert_eq!(told(&seen), [(minima, vec![key("a"), key("b")])]);
-    seen.variants[1].spec.model_id = "ibm/granite".into();
+    spec(&mut seen.variants[1]).model_id = "ibm/granite".into();
     assert_eq!(told(&seen), [], "of different models");
     seen.variants.truncate(1);
-    seen.variants[0].spec.variant_cost = "10".into();
+    spec(&mut seen.variants[0]).variant_cost = "10".into();
     assert_eq!(told(&seen), [], "alone it is compared with nothing");
 }

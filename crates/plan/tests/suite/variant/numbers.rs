@@ -5,7 +5,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, note, plan};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, spec, stored, the_model};
 
 #[test]
 fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
@@ -27,7 +27,7 @@ fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
 #[test]
 fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.75, 2.0);
-    seen.variants[1].spec.max_replicas = Some(2);
+    spec(&mut seen.variants[1]).max_replicas = Some(2);
     let cheap = decision(&seen, "cheap");
     assert_eq!((cheap.replicas, cheap.story.wish, cheap.story.binding), (Some(2), 3, Binding::Limits));
     assert_eq!(cheap.story.limits, ["maxReplicas=2"]);
@@ -41,14 +41,14 @@ fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
 fn an_idle_model_shrinks_by_one_on_its_dearest_variant_but_not_below_its_minimum() {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 2), a_variant("cheap", "5", 2)], 0.1, 0.0);
     assert_eq!((replicas(&seen, "dear"), replicas(&seen, "cheap")), (1, 2));
-    seen.variants[0].spec.min_replicas = 2;
+    spec(&mut seen.variants[0]).min_replicas = 2;
     assert_eq!((replicas(&seen, "dear"), replicas(&seen, "cheap")), (2, 1));
 }
 
 #[test]
 fn bounds_hold_for_what_already_runs() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.5, 1.0);
-    seen.variants[0].spec.max_replicas = Some(3);
+    spec(&mut seen.variants[0]).max_replicas = Some(3);
     assert_eq!(replicas(&seen, "v"), 3);
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(replicas(&seen, "v"), 3);
@@ -153,7 +153,7 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let starting =
         TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..TargetSeen::default() };
     seen.variants[1].target = Answer::Known(Some(starting));
-    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "a-decode");
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
     let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
     assert_eq!(decision(&seen, "a").story.hold.as_deref(), Some(words));
@@ -191,7 +191,7 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.6, 1.0);
     seen.variants[0].status = Some(told.clone());
     assert_eq!(replicas(&seen, "v"), 1, "the same workload has not followed yet");
-    seen.variants[0].spec.scale_target_ref.as_mut().unwrap().name = "green".into();
+    spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "green".into();
     the_model(&mut seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = "green".into());
     assert_eq!(replicas(&seen, "v"), 4);
     let now = stored(&seen).into_values().next().unwrap();
@@ -210,7 +210,7 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     // A name that only begins like the other is another.
     seen.variants[0].status = Some(told);
     for (name, moved) in [("v-decode", false), ("v-decode-2", true), ("v", true)] {
-        seen.variants[0].spec.scale_target_ref.as_mut().unwrap().name = name.into();
+        spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = name.into();
         assert_eq!(seen.variants[0].is_moved(), moved, "{name}");
     }
 }
@@ -237,7 +237,7 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
         failed.standing
     };
     let failed = |why: &str| Standing::Failed(why.to_owned());
-    assert_eq!(with(&|one| one.spec.model_id.clear()), failed("ModelID is empty - cannot optimize"));
+    assert_eq!(with(&|one| spec(one).model_id.clear()), failed("ModelID is empty - cannot optimize"));
     assert_eq!(with(&|one| one.target = Answer::Known(None)), failed(super::NO_WORKLOAD));
     let unread = with(&|one| one.target = Answer::Unknown("forbidden".into()));
     assert_eq!(unread, failed("Scale target Deployment v-decode could not be read: forbidden"));
@@ -286,7 +286,7 @@ fn replicas_that_do_not_become_ready_hold_the_others_back_for_a_while_and_no_lon
         }
         let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
         target.ready = 1;
-        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.name != "cheap-decode-1");
+        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.name != *"cheap-decode-1");
         seen.memory = plan(&seen).memory;
         if !tokens {
             assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (2, 1), "they may only be starting");

@@ -15,7 +15,7 @@ fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
 /// A pod that takes the place of another: it is measured, and empty, and gets no requests yet.
 fn coming(of: &str) -> PodSeen {
     PodSeen {
-        name: format!("{of}-new"),
+        name: format!("{of}-new").into(),
         target: of.into(),
         ready: false,
         kv: Some(0.0),
@@ -34,7 +34,7 @@ fn nobody_gives_way_to_a_replica_that_is_still_starting() {
         }
         assert_eq!(replicas(&seen, "cheap"), 1, "tokens {tokens}");
         target(&mut seen, 1).ready = 0;
-        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "dear-decode");
+        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"dear-decode");
         assert!(replicas(&seen, "dear") >= 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
         assert_eq!(replicas(&seen, "cheap"), 1, "tokens {tokens}: it comes to take over");
     }

@@ -1,14 +1,16 @@
 //! What the status says, and when it changes.
 
+use std::sync::Arc;
+
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Metrics, Seen, Silence, names};
 use steersman_plan::{Finding, Severity};
 
-use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, stored, the_model};
+use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, spec, stored, the_model};
 
-fn status(seen: &Seen) -> VariantAutoscalingStatus {
+fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
@@ -55,7 +57,7 @@ fn a_settled_fleet_writes_nothing() {
 #[test]
 fn the_wish_stands_next_to_what_was_granted() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
-    seen.variants[0].spec.max_replicas = Some(2);
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
     let message = "Optimization completed: 2 replicas on H100; wanted 3, limited by maxReplicas=2";
     assert_eq!(told(&status(&seen), names::OPTIMIZATION), texts("True", "OptimizationSucceeded", message));
 }
@@ -102,8 +104,8 @@ fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
     let words = "No saturation metrics available - pods may not be ready or metrics not yet scraped: Deployment v-decode \
                  does not exist";
     assert_eq!(told(&without, names::METRICS), texts("False", "MetricsMissing", words), "no longer what was found");
-    assert_eq!(without.current_alloc.unwrap().num_replicas, 2);
-    assert_eq!(without.desired_optimized_alloc.unwrap().num_replicas, Some(2));
+    assert_eq!(without.current_alloc.as_ref().unwrap().num_replicas, 2);
+    assert_eq!(without.desired_optimized_alloc.as_ref().unwrap().num_replicas, Some(2));
 }
 
 #[test]
@@ -126,8 +128,8 @@ fn fields_that_are_not_acted_on_are_named() {
     let words = told(&status(&seen), names::SPEC);
     assert_eq!(words.1, "VariantCostInvalid");
     assert!(words.2.contains("spec.variantCost \"much\" is not a number; 10 is used."), "{words:?}");
-    seen.variants[0].spec.variant_cost = "5".into();
-    seen.variants[0].spec.slo_class_ref = Some(
+    spec(&mut seen.variants[0]).variant_cost = "5".into();
+    spec(&mut seen.variants[0]).slo_class_ref = Some(
         serde_json::from_value(serde_json::json!({ "name": "service-classes-config", "key": "premium.yaml" })).unwrap(),
     );
     assert_eq!(told(&status(&seen), names::SPEC).1, "VariantProfileIgnored");
@@ -173,7 +175,7 @@ fn metrics_that_grow_older_are_no_news() {
 fn an_object_that_failed_stays_failed_while_others_of_its_model_are_decided() {
     let mut seen = a_fleet(vec![a_variant("good", "5", 2), a_variant("v", "1", 2)], 0.75, 2.0);
     seen.variants[1].target = Answer::Known(None);
-    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target == "good-decode");
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"good-decode");
     for _ in 0..3 {
         let all = stored(&seen);
         assert_eq!(told(&all[&Key::new("team-a", "good")], names::OPTIMIZATION).1, "OptimizationSucceeded");
@@ -195,7 +197,7 @@ fn what_is_called_the_same_in_two_namespaces_is_not_mixed_up() {
     idle.pods.as_mut().unwrap().iter_mut().for_each(|pod| (pod.kv, pod.queue) = (Some(0.05), Some(0.0)));
     seen.models.insert(Key::new("team-b", &other.spec.model_id), idle);
     seen.variants.push(other);
-    let number = |all: &std::collections::BTreeMap<Key, VariantAutoscalingStatus>, namespace: &str| {
+    let number = |all: &std::collections::BTreeMap<Key, Arc<VariantAutoscalingStatus>>, namespace: &str| {
         all[&Key::new(namespace, "v")].desired_optimized_alloc.as_ref().unwrap().num_replicas
     };
     let all = stored(&seen);

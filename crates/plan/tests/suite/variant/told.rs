@@ -1,22 +1,24 @@
 //! The story that an object keeps of its number.
 
+use std::sync::Arc;
+
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
 use steersman_plan::variant::{Seen, Silence};
 
-use super::{a_fleet, a_variant, ago, decided, decision, now, stored, the_model};
+use super::{a_fleet, a_variant, ago, decided, decision, now, spec, stored, the_model};
 
-fn status(seen: &Seen) -> VariantAutoscalingStatus {
+fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
 }
 
 fn story(seen: &Seen) -> DecisionStory {
-    status(seen).decision.unwrap()
+    status(seen).decision.clone().unwrap()
 }
 
 #[test]
 fn the_wish_stands_next_to_what_was_granted_and_each_stage_is_told() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
-    seen.variants[0].spec.max_replicas = Some(2);
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
     let story = story(&seen);
     assert_eq!((story.wanted, story.granted, story.decided_by.as_deref()), (Some(3), Some(2), Some("limits")));
     assert_eq!(story.signal.unwrap(), "0 of 2 replicas saturated, spare KV 0.050, spare queue 3.0");

@@ -7,7 +7,7 @@ use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Metrics, Mode, Seen, Silence, Standing};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, spec, the_model};
 
 /// Idle for an hour, and allowed to sleep after ten minutes.
 fn an_idle_fleet() -> Seen {
@@ -148,7 +148,7 @@ fn an_entry_that_nobody_can_read_puts_no_model_to_sleep() {
 #[test]
 fn a_minimum_is_kept_while_the_rest_of_the_model_sleeps() {
     let mut seen = an_idle_fleet();
-    seen.variants[0].spec.min_replicas = 1;
+    spec(&mut seen.variants[0]).min_replicas = 1;
     assert_eq!(both(&seen), (1, 0));
     let findings = decision(&seen, "dear").findings;
     assert_eq!(

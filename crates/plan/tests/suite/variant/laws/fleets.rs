@@ -10,7 +10,7 @@ use steersman_plan::variant::config::zero::{Level, ScaleToZero};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
 
-use super::super::{a_fleet, a_variant, ago, decided, pods};
+use super::super::{a_fleet, a_variant, ago, decided, pods, spec};
 
 pub const NAMESPACES: [&str; 2] = ["team-a", "team-b"];
 pub const MODELS: [&str; 2] = ["meta/llama", "ibm/granite"];
@@ -50,9 +50,9 @@ fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
         |((namespace, model, accelerator), cost, target, (min, max), before, (twin, deleting, age))| {
             let mut variant = a_variant("v", &(cost * 5).to_string(), 0);
             variant.key.namespace = NAMESPACES[namespace].into();
-            variant.spec.model_id = MODELS[model].into();
-            variant.spec.accelerator = accelerator.map(str::to_owned);
-            (variant.spec.min_replicas, variant.spec.max_replicas) = (min, max);
+            spec(&mut variant).model_id = MODELS[model].into();
+            spec(&mut variant).accelerator = accelerator.map(str::to_owned);
+            (spec(&mut variant).min_replicas, spec(&mut variant).max_replicas) = (min, max);
             variant.status = before.map(|(replicas, minutes)| decided(replicas, "Earlier", ago(minutes)));
             variant.target = target;
             (variant.deleting, variant.created) = (deleting, ago(age));
@@ -70,7 +70,7 @@ fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
         workloads.push(variant.target);
         let workload = if twin { 0 } else { workloads.len() - 1 };
         variant.target = workloads[workload].clone();
-        variant.spec.scale_target_ref.as_mut().unwrap().name = format!("v{workload}-decode");
+        spec(&mut variant).scale_target_ref.as_mut().unwrap().name = format!("v{workload}-decode");
         variant
     };
     given.into_iter().map(name).collect()
@@ -157,19 +157,19 @@ pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
     (0..8usize).prop_map(|kind| {
         let mut bad = a_variant("a-bad-one", "0", 3);
         // What it runs on is taken, which is the business of all who want the same accelerators.
-        bad.spec.accelerator = Some("MI300X".into());
+        spec(&mut bad).accelerator = Some("MI300X".into());
         match kind {
-            0 => bad.spec.model_id.clear(),
+            0 => spec(&mut bad).model_id.clear(),
             // One that had a number may run: then nobody has to be started in its place.
             1 => (bad.target, bad.status) = (Answer::Known(None), None),
             2 => (bad.target, bad.status) = (Answer::Unknown("forbidden".into()), None),
-            3 => bad.spec.model_id = "a-model/nobody-knows".into(),
+            3 => spec(&mut bad).model_id = "a-model/nobody-knows".into(),
             4 => bad.deleting = true,
             5 => {
                 bad.key = Key::new("team-c", "v0");
-                bad.spec.scale_target_ref.as_mut().unwrap().name = "v0-decode".into();
+                spec(&mut bad).scale_target_ref.as_mut().unwrap().name = "v0-decode".into();
             }
-            6 => bad.spec.scale_target_ref = None,
+            6 => spec(&mut bad).scale_target_ref = None,
             _ => {}
         }
         (bad, kind == 7)

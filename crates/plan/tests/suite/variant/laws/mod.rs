@@ -4,12 +4,13 @@ mod fleets;
 mod rest;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, PodSeen, Seen, Silence, Standing, TargetSeen, VariantSeen, plan};
 
-use super::{ago, stored};
+use super::{ago, spec, stored};
 use fleets::{bad, fleet, models, silence, spoil};
 
 /// In an order that has nothing to do with what it holds.
@@ -39,7 +40,7 @@ fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize),
     let tokens = seen.config.saturation.entries["default"].analyzer_name.is_some();
     let told = seen.models.get_mut(model).unwrap();
     let mut counted: Vec<&mut PodSeen> =
-        told.pods.iter_mut().flatten().filter(|pod| workloads.contains(&pod.target)).collect();
+        told.pods.iter_mut().flatten().filter(|pod| workloads.contains(&*pod.target)).collect();
     let known = counted.len();
     if known > 0 && what == 4 {
         let unmeasured = counted[pod % known].name.clone();
@@ -54,7 +55,7 @@ fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize),
 
 /// Nobody asks for anything, and no bound and no setting stands against fewer replicas but that the model may not sleep.
 fn rest(seen: &mut Seen) {
-    seen.variants.iter_mut().for_each(|variant| variant.spec.min_replicas = 0);
+    seen.variants.iter_mut().for_each(|variant| spec(variant).min_replicas = 0);
     seen.config.local_zero.clear();
     seen.config.zero.defaults.enabled = Some(false);
     for model in seen.models.values_mut() {
@@ -134,11 +135,11 @@ proptest! {
         let mut more = seen;
         for model in more.models.values_mut() {
             let Ok(pods) = &mut model.pods else { continue };
-            let targets: BTreeSet<String> = pods.iter().map(|pod| pod.target.clone()).collect();
+            let targets: BTreeSet<Arc<str>> = pods.iter().map(|pod| pod.target.clone()).collect();
             for (target, number) in targets.into_iter().flat_map(|target| (0..count).map(move |it| (target.clone(), it))) {
                 let (name, full) = (format!("{target}-new-{number}"), (Some(0.0), Some(0.0)));
                 let (kv, queue) = full;
-                pods.push(PodSeen { name, target, kv, queue, total_kv: Some(16_000), ..PodSeen::default() });
+                pods.push(PodSeen { name: name.into(), target, kv, queue, total_kv: Some(16_000), ..PodSeen::default() });
             }
         }
         let after = plan(&more);
@@ -194,7 +195,7 @@ proptest! {
             // It comes last to a workload that another one has.
             let Some(first) = seen.variants.iter().find(|one| !one.deleting) else { return Ok(()) };
             bad.key.namespace.clone_from(&first.key.namespace);
-            bad.spec.scale_target_ref.clone_from(&first.spec.scale_target_ref);
+            spec(&mut bad).scale_target_ref.clone_from(&first.spec.scale_target_ref);
             bad.created = ago(0);
         }
         let before = plan(&seen);

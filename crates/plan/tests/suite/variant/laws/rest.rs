@@ -10,7 +10,7 @@ use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::config::zero::Level;
 use steersman_plan::variant::{PodSeen, Seen, TargetSeen, VariantSeen, plan};
 
-use super::super::{a_fleet, a_variant, pods, stored, the_model};
+use super::super::{a_fleet, a_variant, pods, spec, stored, the_model};
 
 /// Pods that share a load that does not change, as a fair router would.
 fn share(seen: &mut Seen, kv: f64, queue: f64) {
@@ -78,7 +78,7 @@ impl Scene {
     fn fleet(&self) -> Seen {
         let variants = self.variants.iter().enumerate().map(|(number, (cost, min, max, replicas))| {
             let mut variant = a_variant(&format!("v{number}"), &(cost * 5 + 1).to_string(), *replicas);
-            (variant.spec.min_replicas, variant.spec.max_replicas) = (*min, *max);
+            (spec(&mut variant).min_replicas, spec(&mut variant).max_replicas) = (*min, *max);
             variant
         });
         let mut seen = a_fleet(variants.collect(), 0.0, 0.0);
