@@ -102,6 +102,9 @@ impl EncodeLabelValue for PassResult {
     }
 }
 
+/// Bytes of a part of the text.
+const PIECE: usize = 64 * 1024;
+
 /// From a pass that finds nothing to do to one whose calls all take their time.
 const PASS_SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
@@ -188,10 +191,33 @@ impl Metrics {
         &self.fleet
     }
 
+    /// In the order in which they make up the text.
+    pub fn pieces(&self) -> Result<Vec<String>, fmt::Error> {
+        let mut pieces = Pieces::default();
+        encode(&mut pieces, &self.registry)?;
+        Ok(pieces.0)
+    }
+
     pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+        Ok(self.pieces()?.concat())
+    }
+}
+
+/// A large fleet has megabytes to say, which as one text would be moved, and kept twice, each time that it outgrows its room.
+#[derive(Default)]
+struct Pieces(Vec<String>);
+
+impl fmt::Write for Pieces {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        match self.0.last_mut().filter(|last| last.len() + text.len() <= PIECE) {
+            Some(last) => last.push_str(text),
+            None => {
+                let mut piece = String::with_capacity(PIECE.max(text.len()));
+                piece.push_str(text);
+                self.0.push(piece);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -228,6 +254,17 @@ mod tests {
         ] {
             assert!(text.lines().any(|line| line == expected), "{expected} is not in\n{text}");
         }
+        assert!(text.ends_with("\n# EOF\n"));
+    }
+
+    #[test]
+    fn a_long_text_comes_in_pieces_of_bounded_size() {
+        let metrics = Metrics::new("2026-11-16T00:00:00Z".parse().unwrap());
+        (0..2_000).for_each(|number| metrics.leads(&format!("a-lease-with-a-long-name-{number:05}"), true));
+        let pieces = metrics.pieces().unwrap();
+        assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.capacity() <= PIECE), "{}", pieces.len());
+        let text = metrics.text().unwrap();
+        assert_eq!(text.matches("\nleader_election_master_status{").count(), 2_000);
         assert!(text.ends_with("\n# EOF\n"));
     }
 

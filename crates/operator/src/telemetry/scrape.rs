@@ -2,14 +2,17 @@
 //! Comes in: a scrape, with the token of its sender; goes out: the measurements, or 401 and 403 as the cluster's own
 //! reviews of token and access decide.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::stream;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
@@ -62,8 +65,11 @@ async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
             return refusal.into_response();
         }
     }
-    match shared.metrics.text() {
-        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+    match shared.metrics.pieces() {
+        Ok(pieces) => {
+            let body = Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
+            ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response()
+        }
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written as text\n").into_response(),
     }
 }
