@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::proxy::matcher::Matcher;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::connect::Connector;
@@ -34,6 +34,9 @@ pub struct Settings {
     pub connect: Duration,
     /// For one request with its answer.
     pub answer: Duration,
+    /// For so long a connection stays open for the next request. Where each of many hosts is asked once in a while it would
+    /// only take room: twenty kilobytes and a descriptor.
+    pub idle: Duration,
     /// Hosts (`host` or `host:port`) that are asked at another address, by plain http if the value has that scheme.
     pub elsewhere: BTreeMap<String, Uri>,
     /// Addresses with the scheme `http` are asked as they are. Elsewhere that is refused.
@@ -56,6 +59,7 @@ impl Default for Settings {
         Self {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(15),
+            idle: Duration::from_secs(30),
             elsewhere: BTreeMap::new(),
             plain: false,
             trust: Trust::default(),
@@ -140,7 +144,13 @@ impl Http {
     pub fn new(settings: Settings) -> Result<Self, rustls::Error> {
         let (tls, names) = (tls::config(&settings)?, tls::names(&settings));
         let connector = HttpsConnector::new(Connector::new(settings.connect, settings.proxies), tls, false, names);
-        let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
+        let mut client = Client::builder(TokioExecutor::new());
+        // Without a timer, who is not asked again is never hung up on.
+        client.pool_timer(TokioTimer::new()).pool_idle_timeout(settings.idle);
+        if settings.idle.is_zero() {
+            client.pool_max_idle_per_host(0);
+        }
+        let client = client.build(connector);
         Ok(Self {
             client,
             answer: settings.answer,

@@ -15,6 +15,8 @@ use steersman_plan::llamastack::ServerSeen;
 use steersman_plan::llamastack::server::Question;
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::wait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use fake::{Fake, Plays};
@@ -266,5 +268,27 @@ async fn fifty_dead_servers_do_not_delay_a_healthy_one() {
     for name in ["healthy", "another"] {
         fake.play(&host(name), Plays::Well(json!([])));
         assert!(matches!(running.until_heard(name).await, ServerSeen::Answered { .. }), "{name}");
+    }
+}
+
+/// A connection that nobody closes takes room and a descriptor, once for each host that was ever asked.
+#[tokio::test]
+async fn who_is_not_asked_again_is_hung_up_on() {
+    for idle in [Duration::ZERO, Duration::from_millis(100)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let served = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(connection.read_u8().await.unwrap());
+            }
+            connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            connection.read(&mut [0]).await.unwrap()
+        });
+        let http = Http::new(Settings { plain: true, idle, ..Settings::default() }).unwrap();
+        assert_eq!(http.ask(Ask::get(url, 1_000)).await.unwrap().status, 200);
+        let left = tokio::time::timeout(wait::LIMIT, served).await;
+        assert_eq!(left.expect("the connection stays open").unwrap(), 0, "{idle:?}");
     }
 }

@@ -72,8 +72,13 @@ impl Scraper {
     }
 
     pub fn new(settings: Scraping) -> Result<Self, String> {
-        let reached =
-            Settings { connect: Duration::from_secs(1), answer: settings.answer, plain: true, ..Settings::default() };
+        let reached = Settings {
+            connect: Duration::from_secs(1),
+            answer: settings.answer,
+            plain: true,
+            idle: Duration::ZERO,
+            ..Settings::default()
+        };
         let http = Http::new(reached).map_err(|error| format!("pods cannot be asked for metrics: {error}"))?;
         Ok(Self { settings, http, resting: Mutex::default() })
     }
