@@ -6,10 +6,11 @@ pub mod llamastack;
 pub mod oci;
 mod pods;
 pub mod preflight;
+pub mod readable;
 pub mod variant;
 mod words;
 
-pub use words::{ADOPTED, Failure, Next, Note, NoteKind, Outcome, Plan, Write};
+pub use words::{ADOPTED, Failure, Next, Note, NoteKind, Outcome, Plan, Verdict, Write};
 
 use std::fmt;
 

@@ -87,3 +87,16 @@ pub struct Failure {
     /// Somebody else was quicker, and the next pass sees it: nothing to tell anyone.
     pub conflict: bool,
 }
+
+/// Whether an object may be stored, by the rules of its family. No errors: accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<P> {
+    pub errors: Vec<P>,
+    pub warnings: Vec<String>,
+}
+
+impl<P> Default for Verdict<P> {
+    fn default() -> Self {
+        Self { errors: Vec::new(), warnings: Vec::new() }
+    }
+}

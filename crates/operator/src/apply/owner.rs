@@ -42,6 +42,17 @@ impl Legacy {
 }
 
 impl Owner {
+    /// One that no earlier operator has made children for.
+    pub fn of(kind: GroupVersionKind, object: &DynamicObject) -> Self {
+        Self {
+            kind,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            legacy: None,
+        }
+    }
+
     /// The reference by which a child is ours, and goes when we go.
     pub fn reference(&self) -> OwnerReference {
         OwnerReference {

@@ -11,7 +11,6 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
-use steersman_api::Family as Api;
 use steersman_plan::Next;
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +18,8 @@ use super::Given;
 use super::driver::{Family, PassError, Passed, Tools, pass, stored_kind};
 use super::turns::{self, Turns};
 use super::wakes::Place;
-use crate::client::CallError;
 use crate::observe::served;
 use crate::observe::watching::Watching;
-use crate::telemetry::dynamo::Ended;
 use crate::telemetry::metrics::{Metrics, PassResult};
 
 /// A burst of changes to one object and its children becomes one pass. Our own writes come back as such a burst.
@@ -98,17 +95,13 @@ where
             let gone = (gone.namespace.unwrap_or_default(), gone.name);
             control.forget(&gone);
             control.tools.outdated.forget(&gone);
+            control.tools.left_alone.forget(&gone);
             control.family.forget(&gone);
-            if api == Api::Dgdr {
-                control.metrics.dynamo.forget(&gone.0, &gone.1);
-            }
         }
         std::future::ready(())
     });
     tokio::join!(passes, control.family.beside(&control.tools, &scope, stop));
-    if api == Api::Dgdr {
-        control.metrics.dynamo.forget_all();
-    }
+    control.family.stopped();
     tracing::info!(controller = %api, "controller stopped");
 }
 
@@ -140,7 +133,7 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
         return Ok(Action::requeue(turns::LATER));
     };
     let began = Instant::now();
-    control.stands(&object);
+    control.family.began(&object);
     let passed = pass(&control.family, &control.tools, &object).await;
     let result = match &passed {
         Ok(Passed::Done { next: Next::Within(_), .. } | Passed::Overtaken) => PassResult::RequeueAfter,
@@ -148,43 +141,20 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
         Err(_) => PassResult::Error,
     };
     control.metrics.passed(control.family.api(), result, began.elapsed());
-    if control.family.api() == Api::Dgdr {
-        control.metrics.dynamo.passed(&place(&object).0, ended(&passed), began.elapsed());
-    }
-    let passed = passed?;
-    control.forget(&place(&object));
-    Ok(match passed {
-        Passed::Leaving | Passed::Done { next: Next::OnChange, .. } => Action::await_change(),
-        Passed::Done { next: Next::Within(time), .. } => Action::requeue(time),
-        Passed::Overtaken => Action::requeue(OVERTAKEN),
-    })
-}
-
-/// The same in the words of the measurements of requests.
-fn ended(passed: &Result<Passed, PassError>) -> Ended {
-    let status = match passed {
-        Ok(Passed::Done { next: Next::Within(_), .. } | Passed::Overtaken) => return Ended::Again,
-        Ok(_) => return Ended::Well,
-        Err(PassError::Call(CallError::Answered { code, .. })) => Some(*code),
-        Err(PassError::Call(CallError::Unauthorized { .. })) => Some(401),
-        Err(PassError::Call(CallError::TooSlow { .. })) => None,
-        Err(PassError::Call(_)) => Some(503),
-        Err(PassError::Write(failure)) if failure.conflict => Some(409),
-        Err(PassError::Write(failure)) if !failure.transient => Some(422),
-        Err(PassError::Write(_) | PassError::Unreadable { .. } | PassError::Status { .. }) => Some(500),
+    control.family.ended(&object, &passed, began.elapsed());
+    let action = match passed {
+        // Whoever corrects it brings the next pass.
+        Err(PassError::Unreadable { .. }) => Action::await_change(),
+        Err(error) => return Err(error),
+        Ok(Passed::Leaving | Passed::Done { next: Next::OnChange, .. }) => Action::await_change(),
+        Ok(Passed::Done { next: Next::Within(time), .. }) => Action::requeue(time),
+        Ok(Passed::Overtaken) => Action::requeue(OVERTAKEN),
     };
-    Ended::Failed(status)
+    control.forget(&place(&object));
+    Ok(action)
 }
 
 impl<F: Family> Control<F> {
-    fn stands(&self, object: &DynamicObject) {
-        if self.family.api() == Api::Dgdr {
-            let (namespace, name) = place(object);
-            let phase = object.data["status"]["phase"].as_str().unwrap_or_default();
-            self.metrics.dynamo.stands(&namespace, &name, phase);
-        }
-    }
-
     fn forget(&self, place: &Place) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
         self.turns.forget(place);

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -11,10 +12,12 @@ use kube::core::GroupVersionKind;
 use serde::Serialize;
 use serde_json::Value;
 use steersman_api::Family as Api;
+use steersman_plan::readable::Unreadable;
 use steersman_plan::{Failure, Next, Note, NoteKind, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use super::outdated::Outdated;
+use super::unreadable::LeftAlone;
 use super::wakes::{Place, Wakes};
 use crate::apply::{self, Asked, Live, Owner, Planned, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
@@ -73,8 +76,17 @@ pub trait Family {
         std::future::ready(())
     }
 
+    /// A pass over the object begins: for what a family measures besides what is measured of all.
+    fn began(&self, _object: &DynamicObject) {}
+
+    /// It has ended, after this time.
+    fn ended(&self, _object: &DynamicObject, _passed: &Result<Passed, PassError>, _time: Duration) {}
+
     /// The object is gone: nothing needs to be kept for it.
     fn forget(&self, _place: &Place) {}
+
+    /// No more passes are made here: another replica leads from now on.
+    fn stopped(&self) {}
 }
 
 /// The kind of a family's objects, in the version that its controller reads: the stored one, which needs no conversion.
@@ -100,6 +112,7 @@ pub struct Tools {
     pub recorder: Recorder,
     pub wakes: Wakes,
     pub outdated: Outdated,
+    pub left_alone: LeftAlone,
 }
 
 /// What was observed of one object.
@@ -128,13 +141,19 @@ pub enum PassError {
     /// Told in the object's status; tried again only if it may help.
     #[error("{}: {}", .0.object, .0.message)]
     Write(Failure),
-    #[error("{object} cannot be read: {cause}")]
-    Unreadable { object: String, cause: String },
+    /// Told as an event on the object; nothing helps but a change of it.
+    #[error("{object} cannot be read: {unreadable}")]
+    Unreadable { object: String, unreadable: Unreadable },
     #[error("the status of {object} cannot be written as JSON: {cause}")]
     Status { object: String, cause: String },
 }
 
 impl PassError {
+    pub fn unreadable(api: Api, object: &DynamicObject, unreadable: Unreadable) -> Self {
+        let object = format!("{} {}/{}", api.kind(), object.namespace().unwrap_or_default(), object.name_any());
+        Self::Unreadable { object, unreadable }
+    }
+
     /// Whether asking again may help.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -154,7 +173,17 @@ pub fn as_status(status: &impl Serialize, namespace: &str, name: &str) -> Result
 /// Brings one object to where its spec wants it, as far as that is possible now.
 pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) -> Result<Passed, PassError> {
     let Tools { server, cache, recorder, .. } = tools;
-    let Observed { owner, seen, live } = family.observe(tools, object).await?;
+    let observed = family.observe(tools, object).await;
+    match &observed {
+        Err(PassError::Unreadable { unreadable, .. }) => {
+            let owner = Owner::of(stored_kind(family.api()), object);
+            let version = object.resource_version().unwrap_or_default();
+            tools.left_alone.tell(recorder, family.api(), &owner, &version, unreadable).await;
+        }
+        Ok(_) => tools.left_alone.forget(&(object.namespace().unwrap_or_default(), object.name_any())),
+        Err(_) => {}
+    }
+    let Observed { owner, seen, live } = observed?;
     let plan = family.plan(&seen);
     let live = live.of_owner(object.resource_version());
     let applied = apply::apply(server, family.manager(), &owner, &plan, &live).await;

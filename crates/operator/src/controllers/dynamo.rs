@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
@@ -12,14 +14,17 @@ use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
 use steersman_plan::{Next, Note, Outcome};
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Family, Observed, PassError, Tools, as_status, rules_for};
+use super::driver::{Family, Observed, PassError, Passed, Tools, as_status, rules_for};
 use super::{Place, Told};
+use crate::client::CallError;
 use crate::observe::cache::{Scope, Watched};
 use crate::observe::dynamo::hardware::{self, Endpoint, Sources};
 use crate::observe::dynamo::{self as observed, Beside};
 use crate::rbac::Rule;
 use crate::reach::Http;
 use crate::relay;
+use crate::telemetry::dynamo::Ended;
+use crate::telemetry::metrics::Metrics;
 
 /// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
 pub const PROFILING_ROLE: &str = "steersman-profiling-job";
@@ -123,6 +128,8 @@ impl Default for ToldOfRequests {
 pub struct Dynamo {
     pub settings: Settings,
     beside: Arc<Beside>,
+    /// Where requests are counted under the names of NVIDIA's operator. None: nowhere.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Dynamo {
@@ -131,9 +138,10 @@ impl Dynamo {
         Self::with(told, None)
     }
 
-    /// With exporters of GPUs asked by [`Family::beside`].
-    pub fn following(told: &Told, inside: Http) -> Self {
-        Self::with(told, Some((inside, told.requests.endpoint.clone())))
+    /// With exporters of GPUs asked by [`Family::beside`], and passes counted.
+    pub fn following(told: &Told, inside: Http, metrics: Arc<Metrics>) -> Self {
+        let metrics = Some(metrics);
+        Self { metrics, ..Self::with(told, Some((inside, told.requests.endpoint.clone()))) }
     }
 
     fn with(told: &Told, exporters: Option<(Http, Endpoint)>) -> Self {
@@ -147,7 +155,7 @@ impl Dynamo {
             ..Settings::default()
         };
         let sources = Sources { exporters, by_labels: requests.by_labels };
-        Self { settings, beside: Arc::new(Beside::new(sources)) }
+        Self { settings, beside: Arc::new(Beside::new(sources)), metrics: None }
     }
 }
 
@@ -200,7 +208,45 @@ impl Family for Dynamo {
         self.beside.run(tools, scope, stop).await;
     }
 
+    fn began(&self, object: &DynamicObject) {
+        if let Some(metrics) = &self.metrics {
+            let phase = object.data["status"]["phase"].as_str().unwrap_or_default();
+            metrics.dynamo.stands(&object.namespace().unwrap_or_default(), &object.name_any(), phase);
+        }
+    }
+
+    fn ended(&self, object: &DynamicObject, passed: &Result<Passed, PassError>, time: Duration) {
+        if let Some(metrics) = &self.metrics {
+            metrics.dynamo.passed(&object.namespace().unwrap_or_default(), ended(passed), time);
+        }
+    }
+
     fn forget(&self, place: &Place) {
         self.beside.forget(place);
+        if let Some(metrics) = &self.metrics {
+            metrics.dynamo.forget(&place.0, &place.1);
+        }
     }
+
+    fn stopped(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.dynamo.forget_all();
+        }
+    }
+}
+
+/// How a pass ended, in the words of the measurements of requests.
+fn ended(passed: &Result<Passed, PassError>) -> Ended {
+    let status = match passed {
+        Ok(Passed::Done { next: Next::Within(_), .. } | Passed::Overtaken) => return Ended::Again,
+        Ok(_) => return Ended::Well,
+        Err(PassError::Call(CallError::Answered { code, .. })) => Some(*code),
+        Err(PassError::Call(CallError::Unauthorized { .. })) => Some(401),
+        Err(PassError::Call(CallError::TooSlow { .. })) => None,
+        Err(PassError::Call(_)) => Some(503),
+        Err(PassError::Write(failure)) if failure.conflict => Some(409),
+        Err(PassError::Write(failure)) if !failure.transient => Some(422),
+        Err(PassError::Write(_) | PassError::Unreadable { .. } | PassError::Status { .. }) => Some(500),
+    };
+    Ended::Failed(status)
 }

@@ -7,6 +7,7 @@ mod dynamo;
 mod llamastack;
 mod outdated;
 mod turns;
+mod unreadable;
 mod variant;
 mod wakes;
 
@@ -31,6 +32,7 @@ pub use driver::{Family, Observed, PassError, Passed, Tools, pass, stored_kind};
 pub use dynamo::{Dynamo, PROFILING_ROLE, ToldOfRequests, profiling_rules};
 pub use llamastack::LlamaStack;
 use outdated::Outdated;
+use unreadable::LeftAlone;
 pub use variant::{Passed as FleetPassed, Rhythm as FleetRhythm, Variants};
 pub use wakes::{Place, Wakes};
 
@@ -118,7 +120,10 @@ pub async fn run(api: Api, given: Given, stop: CancellationToken) {
             let labels = given.image_labels.then(|| Bases::of_registries(given.server.clone())).flatten();
             control::run(LlamaStack::following(&given.told, Some(servers), labels), given, stop).await;
         }
-        Api::Dgdr => control::run(Dynamo::following(&given.told, given.inside.clone()), given, stop).await,
+        Api::Dgdr => {
+            let family = Dynamo::following(&given.told, given.inside.clone(), given.metrics.clone());
+            control::run(family, given, stop).await;
+        }
         Api::Va => {
             let rhythm = given.fleet_rhythm;
             variant::run(given, rhythm, stop).await;
@@ -137,6 +142,7 @@ impl Tools {
             recorder,
             wakes: Wakes::default(),
             outdated: Outdated::default(),
+            left_alone: LeftAlone::default(),
         }
     }
 }

@@ -6,10 +6,10 @@ pub mod dynamo;
 pub mod llamastack;
 pub mod named;
 pub mod oci;
+mod pods;
 pub mod preflight;
 pub mod prometheus;
 pub mod served;
-mod unscheduled;
 pub mod variant;
 pub mod watching;
 

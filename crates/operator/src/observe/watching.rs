@@ -1,9 +1,29 @@
-//! What is said of a watch that breaks.
-//! Comes in: what a watch brings; goes out: one line in the log for each new cause of trouble, and one when it is over.
+//! Watches that break and are begun again.
+//! Comes in: what a watch brings; goes out: the same without its failures, and one line in the log for each new cause of
+//! trouble, and one when it is over.
 
-use kube::runtime::watcher;
+use std::fmt::Debug;
+use std::pin::pin;
+
+use futures::StreamExt;
+use kube::api::Api;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use serde::de::DeserializeOwned;
 
 use crate::client;
+
+/// Follows the objects of a kind for as long as it is polled.
+pub async fn follow<K>(api: Api<K>, kind: &str, config: watcher::Config, mut take_in: impl FnMut(Event<K>))
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut watching = Watching::new(kind);
+    let mut events = pin!(watch(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        watching.hear_event(event).into_iter().for_each(&mut take_in);
+    }
+}
 
 /// The state of one watch, as far as it was told.
 pub struct Watching {
@@ -14,6 +34,15 @@ pub struct Watching {
 impl Watching {
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.to_owned(), trouble: None }
+    }
+
+    /// Of what comes event by event.
+    pub fn hear_event<K>(&mut self, brought: watcher::Result<Event<K>>) -> Option<Event<K>> {
+        match brought {
+            // That a list begins is no sign yet that the watch works.
+            Ok(Event::Init) => Some(Event::Init),
+            brought => self.hear(brought),
+        }
     }
 
     /// The same again and again would only fill the log: a watch is begun anew every second or so.

@@ -65,6 +65,22 @@ pub fn is_over(files: &Files, profiler: &Profiler) -> bool {
     profiler.ended().is_some() || (*profiler == Profiler::Hidden && told())
 }
 
+/// Whether there is no use in waiting for the right to write any longer. While the profiler works, the right may still come in
+/// time for its result; where nobody can see the profiler's end, that is no reason to wait for ever.
+pub fn is_hopeless(
+    denied_for: Option<Duration>,
+    over_for: Option<Duration>,
+    profiler: &Profiler,
+    limit: Duration,
+) -> bool {
+    let waited = match (denied_for, over_for) {
+        (Some(denied), Some(over)) => denied.min(over),
+        (Some(denied), None) if *profiler == Profiler::Hidden => denied,
+        _ => return false,
+    };
+    waited >= limit
+}
+
 pub fn decide(look: &Look<'_>) -> Decision {
     let over = is_over(look.files, look.profiler);
     let last = over || look.stopping;

@@ -52,6 +52,18 @@ impl DeliverError {
             Self::Call(_) | Self::Contended(_) => false,
         }
     }
+
+    /// Whether the API server knows us and lets us not, or does not know us: until somebody else changes that, every try comes
+    /// to the same.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Call(CallError::Answered { code: 403, .. } | CallError::Unauthorized { .. }))
+    }
+
+    /// Whether the answer is that of RBAC, which names the account and what it may not do. Quotas and policies answer 403, too.
+    pub fn names_right(&self) -> bool {
+        matches!(self, Self::Call(CallError::Answered { code: 403, message })
+            if message.contains("User \"") && message.contains("\" cannot "))
+    }
 }
 
 impl Request {

@@ -16,6 +16,7 @@ use super::files::{self, Files};
 use super::pod::{self, Profiler};
 use super::status::Verdict;
 use crate::client::{CallError, Server};
+use crate::controllers::PROFILING_ROLE;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,8 @@ pub struct Pace {
     pub long_patience: Duration,
     /// The longest pause after calls that failed.
     pub longest_pause: Duration,
+    /// For rights that are still to be given to the account, once there is nothing else to wait for.
+    pub rights: Duration,
     /// For the last write once told to stop. Shorter than a pod's usual grace of 30 s.
     pub flush: Duration,
 }
@@ -42,6 +45,7 @@ impl Default for Pace {
             patience: Duration::from_secs(5),
             long_patience: Duration::from_secs(120),
             longest_pause: Duration::from_secs(30),
+            rights: Duration::from_secs(15 * 60),
             flush: Duration::from_secs(20),
         }
     }
@@ -60,19 +64,44 @@ pub struct Place {
 pub enum FollowError {
     #[error("cannot write ConfigMap {name}: {cause}")]
     Refused { name: String, cause: DeliverError },
+    #[error("gave up after {} min without the right to write ConfigMap {name}: {cause}{}", after.as_secs() / 60, remedy(.cause))]
+    Denied { name: String, after: Duration, cause: DeliverError },
     #[error("told to stop before ConfigMap {name} could be written: {cause}")]
     Unwritten { name: String, cause: String },
 }
 
-/// Follows the profiler to its end. A result is not given up for as long as the process may live.
+/// Says where the right is, if it is one that a role can give.
+fn remedy(cause: &DeliverError) -> String {
+    if !cause.names_right() {
+        return String::new();
+    }
+    let rules = super::rules();
+    let verbs: Vec<&str> =
+        rules.iter().filter(|rule| rule.resource == "configmaps").flat_map(|rule| rule.verbs).copied().collect();
+    format!(
+        "; the account needs {} of configmaps, and all that ClusterRole {PROFILING_ROLE} gives: bind it to that role in this \
+         namespace",
+        verbs.join(", ")
+    )
+}
+
+/// Follows the profiler to its end. A result is given up only where the account has no right to deliver it, and gets none.
 pub async fn follow(
     server: &Server,
     place: &Place,
     pace: &Pace,
     stop: &CancellationToken,
 ) -> Result<Ending, FollowError> {
-    let mut relay =
-        Relay { server, place, pace, seen: Seen::default(), written: None, pause: pace.look, trouble: None };
+    let mut relay = Relay {
+        server,
+        place,
+        pace,
+        seen: Seen::default(),
+        written: None,
+        pause: pace.look,
+        trouble: None,
+        denied: None,
+    };
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
@@ -110,6 +139,8 @@ struct Relay<'a> {
     pause: Duration,
     /// Why the last write failed.
     trouble: Option<String>,
+    /// Since when the account has had no right to write.
+    denied: Option<Instant>,
 }
 
 impl Relay<'_> {
@@ -122,11 +153,20 @@ impl Relay<'_> {
                 Err(cause) if cause.is_final() => {
                     return Err(FollowError::Refused { name: self.place.request.output(), cause });
                 }
+                Err(cause) if cause.is_denied() && self.is_hopeless() => {
+                    let (name, after) = (self.place.request.output(), self.pace.rights);
+                    return Err(FollowError::Denied { name, after, cause });
+                }
                 Err(cause) => self.trouble = Some(cause.to_string()),
             }
             // There is no time for long pauses once it is told to stop.
             sleep(if stopping { self.pace.look } else { self.pause }).await;
         }
+    }
+
+    fn is_hopeless(&self) -> bool {
+        let since = |time: &Option<Instant>| time.map(|time| time.elapsed());
+        decide::is_hopeless(since(&self.denied), since(&self.seen.over), &self.seen.profiler, self.pace.rights)
     }
 
     /// One look, and the write that it leads to.
@@ -172,11 +212,15 @@ impl Relay<'_> {
                 tracing::info!(phase, status, said, error, config_map = request.output(), "relayed");
             }
             Err(error) => {
+                if error.is_denied() {
+                    self.denied.get_or_insert_with(Instant::now);
+                }
                 self.pause = (self.pause * 2).min(self.pace.longest_pause);
                 tracing::warn!(%error, config_map = request.output(), again = ?self.pause, "cannot write the ConfigMap");
                 return Err(error);
             }
         }
+        self.denied = None;
         self.written = Some(data);
         Ok(())
     }

@@ -43,8 +43,16 @@ impl Case {
         Ok(Some(Self { family, new, old, namespace, version }))
     }
 
+    /// What would become of an object that is refused is of no interest yet.
+    pub fn answer(&self, errors: Vec<Wrong>, warnings: impl IntoIterator<Item = String>) -> Answer {
+        if !errors.is_empty() {
+            return Answer::deny(self.refusal(errors));
+        }
+        warnings.into_iter().fold(Answer::allow(), Answer::warn)
+    }
+
     /// As API servers refuse what breaks a schema: 422, with a cause for each place.
-    pub fn refusal(&self, errors: Vec<Wrong>) -> Status {
+    fn refusal(&self, errors: Vec<Wrong>) -> Status {
         let metadata = &self.new["metadata"];
         let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
         let texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.path, error.sentence)).collect();

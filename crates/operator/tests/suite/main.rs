@@ -26,5 +26,6 @@ mod schemas;
 mod server;
 mod servers;
 mod slice;
+mod unreadable;
 mod variant;
 mod webhooks;

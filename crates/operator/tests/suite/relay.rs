@@ -251,6 +251,32 @@ async fn who_may_not_read_the_pod_goes_by_the_profilers_word() {
 }
 
 #[tokio::test]
+async fn a_right_that_comes_late_delivers_the_result_and_one_that_never_comes_is_named() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let scene = Scene::with_rights(cluster, "relay-denied", |resource| resource != "configmaps").await;
+    scene.write("final_config.yaml", GRAPH);
+    scene.status(SUCCESS);
+    scene.ends(0, "Completed").await;
+    let server = scene.server(scene.account().await);
+    let pace = Pace { rights: std::time::Duration::from_millis(300), ..quick() };
+    let missed = follow(&server, &scene.place(), &pace, &CancellationToken::new()).await.unwrap_err().to_string();
+    let account = format!("User \"system:serviceaccount:{}:dgdr-profiling-job\" cannot get", scene.namespace.name());
+    for part in [
+        "gave up after 0 min without the right to write ConfigMap dgdr-output-qwen: the API server answered 403: ",
+        &account,
+        "; the account needs get, create, update of configmaps, and all that ClusterRole steersman-profiling-job gives: bind",
+    ] {
+        assert!(missed.contains(part), "{part:?} is in: {missed}");
+    }
+
+    let mut sidecar = scene.start().await;
+    sidecar.until_said("cannot write the ConfigMap").await;
+    scene.grant().await;
+    assert_eq!(ended(&mut sidecar).await, Some(0), "{}", sidecar.complaint());
+    assert_eq!(scene.output().await.data.unwrap()["profiler_status"], "success");
+}
+
+#[tokio::test]
 async fn a_second_try_of_the_job_takes_the_verdict_of_the_first_back() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::new(cluster, "relay-retry").await;

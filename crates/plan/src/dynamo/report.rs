@@ -50,7 +50,9 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
     if changed {
         detail = Some(detail.map_or_else(|| CHANGED.to_owned(), |detail| format!("{detail} ({CHANGED})")));
     }
-    statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref()));
+    let unknown = statements.iter().rfind(|said| said.type_ == DEPLOYMENT).filter(|said| said.truth == Truth::Unknown);
+    let unknown = unknown.map(|said| said.reason.clone());
+    statements.push(phase::succeeded(status.phase.unwrap_or(step.phase), detail.as_deref(), unknown.as_deref()));
     // Its presence tells whose failure it is.
     if !phase::is_inherited(&seen.object) {
         statements.push(spec(&plan.findings));

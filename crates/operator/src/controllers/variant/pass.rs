@@ -25,6 +25,7 @@ use super::lines::Lines;
 use super::metering::Metering;
 use super::{Variants, shown};
 use crate::apply::{Owner, Stored, Told, write_status};
+use crate::controllers::unreadable::LeftAlone;
 use crate::controllers::{Place, as_status, stored_kind};
 use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
 use crate::telemetry::fleet::{Shown, Step};
@@ -58,16 +59,14 @@ pub struct Kept {
     /// Findings about the configuration that were told.
     told: BTreeSet<String>,
     lines: Lines,
-    /// The version in which an unreadable object was told of.
-    unreadable: BTreeMap<Place, String>,
+    left_alone: LeftAlone,
 }
 
 impl Kept {
     pub fn new(fleet: &Fleet) -> Self {
         let (config, _) = read(&fleet.maps.alone(), &Config::default(), Mode::Steersman);
-        let (told, unreadable) = (BTreeSet::new(), BTreeMap::new());
-        let (metering, lines) = (Metering::default(), Lines::default());
-        Self { config, metering, memory: Memory::default(), told, lines, unreadable }
+        let (metering, lines, left_alone) = (Metering::default(), Lines::default(), LeftAlone::default());
+        Self { config, metering, memory: Memory::default(), told: BTreeSet::new(), lines, left_alone }
     }
 }
 
@@ -150,26 +149,15 @@ impl Variants {
         }
     }
 
-    /// Once for each version: nothing else is known of such an object that could change. It has no status that we could
-    /// write, as what is in it is not known either; an event is what its owner sees.
-    async fn tell_unreadable(&self, kept: &mut Kept, look: &Look) {
-        for (place, version, cause) in &look.unreadable {
-            let before = kept.unreadable.insert(place.clone(), version.clone());
+    async fn tell_unreadable(&self, kept: &Kept, look: &Look) {
+        for (place, version, unreadable) in &look.unreadable {
             let Some(uid) = self.fleet.variants.with(place, |known| known.uid.clone()) else { continue };
-            if before.as_ref() == Some(version) {
-                continue;
-            }
             let (namespace, name) = place.clone();
-            tracing::warn!(namespace, name, cause, "a VariantAutoscaling cannot be read and is left alone");
-            let message = format!(
-                "The spec cannot be read, so that nothing is decided: {cause}. Correct that field; `kubectl explain va.spec` \
-                 says what it takes"
-            );
             let owner = Owner { kind: stored_kind(Api::Va), namespace, name, uid, legacy: None };
-            self.recorder.tell(&owner, &Note { kind: NoteKind::Warning, reason: "SpecUnreadable", message }).await;
+            kept.left_alone.tell(&self.recorder, Api::Va, &owner, version, unreadable).await;
         }
         let unreadable: BTreeSet<&Place> = look.unreadable.iter().map(|(place, ..)| place).collect();
-        kept.unreadable.retain(|place, _| unreadable.contains(place));
+        kept.left_alone.keep(|place| unreadable.contains(place));
     }
 
     /// In the log and as events on the ConfigMap; objects have a condition. Each once, also over restarts: what stands in an

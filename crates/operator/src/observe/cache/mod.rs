@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::core::{DynamicResourceScope, GroupVersionKind, NamespaceResourceScope};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Resource, ResourceExt};
 use tokio::sync::watch;
 
 use kept::{Kept, Owner};
@@ -59,10 +59,21 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub fn api(&self, server: &Server, resource: &ApiResource) -> Api<DynamicObject> {
+    pub fn api<K>(&self, server: &Server, resource: &ApiResource) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         match self {
             Self::Cluster => Api::all_with(server.client.clone(), resource),
             Self::Namespace(name) => Api::namespaced_with(server.client.clone(), name, resource),
+        }
+    }
+
+    /// Of one of Kubernetes' own kinds.
+    pub fn typed<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self, server: &Server) -> Api<K> {
+        match self {
+            Self::Cluster => Api::all(server.client.clone()),
+            Self::Namespace(name) => Api::namespaced(server.client.clone(), name),
         }
     }
 }
@@ -143,9 +154,7 @@ impl Cache {
             let config = watcher::Config::default().labels(watched.labels);
             let (cache, mut watching) = (self.clone(), Watching::new(&watched.kind.kind));
             let changes = watcher(api, config).default_backoff().filter_map(move |event| {
-                // That a list begins is no sign yet that the watch works.
-                let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
-                std::future::ready(event.map(|event| cache.take_in(index, event)))
+                std::future::ready(watching.hear_event(event).map(|event| cache.take_in(index, event)))
             });
             changes.flat_map(stream::iter).boxed()
         });

@@ -3,16 +3,13 @@
 //! requests should look again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_plan::dynamo::{GraphSeen, names};
@@ -24,7 +21,7 @@ use crate::controllers::Place;
 use crate::observe::cache::Scope;
 use crate::observe::named::is_name;
 use crate::observe::served::{self, Optional};
-use crate::observe::watching::Watching;
+use crate::observe::watching::follow;
 
 /// The graphs of all requests carry it, and of nobody else.
 const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
@@ -136,33 +133,27 @@ impl Graphs {
 
     async fn watch(&self, server: &Server, scope: &Scope, wake: &impl Fn(Place)) {
         let resource = resource();
-        let mut watching = Watching::new(&resource.kind);
         let config = watcher::Config::default().labels(OF_REQUESTS);
-        let mut events = pin!(watch(scope.api(server, &resource), config).default_backoff());
         let mut incoming = BTreeMap::new();
-        while let Some(event) = events.next().await {
-            // That a list begins is no sign yet that the watch works.
-            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
-            let concerned = match event {
-                None => BTreeSet::new(),
-                Some(Event::Init) => {
-                    incoming.clear();
-                    BTreeSet::new()
-                }
-                Some(Event::InitApply(object)) => {
-                    incoming.insert(place(&object), graph_seen(&object));
-                    BTreeSet::new()
-                }
-                Some(Event::InitDone) => {
-                    let mut concerned = self.replace(std::mem::take(&mut incoming));
-                    concerned.append(&mut self.awaiting());
-                    concerned
-                }
-                Some(Event::Apply(object)) => self.change(place(&object), Some(graph_seen(&object))),
-                Some(Event::Delete(object)) => self.change(place(&object), None),
-            };
-            concerned.into_iter().for_each(wake);
+        follow(scope.api(server, &resource), &resource.kind, config, |event: Event<DynamicObject>| {
+            self.take_in(event, &mut incoming).into_iter().for_each(wake);
+        })
+        .await;
+    }
+
+    fn take_in(&self, event: Event<DynamicObject>, incoming: &mut BTreeMap<Place, GraphSeen>) -> BTreeSet<Place> {
+        match event {
+            Event::Init => incoming.clear(),
+            Event::InitApply(object) => _ = incoming.insert(place(&object), graph_seen(&object)),
+            Event::InitDone => {
+                let mut concerned = self.replace(std::mem::take(incoming));
+                concerned.append(&mut self.awaiting());
+                return concerned;
+            }
+            Event::Apply(object) => return self.change(place(&object), Some(graph_seen(&object))),
+            Event::Delete(object) => return self.change(place(&object), None),
         }
+        BTreeSet::new()
     }
 
     fn change(&self, place: Place, now: Option<GraphSeen>) -> BTreeSet<Place> {

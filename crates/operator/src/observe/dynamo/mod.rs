@@ -23,10 +23,10 @@ use steersman_plan::dynamo::{
     AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph,
     names,
 };
+use steersman_plan::readable::read;
 
 use super::cache::{Naming, Watched};
 use super::gvk;
-use super::llamastack::typed;
 use super::named::is_name;
 use crate::apply::{Live, Owner, controller};
 use crate::client::{CallError, Server};
@@ -82,13 +82,7 @@ pub async fn observe(
     let seen = object_seen(object)?;
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let place: Place = (namespace.clone(), name.clone());
-    let owner = Owner {
-        kind: stored_kind(Family::Dgdr),
-        namespace: namespace.clone(),
-        name: name.clone(),
-        uid: seen.uid.clone(),
-        legacy: None,
-    };
+    let owner = Owner::of(stored_kind(Family::Dgdr), object);
     let mut live = tools.cache.children(&namespace, &owner.uid, &named(&seen));
     let phase = asked::phase(&seen).unwrap_or(Phase::Pending);
     find_job(server, &seen, phase, &mut live).await?;
@@ -220,11 +214,8 @@ fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
 
 /// The request as plain data.
 pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
-    let unreadable = |part: &str, cause: String| PassError::Unreadable {
-        object: format!("{} {}/{}", Family::Dgdr.kind(), object.namespace().unwrap_or_default(), object.name_any()),
-        cause: format!("{part}: {cause}"),
-    };
-    let status = object.data.get("status").filter(|status| !status.is_null()).cloned();
+    let unreadable = |unreadable| PassError::unreadable(Family::Dgdr, object, unreadable);
+    let status = object.data.get("status").filter(|status| !status.is_null());
     Ok(ObjectSeen {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
@@ -234,8 +225,8 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
         deleting: object.metadata.deletion_timestamp.is_some(),
         finalizers: object.finalizers().to_vec(),
         annotations: object.annotations().clone(),
-        spec: typed(object.data["spec"].clone()).map_err(|cause| unreadable("spec", cause))?,
-        status: status.map(typed).transpose().map_err(|cause| unreadable("status", cause))?,
+        spec: read(&object.data["spec"], "spec").map_err(unreadable)?,
+        status: status.map(|status| read(status, "status")).transpose().map_err(unreadable)?,
     })
 }
 

@@ -2,23 +2,20 @@
 //! Comes in: pods by the label that names their Job or graph; goes out: those of one as small records, and whose have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Resource, ResourceExt};
 use steersman_plan::dynamo::{ContainerSeen, PodSeen};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{CallError, Server};
 use crate::controllers::Place;
 use crate::observe::cache::Scope;
-use crate::observe::unscheduled::unscheduled;
-use crate::observe::watching::Watching;
+use crate::observe::pods::{ended, unscheduled, waiting};
+use crate::observe::watching::follow;
 
 /// On every pod of a Job, which it names.
 pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
@@ -61,21 +58,12 @@ impl Pods {
 
     /// Follows them until `stop`, and tells of each Job or graph whose pods are not as they were.
     pub async fn follow(&self, server: &Server, scope: &Scope, tell: impl Fn(Place), stop: CancellationToken) {
-        let api: Api<Pod> = match scope {
-            Scope::Cluster => Api::all(server.client.clone()),
-            Scope::Namespace(name) => Api::namespaced(server.client.clone(), name),
-        };
-        let mut watching = Watching::new(&Pod::kind(&()));
-        let events = watch(api, watcher::Config::default().labels(self.followed)).default_backoff();
-        let mut events = pin!(events.take_until(stop.cancelled_owned()));
+        let config = watcher::Config::default().labels(self.followed);
         let mut incoming = BTreeMap::new();
-        while let Some(event) = events.next().await {
-            // That a list begins is no sign yet that the watch works.
-            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
-            if let Some(event) = event {
-                self.take_in(event, &mut incoming).into_iter().for_each(&tell);
-            }
-        }
+        let follow = follow(scope.typed(server), "Pod", config, |event| {
+            self.take_in(event, &mut incoming).into_iter().for_each(&tell);
+        });
+        stop.run_until_cancelled(follow).await;
     }
 
     fn take_in(&self, event: Event<Pod>, incoming: &mut BTreeMap<Place, Records>) -> BTreeSet<Place> {
@@ -130,12 +118,11 @@ impl Pods {
 fn record(pod: &Pod) -> PodSeen {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    let unscheduled = unscheduled(status);
     let before = status.init_container_statuses.iter().flatten();
     PodSeen {
         name: pod.name_any(),
         phase: status.phase.clone().unwrap_or_default(),
-        unscheduled: unscheduled.map(|condition| condition.message.clone().unwrap_or_default()),
+        unscheduled: unscheduled(status),
         ended: status.reason.clone().map(|reason| (reason, status.message.clone().unwrap_or_default())),
         containers: before.chain(status.container_statuses.iter().flatten()).map(container).collect(),
     }
@@ -143,17 +130,11 @@ fn record(pod: &Pod) -> PodSeen {
 
 fn container(status: &ContainerStatus) -> ContainerSeen {
     let state = status.state.as_ref();
-    let text = |given: &Option<String>| given.clone().unwrap_or_default();
-    let ended = |ended: &k8s_openapi::api::core::v1::ContainerStateTerminated| {
-        (ended.exit_code, text(&ended.reason), text(&ended.message))
-    };
     ContainerSeen {
         name: status.name.clone(),
         image: status.image.clone(),
-        waiting: state
-            .and_then(|state| state.waiting.as_ref())
-            .map(|waiting| (text(&waiting.reason), text(&waiting.message))),
-        ended: state.and_then(|state| state.terminated.as_ref()).map(ended),
+        waiting: waiting(state),
+        ended: ended(state),
     }
 }
 

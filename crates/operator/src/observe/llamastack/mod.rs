@@ -19,12 +19,11 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
-use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistribution};
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
 use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::server::question;
 use steersman_plan::llamastack::validate::unread;
@@ -33,6 +32,7 @@ use steersman_plan::llamastack::{
     ReplicasOwner, Seen, ServerSeen, Settings, config, labels_wanted, names,
 };
 use steersman_plan::oci::LabelsSeen;
+use steersman_plan::readable::{Unreadable, read};
 
 use super::cache::Watched;
 use super::gvk;
@@ -94,13 +94,8 @@ pub async fn observe(
 ) -> Result<Observed<Seen>, PassError> {
     let seen = object_seen(object)?;
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
-    let owner = Owner {
-        kind: stored_kind(Family::Llsd),
-        namespace: namespace.clone(),
-        name: name.clone(),
-        uid: seen.uid.clone(),
-        legacy: Some(Legacy::llama_stack(&name)),
-    };
+    let legacy = Some(Legacy::llama_stack(&name));
+    let owner = Owner { legacy, ..Owner::of(stored_kind(Family::Llsd), object) };
     let mut live = tools.cache.children(&namespace, &owner.uid, &named(&name));
     // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
     let claims = gvk::<PersistentVolumeClaim>();
@@ -178,25 +173,20 @@ fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObjectSeen, 
 
 /// The object as plain data.
 pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
-    let unreadable = |cause: String| PassError::Unreadable {
-        object: format!("LlamaStackDistribution {}/{}", object.namespace().unwrap_or_default(), object.name_any()),
-        cause,
-    };
-    let value = serde_json::to_value(object).map_err(|error| unreadable(error.to_string()))?;
-    let former = convert(value.clone(), &format!("{}/{FORMER}", Family::Llsd.group()));
-    let former = former.map_err(|error| unreadable(error.to_string()))?.object;
-    let former: v1alpha1::LlamaStackDistribution = typed(former).map_err(unreadable)?;
-    let written = value.get("spec").cloned().unwrap_or_default();
-    let stored: LlamaStackDistribution = typed(value).map_err(unreadable)?;
-    let server = former.spec.server;
+    let unreadable = |unreadable| PassError::unreadable(Family::Llsd, object, unreadable);
+    let written = &object.data["spec"];
+    let spec: LlamaStackDistributionSpec = read(written, "spec").map_err(unreadable)?;
+    let status = object.data.get("status").filter(|status| !status.is_null());
+    let status = status.map(|status| read(status, "status")).transpose().map_err(unreadable)?;
+    let server = former_server(object).map_err(unreadable)?;
     Ok(ObjectSeen {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
-        unread: unread(&written, &stored.spec),
-        spec: stored.spec,
+        unread: unread(written, &spec),
+        spec,
         former: FormerSeen {
             server: json!(server),
             container_name: server.container_spec.and_then(|container| container.name),
@@ -206,17 +196,18 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
                 .filter(|namespace| !namespace.is_empty()),
         },
         provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
-        status: stored.status,
+        status,
     })
 }
 
-/// The JSON library quotes values, and one of them may be a secret.
-pub(super) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    let without_values = |error: serde_json::Error| {
-        let text = error.to_string();
-        text.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
-    };
-    serde_json::from_value(value).map_err(without_values)
+/// With what is kept of it beside the fields of the stored version.
+fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, Unreadable> {
+    let strange = |cause: String| Unreadable { path: "spec".to_owned(), cause };
+    let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
+    let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));
+    let former = former.map_err(|error| strange(error.to_string()))?.object;
+    let spec: v1alpha1::LlamaStackDistributionSpec = read(&former["spec"], &format!("spec (as {FORMER})"))?;
+    Ok(spec.server)
 }
 
 /// Those with a configuration that was generated for the object.

@@ -5,13 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use kube::api::Api;
+use kube::ResourceExt;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Resource, ResourceExt};
 use steersman_plan::llamastack::trouble::{self, Trouble};
 use steersman_plan::llamastack::{ContainerSeen, PodSeen};
 use tokio_util::sync::CancellationToken;
@@ -19,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Server;
 use crate::controllers::Place;
 use crate::observe::cache::Scope;
-use crate::observe::unscheduled::unscheduled;
-use crate::observe::watching::Watching;
+use crate::observe::pods::{ended, unscheduled, waiting};
+use crate::observe::watching::follow;
 
 const SERVERS: &str = "app=llama-stack";
 /// Names the object that the pod belongs to.
@@ -71,22 +68,12 @@ impl Pods {
 
     /// Follows the pods until `stop`. A watch that breaks is told of and begun again.
     pub async fn follow(&self, server: &Server, scope: &Scope, wake: impl Fn(Place), stop: CancellationToken) {
-        let api: Api<Pod> = match scope {
-            Scope::Cluster => Api::all(server.client.clone()),
-            Scope::Namespace(name) => Api::namespaced(server.client.clone(), name),
-        };
-        let mut watching = Watching::new(&Pod::kind(&()));
-        let events = watch(api, watcher::Config::default().labels(SERVERS)).default_backoff();
-        let events = events.take_until(stop.cancelled_owned());
-        futures::pin_mut!(events);
-        while let Some(event) = events.next().await {
-            // That a list begins is no sign yet that the watch works.
-            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
-            if let Some(event) = event {
-                let concerned = self.known().take_in(event);
-                concerned.into_iter().for_each(&wake);
-            }
-        }
+        let config = watcher::Config::default().labels(SERVERS);
+        let follow = follow(scope.typed(server), "Pod", config, |event| {
+            let concerned = self.known().take_in(event);
+            concerned.into_iter().for_each(&wake);
+        });
+        stop.run_until_cancelled(follow).await;
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -182,28 +169,20 @@ fn put(records: &mut Records, pod: Trimmed) {
 fn record(pod: &Pod) -> PodSeen {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    let unscheduled = unscheduled(status);
     let before = status.init_container_statuses.iter().flatten().map(|status| container(pod, status, true));
     let beside = status.container_statuses.iter().flatten().map(|status| container(pod, status, false));
-    PodSeen {
-        unscheduled: unscheduled.map(|condition| condition.message.clone().unwrap_or_default()),
-        containers: before.chain(beside).collect(),
-    }
+    PodSeen { unscheduled: unscheduled(status), containers: before.chain(beside).collect() }
 }
 
 fn container(pod: &Pod, status: &ContainerStatus, init: bool) -> ContainerSeen {
-    let state = |now: bool| if now { status.state.as_ref() } else { status.last_state.as_ref() };
-    let ended = |now| state(now).and_then(|state| state.terminated.as_ref());
-    let text = |given: &Option<String>| given.clone().unwrap_or_default();
+    let state = status.state.as_ref();
     ContainerSeen {
         name: status.name.clone(),
         image: asked_for(pod, status, init),
         init,
         ready: status.ready,
-        waiting: state(true)
-            .and_then(|state| state.waiting.as_ref())
-            .map(|waiting| (text(&waiting.reason), text(&waiting.message))),
-        ended: ended(true).or(ended(false)).map(|ended| (ended.exit_code, text(&ended.reason), text(&ended.message))),
+        waiting: waiting(state),
+        ended: ended(state).or_else(|| ended(status.last_state.as_ref())),
     }
 }
 

@@ -100,10 +100,7 @@ impl Named {
     /// told of and begun again.
     pub fn follow(self: &Arc<Self>, server: &Server, scope: &Scope) -> impl Stream<Item = Place> + Send + use<> {
         let resource = self.kind.resource();
-        let api: Api<Stub> = match scope {
-            Scope::Cluster => Api::all_with(server.client.clone(), &resource),
-            Scope::Namespace(name) => Api::namespaced_with(server.client.clone(), name, &resource),
-        };
+        let api: Api<Stub> = scope.api(server, &resource);
         self.lock().begin(scope);
         self.heard.send_replace(false);
         let (named, mut watching) = (self.clone(), Watching::new(&resource.kind));

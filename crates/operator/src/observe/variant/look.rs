@@ -12,6 +12,7 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_plan::Finding;
 use steersman_plan::preflight::Answer;
+use steersman_plan::readable::Unreadable;
 use steersman_plan::variant::config::{Config, ConfigSeen, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
@@ -31,7 +32,7 @@ pub struct Look {
     pub seen: Seen,
     pub stamps: BTreeMap<Key, Stamp>,
     /// Objects whose spec cannot be read: their version, and why.
-    pub unreadable: Vec<(Place, String, String)>,
+    pub unreadable: Vec<(Place, String, Unreadable)>,
     /// How long others took to answer.
     pub asked: Duration,
 }

@@ -69,9 +69,7 @@ impl<R: Clone + PartialEq> Mirror<R> {
             {
                 self.refused(client::watch_trouble(error));
             }
-            // That a list begins is no sign yet that the watch works.
-            let event = if matches!(event, Ok(Event::Init)) { event.ok() } else { watching.hear(event) };
-            if let Some(event) = event {
+            if let Some(event) = watching.hear_event(event) {
                 self.take_in(event, &mut incoming, &record).into_iter().for_each(&changed);
             }
         }

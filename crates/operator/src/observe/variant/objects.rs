@@ -9,11 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
+use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::preflight::Answer;
+use steersman_plan::readable::{Unreadable, read};
 use steersman_plan::variant::{Key, VariantSeen, names};
-
-use crate::observe::llamastack::typed;
 
 /// One object. Its workload and its configuration are not looked at here.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +20,7 @@ pub struct Variant {
     pub uid: String,
     pub version: String,
     /// Err: why its spec cannot be read.
-    pub seen: Result<VariantSeen, String>,
+    pub seen: Result<VariantSeen, Unreadable>,
     /// The status, where it holds what our types do not know: that has to vanish.
     pub strange: Option<Value>,
     /// Whether it shall go with its workload.
@@ -33,10 +32,10 @@ pub struct Variant {
 
 pub fn variant(object: &DynamicObject) -> Variant {
     let stored = object.data.get("status").filter(|status| !status.is_null());
-    let status = stored.and_then(|stored| typed::<VariantAutoscalingStatus>(stored.clone()).ok());
+    let status = stored.and_then(|stored| read::<VariantAutoscalingStatus>(stored, "status").ok());
     let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
     let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
-    let seen = spec(object.data.get("spec").unwrap_or(&Value::Null)).map(|spec| VariantSeen {
+    let seen = read(&object.data["spec"], "spec").map(|spec| VariantSeen {
         key: Key::new(&object.namespace().unwrap_or_default(), &object.name_any()),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -56,23 +55,6 @@ pub fn variant(object: &DynamicObject) -> Variant {
         instance: object.labels().get(names::INSTANCE_LABEL).cloned(),
         owners: object.metadata.owner_references.clone().unwrap_or_default(),
     }
-}
-
-fn spec(stored: &Value) -> Result<VariantAutoscalingSpec, String> {
-    typed(stored.clone()).map_err(|cause| match guilty(stored, &cause) {
-        Some(field) => format!("spec.{field}: {cause}"),
-        None => format!("spec: {cause}"),
-    })
-}
-
-/// The field without which there is another trouble, or none: the JSON library does not say where it is.
-fn guilty<'a>(stored: &'a Value, cause: &str) -> Option<&'a String> {
-    let fields = stored.as_object()?;
-    fields.keys().find(|field| {
-        let mut rest = fields.clone();
-        rest.remove(*field);
-        typed::<VariantAutoscalingSpec>(Value::Object(rest)).err().as_deref() != Some(cause)
-    })
 }
 
 #[cfg(test)]
@@ -121,7 +103,7 @@ mod tests {
     fn what_cannot_be_read_says_where_and_no_value() {
         let cause = |spec: Value| {
             let object = json!({ "metadata": { "name": "v" }, "spec": spec });
-            variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err()
+            variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err().to_string()
         };
         let said = cause(json!({ "accelerator": "A100", "modelID": { "password": "x" }, "minReplicas": "two" }));
         assert!(said.starts_with("spec.minReplicas: invalid type: string (a value)"), "the first of both: {said}");

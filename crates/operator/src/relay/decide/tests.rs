@@ -260,3 +260,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_missing_right_is_waited_for_while_the_profiler_works_and_then_for_a_while() {
+    let (limit, none) = (Duration::from_secs(900), None);
+    let after = |seconds| Some(Duration::from_secs(seconds));
+    let works = Profiler::Seen(Life::default());
+    for (denied, over, profiler, hopeless) in [
+        (none, after(9000), &works, false),
+        (after(9000), none, &works, false),
+        (after(9000), none, &Profiler::Unknown, false),
+        (after(9000), after(899), &works, false),
+        (after(9000), after(900), &works, true),
+        (after(899), after(9000), &works, false),
+        (after(899), none, &Profiler::Hidden, false),
+        (after(900), none, &Profiler::Hidden, true),
+        (after(9000), after(899), &Profiler::Hidden, false),
+    ] {
+        assert_eq!(is_hopeless(denied, over, profiler, limit), hopeless, "{denied:?} {over:?} {profiler:?}");
+    }
+}

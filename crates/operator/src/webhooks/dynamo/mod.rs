@@ -37,16 +37,12 @@ fn decide(case: &Case, told: &Told) -> Answer {
     let facts = Facts { default_image: told.default_image.as_deref(), discovery: told.discovery };
     let verdict = validate(&case.new, case.old.as_ref(), &facts);
     let words = |text: &str| versions::words(text, &case.version);
-    if !verdict.errors.is_empty() {
-        // What would become of it otherwise is of no interest yet.
-        let wrong = |problem: &Problem| Wrong {
-            path: words(&problem.path),
-            cause: problem.cause.reason(),
-            sentence: words(&problem.sentence()),
-        };
-        return Answer::deny(case.refusal(verdict.errors.iter().map(wrong).collect()));
-    }
-    verdict.warnings.iter().fold(Answer::allow(), |answer, warning| answer.warn(words(warning)))
+    let wrong = |problem: &Problem| Wrong {
+        path: words(&problem.path),
+        cause: problem.cause.reason(),
+        sentence: words(&problem.sentence()),
+    };
+    case.answer(verdict.errors.iter().map(wrong).collect(), verdict.warnings.iter().map(|warning| words(warning)))
 }
 
 /// Fills in what new requests lack. The configuration asks about those alone; another may ask about more.

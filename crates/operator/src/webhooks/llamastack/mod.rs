@@ -54,17 +54,13 @@ impl Court {
         let looked = references::look(&self.server, &self.namespace, &case).await;
         let verdict = verdict(&case, &looked, self.missing);
         let words = |text: &str| versions::words(text, &case.version);
-        if !verdict.errors.is_empty() {
-            // What would become of it otherwise is of no interest yet.
-            let wrong = |error: &Problem| Wrong {
-                path: words(&error.path),
-                cause: cause(error),
-                sentence: words(&error.sentence()),
-            };
-            return Answer::deny(case.refusal(verdict.errors.iter().map(wrong).collect()));
-        }
-        let warnings = verdict.warnings.iter().chain(&looked.unknown);
-        warnings.fold(Answer::allow(), |answer, warning| answer.warn(words(warning)))
+        let wrong = |error: &Problem| Wrong {
+            path: words(&error.path),
+            cause: cause(error),
+            sentence: words(&error.sentence()),
+        };
+        let warnings = verdict.warnings.iter().chain(&looked.unknown).map(|warning| words(warning));
+        case.answer(verdict.errors.iter().map(wrong).collect(), warnings)
     }
 }
 

@@ -58,7 +58,12 @@ async fn a_result_waits_for_the_crd_of_graphs_and_is_deployed_once_it_is_install
         .await;
     let status = scene.status().await;
     assert_eq!((&status["phase"], &status["dgdName"]), (&json!("Deployed"), &json!(GRAPH)));
-    assert!(condition(&status, "Succeeded").1.contains("so that nothing is known of DGD qwen-dgd"), "{status}");
+    let unknown = "DeploymentUnknown: the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so that nothing \
+                   is known of DGD qwen-dgd";
+    let (truth, _, message) = statement(&status, "Succeeded");
+    assert!(truth == "Unknown" && message.starts_with(unknown), "{status}");
+    let shown = Shown::new("graph-crd-unserved", "dgdr", kubectl("get"), kubectl("describe")).unwrap();
+    shown.assert("Deployed", "Deployed", &[unknown], &["DeploymentUnknown"]);
     serve(true).await;
     until("it is seen again", &|status| condition(status, "DeploymentReady").0 == "DeploymentReady").await;
     assert_eq!(scene.status().await["phase"], "Deployed");

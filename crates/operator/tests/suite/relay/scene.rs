@@ -113,18 +113,15 @@ impl Scene {
         seen.object.annotations.extend(annotations);
         let account: ServiceAccount = object(profile_job::account(&seen.object));
         namespace.all().create(&PostParams::default(), &account).await.unwrap();
-        let rules: Vec<Value> = rules()
-            .iter()
-            .filter(|rule| granted(rule.resource))
-            .map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs }))
-            .collect();
-        let role: ClusterRole = object(json!({ "metadata": { "name": namespace.name() }, "rules": rules }));
+        let role = json!({ "metadata": { "name": namespace.name() }, "rules": as_rules(&granted) });
+        let role: ClusterRole = object(role);
         let admin = cluster.admin().await.unwrap();
         Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
         let binding: RoleBinding = object(profile_job::binding(&seen.object, namespace.name()));
         namespace.all().create(&PostParams::default(), &binding).await.unwrap();
         let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
-        wait::until_allowed(&account, "create", "", "configmaps", Some(namespace.name())).await.unwrap();
+        let (verb, resource) = if granted("configmaps") { ("create", "configmaps") } else { ("get", "pods") };
+        wait::until_allowed(&account, verb, "", resource, Some(namespace.name())).await.unwrap();
 
         let job = profile_job::job(&seen, "planner:1.4.0").to_string();
         let here = Value::from(folder.path().to_str().unwrap()).to_string();
@@ -137,6 +134,13 @@ impl Scene {
         assert_eq!(copier["command"], json!(["steersman", "relay"]));
         let args = copier["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().to_owned()).collect();
         Self { cluster, namespace, folder, args }
+    }
+
+    /// All of the relay's rights from now on.
+    pub async fn grant(&self) {
+        let roles: Api<ClusterRole> = Api::all(self.cluster.admin().await.unwrap());
+        let patch = Patch::Merge(json!({ "rules": as_rules(|_| true) }));
+        roles.patch(self.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn account(&self) -> kube::Client {
@@ -228,6 +232,12 @@ impl Scene {
     }
 }
 
+/// Those of the relay's rights, as a role has them.
+fn as_rules(granted: impl Fn(&str) -> bool) -> Vec<Value> {
+    let rules = rules().into_iter().filter(|rule| granted(rule.resource));
+    rules.map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs })).collect()
+}
+
 pub fn quick() -> Pace {
     Pace {
         look: Duration::from_millis(20),
@@ -235,6 +245,7 @@ pub fn quick() -> Pace {
         patience: Duration::from_millis(100),
         long_patience: Duration::from_millis(300),
         longest_pause: Duration::from_millis(100),
+        rights: wait::LIMIT,
         flush: wait::LIMIT,
     }
 }

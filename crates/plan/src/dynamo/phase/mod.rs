@@ -226,8 +226,9 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
     format!("{reason}: {}", crate::followed(message, &next))
 }
 
-/// The sum of it all, by the phase.
-pub fn succeeded(phase: Phase, detail: Option<&str>) -> Statement {
+/// The sum of it all, by the phase. Where nobody knows how the graph fares, nobody knows whether the request has succeeded
+/// either; `unknown` says why.
+pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> Statement {
     let (truth, reason, words) = match phase {
         Phase::Pending => (Truth::False, "Pending", "DGDR is pending"),
         Phase::Profiling => (Truth::False, "Profiling", "Profiling is in progress"),
@@ -236,6 +237,7 @@ pub fn succeeded(phase: Phase, detail: Option<&str>) -> Statement {
         Phase::Deployed => (Truth::True, "Deployed", "Deployment is healthy"),
         Phase::Failed => (Truth::False, "Failed", "DGDR has failed"),
     };
+    let (truth, words) = unknown.map_or((truth, words), |unknown| (Truth::Unknown, unknown));
     let message = match (phase, detail) {
         (_, None) => words.to_owned(),
         (Phase::Failed, Some(detail)) => detail.to_owned(),

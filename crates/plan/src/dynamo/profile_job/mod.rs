@@ -187,6 +187,8 @@ fn copier(seen: &Seen) -> Value {
             "--directory", OUTPUT_PATH,
         ],
         "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+        // Its last line says why nothing is delivered, and the pod's status is where the operator reads of it.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         // Namespaces with the strictest pod security demand it, and no override reaches this container. Its user is that of
         // the pod: it has to be able to read what the profiler writes.
         "securityContext": {

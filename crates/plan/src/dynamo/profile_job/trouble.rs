@@ -104,12 +104,13 @@ pub fn undelivered(object: &ObjectSeen, pods: &[PodSeen]) -> Option<String> {
     pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(|(pod, profiler, copier)| {
         let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);
         match (&profiler.ended, &copier.ended) {
-            (None, Some((code, reason, _))) => Some(format!(
+            (None, Some((code, reason, why))) => Some(format!(
                 "pod {} container {COPIER} ended with exit code {code}{} before the profiler: what the profiler comes to \
-                 cannot be delivered. Its log says why: {log}. To profile anew without waiting for the end, delete the \
+                 cannot be delivered{}. Its log says why: {log}. To profile anew without waiting for the end, delete the \
                  Job: kubectl delete job -n {namespace} {job}",
                 pod.name,
-                in_brackets(reason)
+                in_brackets(reason),
+                because(last_line(why))
             )),
             (Some((code, reason, _)), None) => Some(format!(
                 "The profiler has ended with exit code {code}{}; container {COPIER} has not delivered its result yet. If \
@@ -121,8 +122,18 @@ pub fn undelivered(object: &ObjectSeen, pods: &[PodSeen]) -> Option<String> {
     })
 }
 
+/// Of the sidecar the end of its log is known, and only its last line is for people.
+fn last_line(log: &str) -> &str {
+    let line = log.trim_end().lines().next_back().unwrap_or_default();
+    line.strip_prefix("steersman: ").unwrap_or(line)
+}
+
 fn named<'a>(pod: &'a PodSeen, name: &str) -> Option<&'a ContainerSeen> {
     pod.containers.iter().find(|container| container.name == name)
+}
+
+fn because(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {}", why.trim_end_matches('.')) }
 }
 
 fn in_brackets(reason: &str) -> String {
@@ -144,6 +155,7 @@ pub fn details(pods: &[PodSeen]) -> Option<String> {
     let container = profiler.filter(ill).or_else(|| pod.containers.iter().find(ill)).or(profiler);
     let how = container.and_then(|container| match (&container.ended, &container.waiting) {
         (Some((code, reason, why)), _) => {
+            let why = if container.name == COPIER { last_line(why) } else { why };
             Some(format!(", Container: {}, ExitCode: {code}, Reason: {reason}{}", container.name, message(why)))
         }
         (None, Some((reason, why))) => {

@@ -16,6 +16,7 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 
 use super::asked;
 use super::seen::ObjectSeen;
+use crate::readable::{self, Unreadable};
 
 use filled::Filled;
 
@@ -32,12 +33,7 @@ pub struct Facts<'a> {
     pub discovery: bool,
 }
 
-/// No errors: accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    pub errors: Vec<Problem>,
-    pub warnings: Vec<String>,
-}
+pub type Verdict = crate::Verdict<Problem>;
 
 /// What was wrong before the change, and is none of its business, does not stand against it: it is a warning. Deletion and
 /// changes that leave the spec alone, such as the removal of a finalizer, are never refused.
@@ -86,10 +82,9 @@ fn in_vain(before: &ObjectSeen) -> Option<String> {
 
 /// As far as admission looks at it.
 fn read(object: &Value) -> Result<ObjectSeen, Box<Problem>> {
-    let spec = serde_json::from_value(object["spec"].clone()).map_err(|error| {
-        let message = format!("cannot be read: {}", without_values(&error.to_string()));
+    let spec = readable::read(&object["spec"], "spec").map_err(|Unreadable { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
-        Box::new(Problem::new("spec", Cause::Invalid(None), message, remedy))
+        Box::new(Problem::new(&path, Cause::Invalid(None), format!("cannot be read: {cause}"), remedy))
     })?;
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
@@ -116,13 +111,4 @@ fn status(status: &Value) -> DynamoGraphDeploymentRequestStatus {
         profiling_job_name: asked::given(status["profilingJobName"].as_str()).map(str::to_owned),
         ..DynamoGraphDeploymentRequestStatus::default()
     }
-}
-
-/// The JSON library quotes values, and one of them may be a secret. Names of fields it quotes in another way, unless the
-/// value is a word.
-fn without_values(message: &str) -> String {
-    let (before, word) = message.split_once("variant `").unwrap_or((message, ""));
-    let after = word.split_once('`').map_or("", |(_, after)| after);
-    let told = if word.is_empty() { before.to_owned() } else { format!("{before}word{after}") };
-    told.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
 }

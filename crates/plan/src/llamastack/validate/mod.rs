@@ -12,6 +12,7 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, Input, Merge, Problem, Source, check, check_without_file, source};
+use crate::readable::{Unreadable, read};
 
 pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
@@ -38,12 +39,7 @@ pub enum Missing {
     Warn,
 }
 
-/// No errors: accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    pub errors: Vec<Problem>,
-    pub warnings: Vec<String>,
-}
+pub type Verdict = crate::Verdict<Problem>;
 
 /// What was wrong before the change does not stand against the change: it is a warning. Deletion and changes that leave the
 /// spec alone, such as the removal of a finalizer, are never refused.
@@ -123,15 +119,10 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<Problem>> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    serde_json::from_value(spec.clone()).map_err(|error| {
-        let message = format!("the spec cannot be read: {}", without_values(&error.to_string()));
-        vec![Problem::new("spec", reason::INVALID, message, "Compare it with `kubectl explain llsd.spec --recursive`.")]
+    read(spec, "spec").map_err(|Unreadable { path, cause }| {
+        let remedy = "Compare it with `kubectl explain llsd.spec --recursive`.";
+        vec![Problem::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
     })
-}
-
-/// The JSON library quotes values, and one of them may be a secret.
-fn without_values(message: &str) -> String {
-    message.split('"').step_by(2).collect::<Vec<_>>().join("(a value)")
 }
 
 fn annotation(object: &Value) -> Option<&str> {

@@ -82,6 +82,28 @@ fn a_failed_job_names_the_container_that_ended_badly() {
     assert!(sum.contains("kubectl logs -n team-a job/profile-qwen -c profiler."), "{sum}");
 }
 
+/// The end of the sidecar's log, as Kubernetes puts it into the pod's status.
+const LAST_WORDS: &str = "{\"level\":\"WARN\",\"msg\":\"cannot write the ConfigMap\"}\nsteersman: gave up after 15 min without the \
+                          right to write ConfigMap dgdr-output-qwen: the API server answered 403: forbidden\n";
+
+fn with_last_words(mut pod: PodSeen) -> PodSeen {
+    pod.containers[1].ended.as_mut().unwrap().2 = LAST_WORDS.into();
+    pod
+}
+
+#[test]
+fn the_last_line_of_a_sidecar_that_gave_up_is_told_and_nothing_else_of_its_log() {
+    let line = "gave up after 15 min without the right to write ConfigMap dgdr-output-qwen: the API server answered 403: \
+                forbidden";
+    let (said, _) = failed(vec![with_last_words(pod("Failed", Some((0, "Completed")), Some((1, "Error"))))]);
+    assert!(said.ends_with(&format!("output-copier, ExitCode: 1, Reason: Error, Message: {line}")), "{said}");
+    let mut world = World::settled(&spec(""));
+    world.seen.job_pods = vec![with_last_words(pod("Running", None, Some((1, "Error"))))];
+    world.settle();
+    let (_, _, message) = world.says("Profiling");
+    assert!(message.contains(&format!("cannot be delivered: {line}. Its log says why: {LOG}")), "{message}");
+}
+
 #[test]
 fn a_failed_job_tells_why_its_pod_was_ended_as_a_whole() {
     let evicted = PodSeen {

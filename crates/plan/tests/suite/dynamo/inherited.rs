@@ -84,7 +84,10 @@ fn a_graph_that_the_cluster_does_not_serve_is_awaited_and_not_taken_for_deleted(
         let why = "the cluster does not serve DynamoGraphDeployment (nvidia.com/v1beta1), so that nothing is known of DGD \
                    qwen-dgd. Install its CRD";
         assert!(message.starts_with(why), "{message}");
-        assert!(world.says("Succeeded").2.ends_with(&message));
+        // `kubectl wait` must not take it for a success, nor its reader for a graph that serves.
+        let (status, reason, summed) = world.says("Succeeded");
+        assert_eq!((status.as_str(), reason), ("Unknown", format!("{phase:?}")));
+        assert_eq!(summed, format!("DeploymentUnknown: {message}"));
         assert_eq!(world.status().dgd_name.as_deref(), Some("qwen-dgd"));
         assert!(plan(&world.seen).writes.is_empty(), "its ConfigMaps are the graph's by now");
 
@@ -92,6 +95,9 @@ fn a_graph_that_the_cluster_does_not_serve_is_awaited_and_not_taken_for_deleted(
         world.seen.graphs_served = true;
         world.settle();
         assert_eq!((world.phase(), world.says("DeploymentReady").1 == "DeploymentUnknown"), (phase, false));
+        let (status, reason, summed) = world.says("Succeeded");
+        assert_eq!((status == "True", reason), (phase == Phase::Deployed, format!("{phase:?}")));
+        assert!(!summed.contains("DeploymentUnknown"), "{summed}");
         world.seen.graph = None;
         world.settle();
         assert_eq!(world.phase(), Phase::Failed, "now it is known to be gone");

@@ -132,6 +132,7 @@ spec:
         command: [steersman, relay]
         args: [--name, qwen, --namespace, team-a, --uid, 8f3c, --container, profiler, --directory, /data]
         env: [{{name: POD_NAME, valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}}}]
+        terminationMessagePolicy: FallbackToLogsOnError
         securityContext:
           allowPrivilegeEscalation: false
           readOnlyRootFilesystem: true

@@ -277,7 +277,7 @@ fn item_2_8_succeeded_follows_the_phase() {
         (Phase::Deployed, "True", "Deployed", "Deployment is healthy"),
         (Phase::Failed, "False", "Failed", "DGDR has failed"),
     ] {
-        let statement = succeeded(phase, None);
+        let statement = succeeded(phase, None, None);
         let found = (statement.truth.as_str(), statement.reason.as_str(), statement.message.as_str());
         assert_eq!(found, (status, reason, message));
     }

@@ -140,7 +140,7 @@ fn a_spec_that_cannot_be_read_is_refused_without_its_values() {
     let told = errors("{workload: {replicas: hush}}");
     assert_eq!(told.len(), 1);
     assert!(
-        told[0].starts_with("spec: the spec cannot be read: invalid type: string (a value), expected i32"),
+        told[0].starts_with("spec.workload.replicas: cannot be read: invalid type: string (a value), expected i32"),
         "{told:?}"
     );
 }

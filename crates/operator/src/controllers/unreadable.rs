@@ -1,0 +1,77 @@
+//! Objects that cannot be read, such as those of another version, and are left alone.
+//! Comes in: which one, and what of it cannot be read; goes out: an event on it and a line in the log, once for each version
+//! of it. It has no status that we could write: what is in it is not known either.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use steersman_api::Family as Api;
+use steersman_plan::readable::Unreadable;
+use steersman_plan::{Note, NoteKind};
+
+use super::wakes::Place;
+use crate::apply::{Owner, Recorder};
+
+/// The version in which each such object was told of.
+#[derive(Default)]
+pub struct LeftAlone {
+    told: Mutex<HashMap<Place, String>>,
+}
+
+impl LeftAlone {
+    /// Nothing else is known of such an object that could change but its version.
+    pub async fn tell(&self, recorder: &Recorder, api: Api, owner: &Owner, version: &str, unreadable: &Unreadable) {
+        let Owner { namespace, name, .. } = owner;
+        let before = self.told().insert((namespace.clone(), name.clone()), version.to_owned());
+        if before.as_deref() == Some(version) {
+            return;
+        }
+        let kind = api.kind();
+        tracing::warn!(namespace, name, cause = %unreadable, "a {kind} cannot be read and is left alone");
+        recorder.tell(owner, &note(api, unreadable)).await;
+    }
+
+    /// It is gone, or can be read.
+    pub fn forget(&self, place: &Place) {
+        self.told().remove(place);
+    }
+
+    /// All others are gone, or can be read.
+    pub fn keep(&self, is_unreadable: impl Fn(&Place) -> bool) {
+        self.told().retain(|place, _| is_unreadable(place));
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashMap<Place, String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn note(api: Api, unreadable: &Unreadable) -> Note {
+    let of_status = unreadable.path.starts_with("status");
+    let (part, reason) = if of_status { ("status", "StatusUnreadable") } else { ("spec", "SpecUnreadable") };
+    // `kubectl edit` alone does not touch it.
+    let how = if of_status { " by kubectl edit --subresource=status" } else { "" };
+    let message = format!(
+        "The {part} cannot be read, so that nothing is done: {unreadable}. Correct that field{how}; `kubectl explain \
+         {api}.{part}` says what it takes"
+    );
+    Note { kind: NoteKind::Warning, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_that_cannot_be_read_is_named_and_how_to_correct_it() {
+        let of = |path: &str| Unreadable { path: path.to_owned(), cause: "missing field `x`".to_owned() };
+        let told = note(Api::Dgdr, &of("spec.sla"));
+        let text = "The spec cannot be read, so that nothing is done: spec.sla: missing field `x`. Correct that field; `kubectl \
+                    explain dgdr.spec` says what it takes";
+        assert_eq!((told.reason, told.message.as_str()), ("SpecUnreadable", text));
+        let told = note(Api::Llsd, &of("status.phase"));
+        let text = "The status cannot be read, so that nothing is done: status.phase: missing field `x`. Correct that field by \
+                    kubectl edit --subresource=status; `kubectl explain llsd.status` says what it takes";
+        assert_eq!((told.reason, told.message.as_str()), ("StatusUnreadable", text));
+    }
+}
