@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman::controllers::{Dynamo, Family as Driven, LlamaStack, PassError, Passed, Told, Tools, pass};
@@ -93,6 +93,28 @@ async fn a_distribution_that_cannot_be_read_is_told_of_once_for_each_version_of_
     let spec = json!({ "distribution": { "name": "starter" } });
     let field = ("workload", wrong, json!({ "replicas": 1 }));
     is_told_once_for_each_version(turn.cluster, &admin, LlamaStack::shipped(), field, spec, said).await;
+}
+
+/// Which an earlier operator's mark would hold for ever.
+#[tokio::test]
+async fn a_request_that_cannot_be_read_can_be_deleted() {
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let (cluster, api) = (turn.cluster, Family::Dgdr);
+    let admin = cluster.admin().await.unwrap();
+    let kind = resource(api, api.storage_version());
+    install(&admin, &loosened(api, "sla"), &kind).await;
+    let namespace = cluster.namespace("unreadable-leaves").await.unwrap();
+    let objects: Api<DynamicObject> = Api::namespaced_with(admin.clone(), namespace.name(), &kind);
+    let odd = json!({ "apiVersion": kind.api_version, "kind": kind.kind,
+        "metadata": { "name": "odd", "finalizers": ["nvidia.com/finalizer"] },
+        "spec": { "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "sla": { "ttft": { "odd": 1 } } } });
+    objects.create(&PostParams::default(), &object(odd)).await.unwrap();
+    objects.delete("odd", &DeleteParams::default()).await.unwrap();
+    let family = Dynamo::new(&Told::default());
+    let tools = Tools::new(&family, server(cluster, admin.clone()), "test");
+    pass_over(&family, &tools, &objects).await.unwrap();
+    assert!(objects.get_opt("odd").await.unwrap().is_none(), "it is gone");
+    uninstall(&admin, api).await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::asked::{self, Acceptance, Kept};
@@ -216,17 +216,26 @@ fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
 pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
     let unreadable = |unreadable| PassError::unreadable(Family::Dgdr, object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
+    let status = status.map(|status| read(status, "status")).transpose();
+    let spec = read(&object.data["spec"], "spec");
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    // Who leaves is let go, which takes no understanding: an earlier operator's finalizer would hold it for ever.
+    let (spec, status) = if deleting {
+        (spec.or_else(|_| read(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
+    } else {
+        (spec, status)
+    };
     Ok(ObjectSeen {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map(|time| time.0),
-        deleting: object.metadata.deletion_timestamp.is_some(),
+        deleting,
         finalizers: object.finalizers().to_vec(),
         annotations: object.annotations().clone(),
-        spec: read(&object.data["spec"], "spec").map_err(unreadable)?,
-        status: status.map(|status| read(status, "status")).transpose().map_err(unreadable)?,
+        spec: spec.map_err(unreadable)?,
+        status: status.map_err(unreadable)?,
     })
 }
 
