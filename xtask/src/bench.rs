@@ -9,22 +9,24 @@ mod variant;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::command::{cargo, run};
 
 #[derive(Args)]
+#[command(arg_required_else_help = true)]
 pub struct Bench {
     /// What to measure
     #[arg(value_enum, value_name = "NAME")]
     name: Name,
 
-    /// For the fleet: how many objects, such as 10,1000; otherwise all that have a goal
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    /// With `variant`: how many objects, such as 10,1000; otherwise all that have a goal
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     objects: Vec<usize>,
 
-    /// Of those with a cluster: a program of the operator that is built already, such as an earlier one to compare with
+    /// With `llamastack`, `dynamo` and `variant`: a program of the operator that is built already, such as an earlier one to
+    /// compare with
     #[arg(long, value_name = "FILE")]
     operator: Option<PathBuf>,
 }
@@ -48,6 +50,15 @@ enum Name {
 impl Bench {
     /// Fails where the benchmark finds a limit exceeded.
     pub fn run(self) -> Result<()> {
+        let on_cluster = matches!(self.name, Name::Llamastack | Name::Dynamo | Name::Variant);
+        ensure!(
+            self.objects.is_empty() || matches!(self.name, Name::Variant),
+            "--objects goes with `bench variant` alone"
+        );
+        if let Some(program) = &self.operator {
+            ensure!(on_cluster, "--operator goes with benchmarks on the local cluster: llamastack, dynamo, variant");
+            ensure!(program.is_file(), "--operator: there is no file {}", program.display());
+        }
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
             Name::DynamoConvert => bench_target("steersman-api", "dynamo-convert"),
@@ -57,6 +68,11 @@ impl Bench {
             Name::Variant => variant::run(&self.objects, self.operator),
         }
     }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "give whole numbers from 1 on, such as 10,1000".to_owned())
 }
 
 fn bench_target(package: &str, target: &str) -> Result<()> {

@@ -10,12 +10,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::guard::{go_on, kept};
 
-/// The cargo that runs us.
+/// The cargo that runs us, with the environment in which it was called: what it tells us of our own package would make build
+/// scripts that look at such variables run again, and all that depends on them be compiled again, in each direction.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| OF_OUR_PACKAGE.iter().any(|of| name.starts_with(of))) {
+        command.env_remove(name);
+    }
     command.current_dir(crate::root());
     command
 }
+
+/// How the names of variables begin that cargo sets for a program that it runs.
+const OF_OUR_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// Runs a command with its output on ours and fails if it does.
 pub fn run(command: &Command) -> Result<()> {
@@ -76,4 +84,20 @@ pub fn show(command: &Command) -> String {
         .chain(command.get_args().map(|argument| argument.to_string_lossy().into_owned()))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_of_our_own_package() {
+        // As here: cargo runs this test.
+        let told = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"];
+        assert!(told.iter().all(|name| std::env::var_os(name).is_some()), "run this by cargo");
+        let command = cargo();
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        assert!(told.iter().all(|name| removed.contains(&std::ffi::OsStr::new(name))), "{removed:?}");
+        assert!(!removed.iter().any(|name| *name == "CARGO_TARGET_DIR" || *name == "CARGO_HOME"));
+    }
 }

@@ -32,6 +32,11 @@ pub fn programs() -> Result<Binaries> {
     Binaries::find()?.with_context(|| format!("the programs were built but are not in {}", target.display()))
 }
 
+/// Whether the programs are there or can be built: what is missing is told before minutes have passed.
+pub fn check() -> Result<()> {
+    if Binaries::find()?.is_some() { Ok(()) } else { check_go() }
+}
+
 /// Holds the lock until the file is dropped; says what the other run is `doing` where that has to be waited for.
 pub fn lock(path: &Path, doing: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;

@@ -1,22 +1,14 @@
 //! The operator beside the local cluster: built, its CRDs and webhook configurations installed, and run with the rights
 //! that are shipped.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::json;
-use steersman::admission::{self, Policy};
-use steersman::cli::{ClusterArgs, ConverterArgs};
-use steersman::crds::{self, Given};
-use steersman::{client, rbac};
 use steersman_api::Family;
-use steersman_testkit::Cluster;
-use steersman_testkit::ports::HeldPort;
-use steersman_testkit::process::Process;
-use steersman_testkit::{apply, wait};
+use steersman_testkit::{Account, Asked, Cluster, Launch, Operator, wait};
 
 use crate::command::{cargo, run_lines, show};
 use crate::progress::Progress;
@@ -25,42 +17,25 @@ use crate::progress::Progress;
 /// it: pods are played.
 const IMAGE: &str = "steersman:local";
 
+/// The name by which it holds the Lease.
+pub const IDENTITY: &str = "local";
+
 /// The operator under way.
 pub struct Running {
-    pub process: Process,
+    pub operator: Operator,
     /// Where it serves its measurements.
     pub metrics: String,
 }
 
 /// Installs the CRDs and configurations, starts the operator and waits until it converts and judges objects.
-pub async fn start(cluster: &Cluster, folder: &Path, program: &Path) -> Result<Running> {
-    // API servers reach the operator by this port; it is let go of at the last moment.
-    let port = HeldPort::any()?;
-    let url = format!("https://127.0.0.1:{}", port.number());
-    install(cluster, &url).await?;
-    let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?;
-    let address = format!("127.0.0.1:{}", port.number());
-    let kubeconfig = kubeconfig.display().to_string();
-    let arguments = ["run", "--kubeconfig", &kubeconfig, "--identity", "local", "--health-address", "127.0.0.1:0"];
-    let measured = HeldPort::any()?;
-    let metrics = format!("127.0.0.1:{}", measured.number());
-    let webhook = ["--metrics-address", &metrics, "--webhook-address", &address, "--webhook-url", &url];
-    drop((port, measured));
-    let log = folder.join("log/steersman.log");
-    let arguments = [&arguments[..], &webhook, &["--operator-image", IMAGE]].concat();
-    let mut process = Process::start("steersman", program, &arguments, folder, log)?;
-    until_ready(cluster, &mut process).await?;
-    Ok(Running { process, metrics })
-}
-
-/// The operator's account with the role that is shipped, so that what runs here has the rights it has elsewhere.
-pub async fn install_account(cluster: &Cluster) -> Result<()> {
-    let path = crate::root().join("deploy/rbac.yaml");
-    let manifests = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    apply::manifests(&cluster.admin().await?, None, &manifests).await?;
-    // One rule of the role stands for all: they come with the same object.
-    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
-    wait::until_allowed(&account, "list", "llmd.ai", "variantautoscalings", None).await
+pub async fn start(cluster: &Cluster, account: &Account, folder: &Path, program: &Path) -> Result<Running> {
+    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&["--operator-image", IMAGE]);
+    let all = Asked { converted: &[], judged: Some(&[]) };
+    let (mut operator, said) = launch.start_asked(cluster, &all, &folder.join("log")).await?;
+    println!("\n{}", said.trim_end());
+    until_ready(cluster, &mut operator).await?;
+    let metrics = operator.log().address("metrics").context("the operator serves no measurements")?;
+    Ok(Running { operator, metrics: metrics.trim_start_matches("http://").to_owned() })
 }
 
 /// The binary, built if it is not there yet.
@@ -94,26 +69,31 @@ pub fn build(release: bool) -> Result<PathBuf> {
             }
         }
     })?;
-    ensure!(status.success(), "`{}` failed:\n{}", show(&command), said.join("\n"));
+    ensure!(status.success(), explain(&show(&command), &said));
     progress.done();
     program.context("cargo did not say where the operator's program is")
 }
 
-/// As an administrator would, by hand or by a chart: the operator itself may not.
-async fn install(cluster: &Cluster, url: &str) -> Result<()> {
-    let args =
-        ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: wait::LIMIT };
-    let server = client::connect(&args).await?;
-    let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
-    println!();
-    crds::apply(&server, &[], &given, wait::LIMIT, &mut |line| println!("{line}")).await?;
-    admission::apply(&server, &[], &given, Policy::Fail, &mut |line| println!("{line}")).await?;
-    Ok(())
+/// One sentence for what a machine may lack; the compiler's own words for the rest.
+fn explain(command: &str, said: &[String]) -> String {
+    let says = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word)));
+    if let Some(line) = says(&["linker `cc` not found", "failed to find tool \"cc\""]) {
+        let advice = "install gcc or clang, so that `cc` runs, and run this again";
+        return format!("a C compiler is missing, and the operator is built with it: {advice} (Cargo says: {line})");
+    }
+    if let Some(line) = says(&["Could not resolve host", "Could not connect", "Timeout was reached"]) {
+        let advice = "check the network, and the settings of Cargo if you use a mirror, and run this again";
+        return format!(
+            "crates.io cannot be reached, and the operator's dependencies come from it: {advice} (Cargo says: {})",
+            line.trim()
+        );
+    }
+    format!("`{command}` failed:\n{}", said.join("\n"))
 }
 
 /// Ready is when objects of an older version are taken: the API server needs a moment to trust the operator's certificate,
 /// for conversion and for admission.
-async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
+async fn until_ready(cluster: &Cluster, operator: &mut Operator) -> Result<()> {
     let progress = Progress::start("starting the operator");
     let admin = cluster.admin().await?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -132,10 +112,33 @@ async fn until_ready(cluster: &Cluster, process: &mut Process) -> Result<()> {
         Some(())
     };
     let started = wait::eventually("the operator converts", converts).await;
-    process.ensure_running()?;
+    operator.ensure_running()?;
     if started.is_err() {
-        bail!("the operator does not convert and judge objects; its log ends with:\n{}", process.log_end());
+        bail!("the operator does not convert and judge objects; its log ends with:\n{}", operator.log_end());
     }
     progress.done();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_machine_lacks_is_one_sentence() {
+        let cases = [
+            ("error: linker `cc` not found", "a C compiler is missing"),
+            (
+                "  [6] Could not resolve hostname (Could not resolve host: index.crates.io)",
+                "crates.io cannot be reached",
+            ),
+        ];
+        for (said, expected) in cases {
+            let message = explain("cargo build", &["   Compiling a v1".to_owned(), said.to_owned()]);
+            assert!(message.starts_with(expected), "{message}");
+            assert!(message.contains("run this again") && !message.contains('\n'), "{message}");
+        }
+        let other = explain("cargo build", &["error[E0308]: mismatched types".to_owned()]);
+        assert_eq!(other, "`cargo build` failed:\nerror[E0308]: mismatched types");
+    }
 }

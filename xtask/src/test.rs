@@ -1,17 +1,20 @@
 //! `cargo xtask test`: everything that CI checks, step by step, and at the end what was run, what was skipped and the test
 //! runner's own closing lines.
 
+mod session;
 mod steps;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use steersman_testkit::cache::{self, RunFolder};
 
+use crate::local_cluster;
 use crate::progress::elapsed;
-use steps::{ON_DEMAND, STEPS, Session, Step};
+use session::{Outcome, Session};
+use steps::{ON_DEMAND, STEPS, Step};
 
 #[derive(Args)]
 pub struct Test {
@@ -25,30 +28,31 @@ impl Test {
         let named = |step: &&Step| self.suites.iter().any(|name| name == step.name);
         let usual = STEPS.iter().filter(|step| self.suites.is_empty() || named(step));
         let chosen: Vec<&Step> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
+        if chosen.iter().any(|step| step.on_cluster) {
+            let without = "what needs no cluster runs without it, such as `cargo xtask test --suite unit`";
+            local_cluster::check().map_err(|missing| anyhow!("{missing}; {without}"))?;
+        }
         let run = RunFolder::create(&cache::runs()?)?;
         let mut session = Session::new(run.path());
-        let results: Vec<(&Step, Duration, Result<()>)> = chosen
-            .into_iter()
-            .map(|step| {
-                eprintln!("\n=== {}: {}", step.name, step.about);
-                let started = Instant::now();
-                let result = (step.run)(&mut session);
-                if let Err(error) = &result {
-                    eprintln!("error: {error:#}");
-                }
-                (step, started.elapsed(), result)
-            })
-            .collect();
+        let started = Instant::now();
+        let mut outcomes = Vec::new();
+        for steps in chosen.chunk_by(|one, next| one.waits && next.waits) {
+            match steps {
+                [step] => outcomes.push(session.run(step)),
+                steps => outcomes.extend(session.run_at_once(steps)),
+            }
+        }
+        let took = started.elapsed();
         let closing = std::mem::take(&mut session.closing_lines);
         let skipped = read_skipped(&session.skip_list())?;
         // The clusters stop before the summary, so that the closing lines come last.
         drop(session);
-        summarise(&results, &skipped);
+        summarise(&outcomes, took, &skipped);
         for line in &closing {
             println!("{line}");
         }
         let failed: Vec<_> =
-            results.iter().filter(|(_, _, result)| result.is_err()).map(|(step, ..)| step.name).collect();
+            outcomes.iter().filter(|ended| ended.result.is_err()).map(|ended| ended.step.name).collect();
         if !failed.is_empty() {
             bail!("failed: {}; run one again with `cargo xtask test --suite {}`", failed.join(", "), failed[0]);
         }
@@ -64,13 +68,13 @@ fn read_skipped(list: &Path) -> Result<Vec<String>> {
     }
 }
 
-fn summarise(results: &[(&Step, Duration, Result<()>)], skipped: &[String]) {
+fn summarise(outcomes: &[Outcome<'_>], took: Duration, skipped: &[String]) {
     println!("\n=== summary");
-    for (step, took, result) in results {
+    for Outcome { step, took, result } in outcomes {
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         println!("{:<15} {:>7}  {verdict}", step.name, elapsed(*took));
     }
-    println!("{:<15} {:>7}", "in all", elapsed(results.iter().map(|(_, took, _)| *took).sum()));
+    println!("{:<15} {:>7}", "in all", elapsed(took));
     for line in skipped {
         println!("skipped: {line}");
     }

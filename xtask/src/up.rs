@@ -15,12 +15,10 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::json;
 use steersman::cli::ClusterArgs;
-use steersman::rbac;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, Gpu, NodePool, Options, apply, graphs as stand_in};
+use steersman_testkit::{Account, Cluster, Flavour, Gpu, NodePool, Operator, Options, apply, graphs as stand_in};
 
 use crate::progress::Progress;
 use crate::{local_cluster, operator};
@@ -81,15 +79,15 @@ impl Up {
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();
-        operator::install_account(&cluster).await?;
-        preflight(&cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?).await?;
+        let account = Account::install(&cluster).await?;
+        preflight(&account.kubeconfig).await?;
         let admin = cluster.admin().await?;
         settings::apply(&cluster, &admin).await?;
         apply::manifests(&admin, None, stand_in::CRD).await?;
-        let running = operator::start(&cluster, run.path(), &program).await?;
+        let running = operator::start(&cluster, &account, run.path(), &program).await?;
         // The way in which it is scraped in a cluster: its pod's namespace is not that of the objects.
-        cluster.scrape("steersman", &running.metrics, &json!({ "namespace": rbac::NAMESPACE }))?;
-        let mut operator = running.process;
+        cluster.scrape("steersman", &running.metrics, &json!({ "namespace": account.namespace }))?;
+        let mut operator = running.operator;
         apply_examples(&cluster).await?;
         offer(&cluster, &binaries, &operator);
         // For the players: the programs are looked after below.
@@ -152,7 +150,7 @@ fn is_shown(file: &Path) -> bool {
     file.is_file() && name.ends_with(".yaml") && !name.contains("invalid") && !file.ends_with(settings::EXAMPLE)
 }
 
-fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
+fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Operator) {
     let description = cluster.description();
     println!("\nThe local cluster is up: {}", description.api_url);
     for pool in usual_fleet() {
@@ -172,6 +170,6 @@ fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Process) {
     println!(
         "whoever runs the graphs, the load on pods that have a VariantAutoscaling, and the HPAs that follow its number."
     );
-    println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().display());
+    println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().path().display());
     println!("Ctrl-C ends everything.\n");
 }

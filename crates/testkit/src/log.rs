@@ -22,6 +22,10 @@ impl Log {
         Self { path: path.to_owned() }
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Empty before it says anything.
     pub fn text(&self) -> String {
         fs::read_to_string(&self.path).unwrap_or_default()

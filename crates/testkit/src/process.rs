@@ -11,13 +11,15 @@ use std::sync::{LazyLock, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 
 /// A running program with its output in a log file. Dropping it ends it.
 pub struct Process {
     name: String,
     child: Child,
     log: PathBuf,
+    /// Where standard error goes, if not to the log.
+    complaint: Option<PathBuf>,
 }
 
 impl Process {
@@ -34,8 +36,15 @@ impl Process {
         // Some of the programs read settings from the environment or the home folder: the user's are not meant for them.
         command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = spawn_bound(command).with_context(|| format!("cannot start {name} ({})", program.display()))?;
-        Ok(Self { name: name.to_owned(), child, log })
+        Self::spawn(name, command, log, None)
+    }
+
+    /// Starts a command whose standard output goes to `log`, and standard error there or to `complaint`.
+    pub fn spawn(name: &str, command: Command, log: PathBuf, complaint: Option<PathBuf>) -> Result<Self> {
+        let program = command.get_program().to_owned();
+        let started = spawn_bound(command);
+        let child = started.with_context(|| format!("cannot start {name} ({})", Path::new(&program).display()))?;
+        Ok(Self { name: name.to_owned(), child, log, complaint })
     }
 
     pub fn name(&self) -> &str {
@@ -52,10 +61,24 @@ impl Process {
 
     /// Fails, with the last lines of its log, if the process has ended by itself.
     pub fn ensure_running(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
+        match self.ended()? {
             None => Ok(()),
             Some(status) => Err(self.end(status)),
         }
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal).with_context(|| format!("cannot signal {}", self.name))
+    }
+
+    /// What it wrote to standard error, where that is not a part of the log.
+    pub fn complaint(&self) -> String {
+        self.complaint.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
     }
 
     fn end(&self, status: ExitStatus) -> anyhow::Error {
@@ -67,7 +90,7 @@ impl Process {
         anyhow!("{name} ended by itself ({status}); its log ends with:\n{said}")
     }
 
-    /// The last lines of the log.
+    /// The last lines of the log, and of what it wrote to standard error.
     pub fn log_end(&self) -> String {
         const BYTES: u64 = 3000;
         let read = || -> io::Result<String> {
@@ -81,7 +104,7 @@ impl Process {
                 if length > BYTES { text.split_once('\n').map(|(_, rest)| rest.to_owned()) } else { None };
             Ok(whole_lines.unwrap_or(text))
         };
-        read().unwrap_or_else(|error| format!("({}: {error})", self.log.display()))
+        read().unwrap_or_else(|error| format!("({}: {error})", self.log.display())) + &self.complaint()
     }
 }
 

@@ -15,6 +15,21 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::{Play, client, process, wait};
 
+/// What a profiler comes to: the graph last, and before it what the graph needs.
+pub const RESULT: &str = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: planner-config-1a2b}
+data: {planner_config.json: '{}'}
+---
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata: {name: vllm-agg, labels: {team: a}}
+spec:
+  components:
+  - {name: Frontend, type: frontend, replicas: 1}
+  - {name: VllmDecodeWorker, type: worker, replicas: 2, runtimeVersionOverride: 1.3.0}
+";
+
 /// Dropping it ends the relay, and leaves the pod as it is.
 pub struct Profiler {
     pods: Api<Pod>,

@@ -21,12 +21,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use steersman::cli::ClusterArgs;
+use steersman::client;
 use steersman::leader::{Election, Timing};
 use steersman::run::LEASE;
-use steersman::{client, rbac};
 use steersman_api::Family;
 use steersman_testkit::cache::{self, RunFolder};
-use steersman_testkit::{Cluster, Flavour, Namespace, NodePool, Options, wait};
+use steersman_testkit::{Account, Cluster, Flavour, Namespace, NodePool, Options, wait};
 
 use super::process::{Used, used};
 use crate::operator::{self, Running};
@@ -116,13 +116,13 @@ where
     let options = Options { fleet: burst.nodes.clone(), ..Options::new(Flavour::Full) };
     let cluster = Cluster::start(&binaries, run.path(), &options).await?;
     progress.done();
-    operator::install_account(&cluster).await?;
+    let account = Account::install(&cluster).await?;
     let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
     let server = client::connect(&args).await?;
-    let election = Election::new(server, rbac::NAMESPACE, LEASE, "benchmark", Timing::default());
+    let election = Election::new(server, &account.namespace, LEASE, "benchmark", Timing::default());
     let mut term = election.acquire().await;
-    let operator = tokio::select! {
-        started = operator::start(&cluster, run.path(), &program) => started?,
+    let running = tokio::select! {
+        started = operator::start(&cluster, &account, run.path(), &program) => started?,
         lost = term.hold() => anyhow::bail!("the Lease was lost: {lost}"),
     };
     let first = burst.sizes.first().copied().context("no number of objects")?;
@@ -138,7 +138,7 @@ where
     let mut rows = Vec::new();
     for objects in burst.sizes.iter().copied() {
         let floor = (objects == first).then_some(floor);
-        let row = objects_at_once::<K>(burst, &cluster, &operator, objects, floor).await?;
+        let row = objects_at_once::<K>(burst, &cluster, &running, objects, floor).await?;
         print(burst, &K::plural(&()), &row);
         rows.push(row);
     }
@@ -282,7 +282,7 @@ async fn remove(client: &Client, namespace: &Namespace) -> Result<()> {
 async fn objects_at_once<K>(
     burst: &Burst,
     cluster: &Cluster,
-    operator: &Running,
+    running: &Running,
     objects: usize,
     floor: Option<Duration>,
 ) -> Result<Row>
@@ -291,9 +291,9 @@ where
 {
     let client = cluster.admin().await?;
     let namespace = burst.namespace(cluster, "bench").await?;
-    let id = operator.process.id();
+    let id = running.operator.id();
     led(cluster).await?;
-    let before = used(id, &operator.metrics).await?;
+    let before = used(id, &running.metrics).await?;
     let progress = Progress::start(&format!("{objects} objects"));
     let started = Instant::now();
     let creating = stream::iter(0..objects)
@@ -305,7 +305,7 @@ where
     created?;
     let took = there.context("not all children came to be")??;
     settled(cluster).await?;
-    let after = used(id, &operator.metrics).await?;
+    let after = used(id, &running.metrics).await?;
     progress.done();
     let waited = started.elapsed();
     let spent = Used {
@@ -317,7 +317,7 @@ where
     let writes = own_writes(cluster)?;
     tokio::time::sleep(WATCHED).await;
     let settled_writes = own_writes(cluster)? - writes;
-    let later = used(id, &operator.metrics).await?;
+    let later = used(id, &running.metrics).await?;
     progress.done();
     let renewals = WATCHED.as_secs_f64() / RENEWED.as_secs_f64();
     remove(&client, &namespace).await?;
@@ -336,7 +336,7 @@ async fn led(cluster: &Cluster) -> Result<()> {
     let lead = async || {
         let writes = cluster.writes().ok()?;
         let last = writes.iter().rfind(|write| write.is_lease() && write.uri.contains(LEASE) && write.succeeded())?;
-        (last.holder() == "local").then_some(())
+        (last.holder() == operator::IDENTITY).then_some(())
     };
     wait::eventually("the operator leads", lead).await
 }

@@ -13,8 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use steersman::controllers::stored_kind;
 use steersman_api::Family;
-use steersman_testkit::Cluster;
-use steersman_testkit::process::Process;
+use steersman_testkit::{Cluster, Operator};
 use tokio::time;
 
 /// How often the pods are looked at, and how long a look may take.
@@ -22,7 +21,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Prints the state of every object and pod in `namespace` whenever it changes, until a program of the cluster ends.
-pub async fn changes(cluster: &mut Cluster, operator: &mut Process, namespace: &str) -> Result<()> {
+pub async fn changes(cluster: &mut Cluster, operator: &mut Operator, namespace: &str) -> Result<()> {
     let client = cluster.admin().await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let mut objects: Vec<_> = [Family::Llsd, Family::Dgdr, Family::Va]

@@ -10,6 +10,10 @@ use crate::support::{Running, cluster_is_built, xtask};
 
 /// Runs `up` in an empty cache folder with a `go` that does what `script` says, and returns what it prints on failing.
 fn up_with_go(script: Option<&str>) -> String {
+    with_go(&["up"], script)
+}
+
+fn with_go(arguments: &[&str], script: Option<&str>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bin");
     fs::create_dir(&path).unwrap();
@@ -20,7 +24,7 @@ fn up_with_go(script: Option<&str>) -> String {
     }
     let mut command = xtask();
     // Nothing else on the path: the machine's own Go must not be found.
-    command.arg("up").env("PATH", &path);
+    command.args(arguments).env("PATH", &path);
     fails(command, &folder.path().join("cache"))
 }
 
@@ -41,6 +45,15 @@ fn go_is_missing() {
     let said = up_with_go(None);
     assert!(sentence(&said).starts_with("error: Go is missing"), "{said}");
     assert!(said.contains("install Go 1."), "{said}");
+}
+
+/// Before anything is compiled, and with the way to go on.
+#[test]
+fn a_whole_test_run_without_go_says_so_at_once() {
+    let said = with_go(&["test"], None);
+    assert!(sentence(&said).starts_with("error: Go is missing"), "{said}");
+    assert!(sentence(&said).ends_with("such as `cargo xtask test --suite unit`"), "{said}");
+    assert!(!said.contains("==="), "no part was begun: {said}");
 }
 
 #[test]
@@ -115,7 +128,35 @@ fn an_unknown_suite_is_refused_with_the_names_of_the_known_ones() {
     let output = xtask().args(["test", "--suite", "nonsense"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
+    let help = String::from_utf8(xtask().args(["test", "--help"]).output().unwrap().stdout).unwrap();
     for name in ["format", "clippy", "unit", "cluster", "commands"] {
         assert!(said.contains(name), "{said}");
+        assert!(help.contains(&format!("- {name}: ")), "{name} is explained in: {help}");
     }
+}
+
+#[test]
+fn benchmarks_refuse_what_they_would_ignore_or_only_miss_later() {
+    let said = |arguments: &[&str]| {
+        let output = xtask().arg("bench").args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (arguments, expected) in [
+        (&["dynamo", "--operator", "/nowhere/steersman"][..], "error: --operator: there is no file /nowhere/steersman"),
+        (&["dynamo", "--objects", "10"], "error: --objects goes with `bench variant` alone"),
+        (&["variant-plan", "--operator", "/bin/true"], "error: --operator goes with benchmarks on the local cluster"),
+    ] {
+        let (code, said) = said(arguments);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(sentence(&said).starts_with(expected), "{said}");
+    }
+    for arguments in [&[][..], &["nonsense"]] {
+        let (code, said) = said(arguments);
+        assert_eq!(code, Some(2), "{said}");
+        for name in ["llamastack-config", "dynamo-convert", "llamastack", "dynamo", "variant-plan", "variant"] {
+            assert!(said.contains(name), "{name}: {said}");
+        }
+    }
+    let (_, said) = said(&["variant", "--objects", "ten"]);
+    assert!(said.contains("give whole numbers from 1 on, such as 10,1000"), "{said}");
 }

@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use steersman_api::Family as Api;
 
 use super::dynamo::Requests;
-use super::fleet::Gauges;
+use super::variant::Gauges;
 
 /// What the answer to a scrape is written in.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

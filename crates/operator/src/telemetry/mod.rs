@@ -2,8 +2,8 @@
 //! Comes in: events and measurements of the other parts; goes out: log lines on standard output and the text of `/metrics`.
 
 pub mod dynamo;
-pub mod fleet;
 pub mod logs;
 pub mod metrics;
 pub mod requests;
 pub mod scrape;
+pub mod variant;

@@ -5,6 +5,8 @@
 
 mod edits;
 mod failures;
+#[path = "../stage/judged.rs"]
+mod judged;
 mod leaving;
 mod lives;
 mod profiler;

@@ -6,23 +6,13 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use steersman_plan::dynamo::{names, profile_job};
+use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Profiler as Played, wait};
 use tempfile::TempDir;
 
-use crate::scene::{PLANNER, Scene};
-
-/// What a profiler comes to: the graph last, and before it what the graph needs.
-fn result() -> String {
-    let planner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": PLANNER },
-        "data": { "planner_config.json": "{}" } });
-    let components =
-        json!([{ "name": "Frontend", "type": "frontend" }, { "name": "VllmDecodeWorker", "type": "worker" }]);
-    let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
-        "metadata": { "name": "vllm-agg" }, "spec": { "components": components } });
-    format!("{planner}\n---\n{graph}\n")
-}
+use crate::scene::Scene;
 
 pub struct Profiler<'a> {
     scene: &'a Scene,
@@ -62,7 +52,7 @@ impl<'a> Profiler<'a> {
     }
 
     pub async fn succeeds(mut self) {
-        self.played.succeeds(&result()).await.unwrap();
+        self.played.succeeds(RESULT).await.unwrap();
         self.assert_mute();
     }
 

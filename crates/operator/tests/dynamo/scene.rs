@@ -1,18 +1,18 @@
 //! A namespace for one test with one request in it, and what its user does and sees there.
 //! Comes in: specs, patches, and how the graph fares; goes out: the request once what was waited for has come about.
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
-use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 pub use steersman_testkit::condition;
 use steersman_testkit::shown::Shown;
-use steersman_testkit::{Namespace, Play, apply, graphs, wait};
+use steersman_testkit::{Play, apply, graphs, wait};
 
+pub use crate::judged::Scene;
 use crate::profiler::Profiler;
-use crate::world::{self, World};
+use crate::world;
 
 pub const REQUEST: &str = "qwen";
 pub const JOB: &str = "profile-qwen";
@@ -20,12 +20,6 @@ pub const OUTPUT: &str = "dgdr-output-qwen";
 pub const GRAPH: &str = "qwen-dgd";
 /// What the played profiler generates beside the graph.
 pub const PLANNER: &str = "planner-config-1a2b";
-
-pub struct Scene {
-    pub world: &'static World,
-    pub admin: Client,
-    pub namespace: Namespace,
-}
 
 impl Scene {
     /// None (after saying so) where no cluster is to be had. The pods of Jobs run until the test lets them end.
@@ -35,30 +29,9 @@ impl Scene {
 
     /// The same with pods that do this.
     pub async fn played(prefix: &str, play: Play) -> Option<Self> {
-        let world = world::world().await?;
-        let admin = world.cluster.admin().await.unwrap();
-        let namespace = world.cluster.namespace(prefix).await.unwrap();
-        namespace.play(Some(play)).await.unwrap();
-        Some(Self { world, admin, namespace })
-    }
-
-    /// The same where nobody is asked before objects are stored.
-    pub async fn unjudged(prefix: &str) -> Option<Self> {
-        let scene = Self::open(prefix).await?;
-        world::unjudge(&scene.admin, scene.name()).await;
+        let scene = Self::bare(prefix).await?;
+        scene.namespace.play(Some(play)).await.unwrap();
         Some(scene)
-    }
-
-    pub fn name(&self) -> &str {
-        self.namespace.name()
-    }
-
-    pub fn all<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        self.namespace.all()
     }
 
     pub fn requests(&self) -> Api<DynamicObject> {

@@ -5,6 +5,8 @@
 
 mod edges;
 mod examples;
+#[path = "../stage/judged.rs"]
+mod judged;
 mod lasting;
 mod scenarios;
 mod scene;

@@ -8,25 +8,20 @@ use futures::TryStreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
-use kube::{Client, Resource, ResourceExt};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steersman_testkit::audit::Written;
 pub use steersman_testkit::condition;
 use steersman_testkit::play::Play;
-use steersman_testkit::{Namespace, apply, wait};
+use steersman_testkit::{apply, wait};
 
-use crate::world::{self, IDENTITY, World};
+pub use crate::judged::Scene;
+use crate::world::{self, IDENTITY};
 
 pub const STACK: &str = "stack";
-
-pub struct Scene {
-    pub world: &'static World,
-    pub admin: Client,
-    pub namespace: Namespace,
-}
 
 /// A Deployment.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,29 +30,7 @@ pub struct Server(pub Value);
 impl Scene {
     /// None (after saying so) where no cluster is to be had.
     pub async fn open(prefix: &str) -> Option<Self> {
-        let world = world::world().await?;
-        let admin = world.cluster.admin().await.unwrap();
-        let namespace = world.cluster.namespace(prefix).await.unwrap();
-        Some(Self { world, admin, namespace })
-    }
-
-    /// The same where nobody is asked before objects are stored.
-    pub async fn unjudged(prefix: &str) -> Option<Self> {
-        let scene = Self::open(prefix).await?;
-        world::unjudge(&scene.admin, scene.namespace.name()).await;
-        Some(scene)
-    }
-
-    pub fn name(&self) -> &str {
-        self.namespace.name()
-    }
-
-    pub fn all<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        self.namespace.all()
+        Self::bare(prefix).await
     }
 
     /// As with `kubectl apply`; or why not.

@@ -10,14 +10,9 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::json;
-use steersman::admission::{self, Policy};
-use steersman::cli::{ClusterArgs, ConverterArgs};
-use steersman::crds::{self, Given};
-use steersman::{client, rbac};
+use steersman::admission;
 use steersman_api::Family;
-use steersman_testkit::ports::HeldPort;
-use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Flavour, NodePool, Options, Own, apply, own, skip, wait};
+use steersman_testkit::{Account, Asked, Cluster, Flavour, Launch, NodePool, Operator, Options, Own, own, skip};
 use tokio::sync::OnceCell;
 
 /// The image of the containers that are programs of the operator.
@@ -32,7 +27,7 @@ const UNJUDGED: &str = "scenarios.steersman.dev/unjudged";
 
 pub struct World {
     pub cluster: Cluster,
-    pub operator: Process,
+    pub operator: Operator,
 }
 
 /// The world that `cell` stands for; None (after saying so) where the cluster's programs are not built.
@@ -56,38 +51,21 @@ pub async fn start(family: Family, fleet: Vec<NodePool>) -> Result<Option<World>
     Ok(Some(World { cluster, operator }))
 }
 
-async fn operate(cluster: &Cluster, family: Family, folder: &Path) -> Result<Process> {
-    let admin = cluster.admin().await?;
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
-    apply::manifests(&admin, None, &std::fs::read_to_string(shipped)?).await?;
-    let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await?;
-    wait::until_allowed(&account, "list", family.group(), family.plural(), None).await?;
-    // API servers reach the operator by this port; it is let go of at the last moment.
-    let port = HeldPort::any()?;
-    let url = format!("https://127.0.0.1:{}", port.number());
-    install(cluster, &admin, family, &url).await?;
-    let address = format!("127.0.0.1:{}", port.number());
-    let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await?.display().to_string();
-    let own = ["run", "--kubeconfig", &kubeconfig, "--identity", IDENTITY, "--health-address", "127.0.0.1:0"];
-    let webhook = ["--metrics-address", "127.0.0.1:0", "--webhook-address", &address, "--webhook-url", &url];
-    drop(port);
+async fn operate(cluster: &Cluster, family: Family, folder: &Path) -> Result<Operator> {
+    let account = Account::install(cluster).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-    let image = ["--operator-image", OPERATOR_IMAGE];
-    let log = folder.join("log/steersman.log");
-    Process::start("steersman", program, &[&own[..], &webhook, &image].concat(), folder, log)
+    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&["--operator-image", OPERATOR_IMAGE]);
+    let named = [family.short_name()];
+    let judged = admission::FAMILIES.contains(&family);
+    let asked = Asked { converted: &named, judged: judged.then_some(&named) };
+    let (operator, _) = launch.start_asked(cluster, &asked, &folder.join("log")).await?;
+    if judged {
+        leave_out_unjudged(&cluster.admin().await?, family).await?;
+    }
+    Ok(operator)
 }
 
-/// As an administrator: the operator itself may not.
-async fn install(cluster: &Cluster, admin: &Client, family: Family, url: &str) -> Result<()> {
-    let args =
-        ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: wait::LIMIT };
-    let server = client::connect(&args).await?;
-    let given = Given::read(&ConverterArgs { url: Some(url.to_owned()), ..ConverterArgs::default() })?;
-    crds::apply(&server, &[family], &given, wait::LIMIT, &mut |_| {}).await?;
-    if !admission::FAMILIES.contains(&family) {
-        return Ok(());
-    }
-    admission::apply(&server, &[family], &given, Policy::Fail, &mut |_| {}).await?;
+async fn leave_out_unjudged(admin: &Client, family: Family) -> Result<()> {
     let judged = json!([{ "op": "add", "path": "/webhooks/0/namespaceSelector",
         "value": { "matchExpressions": [{ "key": UNJUDGED, "operator": "DoesNotExist" }] } }]);
     let judged: Patch<ValidatingWebhookConfiguration> = Patch::Json(serde_json::from_value(judged)?);
@@ -98,7 +76,7 @@ async fn install(cluster: &Cluster, admin: &Client, family: Family, url: &str) -
 }
 
 /// From now on nobody is asked about objects of this namespace, as soon as the API server has heard of it.
-#[allow(dead_code, reason = "not every suite has objects that admission would refuse")]
+#[allow(dead_code, reason = "not every family has objects that admission would refuse")]
 pub async fn unjudge(admin: &Client, namespace: &str) {
     let label = Patch::Merge(json!({ "metadata": { "labels": { UNJUDGED: "true" } } }));
     Api::<Namespace>::all(admin.clone()).patch(namespace, &PatchParams::default(), &label).await.unwrap();

@@ -11,15 +11,23 @@ mod rendered;
 mod requests;
 mod versions;
 
-use std::process::Command;
+use std::sync::Arc;
 
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
+use steersman::telemetry::metrics::Metrics;
+use steersman::webhooks::admission::Judges;
+use steersman::webhooks::routes;
 use steersman_api::Family;
-use steersman_testkit::binaries::Binaries;
 use steersman_testkit::{Cluster, Namespace, object, wait};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::certs::Site;
+use crate::command::{Said, administers, kubectl, run, said};
 use crate::process::operator::Operator;
 use crate::schemas::resource;
 
@@ -31,50 +39,9 @@ struct Court {
     site: Site,
 }
 
-/// What a program printed.
-struct Said {
-    ok: bool,
-    out: String,
-    error: String,
-}
-
-impl Said {
-    #[track_caller]
-    fn ok(self) -> String {
-        assert!(self.ok, "{}{}", self.out, self.error);
-        self.out
-    }
-
-    #[track_caller]
-    fn failed(self) -> String {
-        assert!(!self.ok, "expected a failure, not: {}", self.out);
-        self.error
-    }
-}
-
-fn said(command: &mut Command) -> Said {
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { ok: output.status.success(), out: text(output.stdout), error: text(output.stderr) }
-}
-
-/// On a thread of its own: meanwhile the test forwards what the API server sends to the operator.
-async fn run(mut command: Command) -> Said {
-    tokio::task::spawn_blocking(move || said(&mut command)).await.unwrap()
-}
-
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
-    let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
-    let mut command = Command::new(binaries.path("kubectl"));
-    command.arg("--kubeconfig").arg(cluster.admin_kubeconfig()).args(arguments);
-    command
-}
-
 /// The binary, as an administrator.
 async fn steersman(cluster: &Cluster, arguments: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-    command.args(arguments).arg("--kubeconfig").arg(cluster.admin_kubeconfig()).env_clear();
-    run(command).await
+    run(administers(cluster, arguments)).await
 }
 
 impl Court {
@@ -153,7 +120,7 @@ impl Drop for Court {
 
 /// Of every family that is judged.
 fn clear(cluster: &Cluster) {
-    let kubectl = |arguments: &[&str]| said(&mut kubectl(cluster, arguments)).ok;
+    let kubectl = |arguments: &[&str]| said(&mut kubectl(cluster, arguments)).is_ok();
     for of in steersman::admission::ALL {
         kubectl(&["delete", of.plural(), of.name(), "--ignore-not-found"]);
     }
@@ -173,6 +140,29 @@ fn clear(cluster: &Cluster) {
 fn manifest(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
             "metadata": { "name": name }, "spec": spec })
+}
+
+/// The `response` of these judges to a request about a change from `old` to `new`, by the route that an API server posts to.
+async fn response(family: Family, judges: Judges, route: &str, [new, old]: [Value; 2], operation: &str) -> Value {
+    let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
+    let routes = routes(steersman_api::convert::convert, judges, metrics, CancellationToken::new());
+    let named = new["apiVersion"].as_str().and_then(|named| named.split_once('/'));
+    let (group, version) = named.unwrap_or((family.group(), family.storage_version()));
+    let object = if new.is_null() { &old } else { &new };
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": operation, "userInfo": {}, "namespace": "team-a",
+            "name": object["metadata"]["name"],
+            "kind": { "group": group, "version": version, "kind": family.kind() },
+            "resource": { "group": group, "version": version, "resource": family.plural() },
+            "object": new, "oldObject": old,
+        },
+    });
+    let request = Request::post(route).body(Body::from(review.to_string())).unwrap();
+    let answer = routes.oneshot(request).await.unwrap();
+    let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    serde_json::from_slice::<Value>(&bytes).unwrap()["response"].clone()
 }
 
 /// The least object, in either version.

@@ -1,20 +1,16 @@
 //! The command line as a user meets it: words, streams and exit status.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use clap::CommandFactory;
 use steersman::cli::Cli;
 
+use crate::command;
+
 /// Runs the binary where no kubeconfig and no pod can be found.
 fn steersman(args: &[&str]) -> Output {
     let nowhere = tempfile::tempdir().unwrap();
-    Command::new(env!("CARGO_BIN_EXE_steersman"))
-        .args(args)
-        .env_clear()
-        .env("HOME", nowhere.path())
-        .current_dir(nowhere.path())
-        .output()
-        .unwrap()
+    command::steersman(args).env("HOME", nowhere.path()).current_dir(nowhere.path()).output().unwrap()
 }
 
 fn said(bytes: &[u8]) -> &str {

@@ -8,17 +8,15 @@ mod detach;
 mod migrate;
 mod place;
 
-use std::process::Command;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::crds::{self, FAMILIES};
 
+use crate::command::{said, steersman};
+
 fn printed(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_steersman")).arg("crds").args(args).env_clear().output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    said(steersman(&["crds"]).args(args)).ok()
 }
 
 fn from_yaml(text: &str) -> Vec<CustomResourceDefinition> {
@@ -71,10 +69,9 @@ fn flags_that_cannot_be_meant_together_are_wrong_usage() {
         (&["--wait", "5"], "--apply"),
     ];
     for (args, expected) in cases {
-        let output = Command::new(env!("CARGO_BIN_EXE_steersman")).arg("crds").args(args).env_clear().output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains(expected), "{args:?}: {said}");
+        let said = said(steersman(&["crds"]).args(args));
+        assert_eq!(said.code, Some(2), "{args:?}: {}", said.error);
+        assert!(said.error.contains(expected), "{args:?}: {}", said.error);
     }
 }
 

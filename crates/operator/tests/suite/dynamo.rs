@@ -27,6 +27,7 @@ use steersman::rbac;
 use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::cut::Cutter;
+use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object, statement};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -36,19 +37,6 @@ use crate::server::server;
 const VERSION: &str = "v1beta1";
 const NAME: &str = "qwen";
 const GRAPH: &str = "qwen-dgd";
-
-/// What a profiler comes to: the graph last, and before it what the graph needs.
-const RESULT: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: planner-config-1a2b}
-data: {planner_config.json: '{}'}
----
-apiVersion: nvidia.com/v1beta1
-kind: DynamoGraphDeployment
-metadata: {name: vllm-agg}
-spec: {components: [{name: Frontend, type: frontend}, {name: VllmDecodeWorker, type: worker}]}
-";
 
 /// A cluster of these tests alone, with both CRDs and the shipped roles: each test acts in a namespace of its own.
 async fn with_crds() -> Option<(&'static Cluster, Client)> {

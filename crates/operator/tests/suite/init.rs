@@ -14,8 +14,10 @@ use steersman_plan::llamastack::config::{
 };
 use tempfile::TempDir;
 
+use crate::command;
+
 fn steersman(args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_steersman")).args(args).env_clear().envs(env.iter().copied()).output().unwrap()
+    command::steersman(args).envs(env.iter().copied()).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

@@ -1,15 +1,14 @@
 //! A user moves from the published CRD and its operator to Steersman, and leaves again: nothing is lost on either way.
 
-use std::process::Command;
-
 use kube::api::{Api, DynamicObject, PostParams};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_testkit::{Cluster, object, skip, wait};
+use steersman_testkit::{object, skip, wait};
 
 use crate::certs::Site;
-use crate::schemas::{install, kubectl, published, resource, uninstall};
+use crate::command::{administers, run};
+use crate::schemas::{install, published, resource, uninstall};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -25,15 +24,6 @@ fn old(name: &str) -> Value {
             "storage": { "size": "20Gi" },
         } },
     })
-}
-
-/// The binary, as an administrator.
-fn steersman(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-    command.args(arguments).arg("--kubeconfig").arg(cluster.admin_kubeconfig()).env_clear();
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 #[tokio::test]
@@ -54,7 +44,7 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
 
     // The new CRD is there first, as a chart would have it: from now on nothing can be converted until we are ready.
     let url = site.forwarder.url();
-    let said = steersman(site.cluster, &["crds", "--apply", "llsd", "--webhook-url", &url]).unwrap();
+    let said = run(administers(site.cluster, &["crds", "--apply", "llsd", "--webhook-url", &url])).await.ok();
     assert!(said.contains("llamastackdistributions.llamastack.io: changed"), "{said}");
     assert!(objects("v1alpha2").get("a").await.is_err(), "nobody converts yet");
 
@@ -89,18 +79,18 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
         let acted = wait::eventually("its Deployment is there", acted).await;
         acted.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     }
-    let shown = kubectl(site.cluster, &["get", "llsd", "-n", namespace.name()]).unwrap();
+    let shown = site.cluster.kubectl(&["get", "llsd", "-n", namespace.name()]).unwrap();
     assert_eq!(shown.lines().count(), 1 + NAMES.len(), "{shown}");
 
     // The way out: detach while the operator runs, then stop it for good.
-    let said = steersman(site.cluster, &["crds", "--detach"]).unwrap();
+    let said = run(administers(site.cluster, &["crds", "--detach"])).await.ok();
     assert!(said.contains("llamastackdistributions.llamastack.io: detached; served as v1alpha2 only"), "{said}");
     operator.signal(Signal::TERM);
     assert_eq!(operator.exit_code().await, Some(0));
-    let shown = kubectl(site.cluster, &["get", "llsd", "-n", namespace.name(), "-o", "name"]).unwrap();
+    let shown = site.cluster.kubectl(&["get", "llsd", "-n", namespace.name(), "-o", "name"]).unwrap();
     assert_eq!(shown.lines().count(), NAMES.len(), "{shown}");
     let arguments = ["delete", "llsd", "--all", "-n", namespace.name(), "--timeout=120s"];
-    let gone = kubectl(site.cluster, &arguments).unwrap();
+    let gone = site.cluster.kubectl(&arguments).unwrap();
     assert_eq!(gone.lines().count(), NAMES.len(), "{gone}");
     operator.assert_log_is_json();
     uninstall(&site.admin, Family::Llsd).await;

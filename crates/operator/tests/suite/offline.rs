@@ -1,19 +1,17 @@
 //! `steersman convert`, `validate` and `render` as a user meets them: files in, streams and exit status out.
 
-#[path = "offline/convert.rs"]
 mod convert;
-#[path = "offline/files.rs"]
 mod files;
-#[path = "offline/render.rs"]
 mod render;
-#[path = "offline/validate.rs"]
 mod validate;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
+
+use crate::command;
 
 /// A folder with files in it, and the binary run there without any cluster or variable.
 struct Desk {
@@ -44,9 +42,7 @@ impl Desk {
     }
 
     fn fed(&self, args: &[&str], input: &str) -> Ran {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_steersman"))
-            .args(args)
-            .env_clear()
+        let mut child = command::steersman(args)
             .current_dir(self.folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

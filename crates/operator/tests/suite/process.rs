@@ -1,10 +1,6 @@
 //! `steersman run` as processes on a real API server, as the operator's account with exactly the rights that are shipped.
 
-mod acting;
-mod labels;
 pub mod operator;
-mod routes;
-mod servers;
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +14,7 @@ use steersman_testkit::{Flavour, object, ports::HeldPort, turn};
 use operator::{Operator, Place};
 
 /// One that waits for the Lease, and so has answered the API server.
-async fn standby(place: &Place, identity: &str) -> Operator {
+pub async fn standby(place: &Place, identity: &str) -> Operator {
     let operator = place.start(identity, &[]).await;
     operator.until_said("waiting for the lease").await;
     operator.until_answer("/readyz", 200).await;

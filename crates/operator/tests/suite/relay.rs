@@ -16,22 +16,13 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::phase::{Act, PROFILING};
 use steersman_plan::dynamo::{JobState, Seen, graph, names, plan, profile_job};
+use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Flavour, shared, turn};
 use tokio_util::sync::CancellationToken;
 
+use crate::command::{said, steersman};
 use crate::schemas;
 use scene::{Scene, Sidecar, UID, quick};
-
-const GRAPH: &str = "apiVersion: v1
-kind: ConfigMap
-metadata: {name: planner-config-1a2b}
-data: {planner_config.json: '{}'}
----
-apiVersion: nvidia.com/v1beta1
-kind: DynamoGraphDeployment
-metadata: {name: vllm-agg}
-spec: {components: [{name: Frontend, type: frontend, replicas: 1}]}
-";
 
 const SUCCESS: &str = "status: success
 timestamp: '2026-11-16T06:10:00Z'
@@ -82,15 +73,15 @@ async fn the_sidecar_of_a_job_tells_the_whole_way_of_its_profiler() {
     scene.until("message", "2 of 2").await;
 
     // What is delivered early is looked at again in the end.
-    scene.write("final_config.yaml", &GRAPH[..100]);
+    scene.write("final_config.yaml", &RESULT[..100]);
     scene.status(SUCCESS);
     scene.until("profiler_status", "success").await;
-    scene.write("final_config.yaml", GRAPH);
+    scene.write("final_config.yaml", RESULT);
     scene.ends(0, "Completed").await;
     assert_eq!(ended(&mut sidecar).await, Some(0), "{}", sidecar.complaint());
     let output = scene.output().await;
     let wanted = json!({ "phase": "Done", "message": "Profiler completed successfully", "profiler_status": "success",
-        "profiler_status.yaml": SUCCESS, "final_config.yaml": GRAPH });
+        "profiler_status.yaml": SUCCESS, "final_config.yaml": RESULT });
     assert_eq!(json!(output.data), wanted);
 
     let mut seen = scene.seen(JobState::Complete, json!({})).await;
@@ -160,12 +151,12 @@ async fn a_sidecar_that_is_told_to_stop_writes_what_is_there_first() {
         (
             "{status: success}",
             0,
-            json!({ "profiler_status": "success", "profiler_status.yaml": "{status: success}", "final_config.yaml": GRAPH }),
+            json!({ "profiler_status": "success", "profiler_status.yaml": "{status: success}", "final_config.yaml": RESULT }),
         ),
     ] {
         let mut sidecar = scene.start().await;
         scene.until("phase", "Initializing").await;
-        scene.write("final_config.yaml", GRAPH);
+        scene.write("final_config.yaml", RESULT);
         scene.status(status);
         sidecar.signal(Signal::TERM);
         assert_eq!(ended(&mut sidecar).await, Some(code), "{}", sidecar.complaint());
@@ -199,8 +190,8 @@ async fn the_earlier_names_of_results_are_delivered_and_the_request_chooses() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::new(cluster, "relay-earlier").await;
     scene.status("status: success\n");
-    scene.write("config_with_planner.yaml", GRAPH);
-    scene.write("mocker_config_with_planner.yaml", GRAPH.replace("vllm-agg", "mocker-disagg"));
+    scene.write("config_with_planner.yaml", RESULT);
+    scene.write("mocker_config_with_planner.yaml", RESULT.replace("vllm-agg", "mocker-disagg"));
     scene.ends(0, "Completed").await;
     let server = scene.server(scene.account().await);
     let stop = CancellationToken::new();
@@ -254,7 +245,7 @@ async fn who_may_not_read_the_pod_goes_by_the_profilers_word() {
 async fn a_right_that_comes_late_delivers_the_result_and_one_that_never_comes_is_named() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::with_rights(cluster, "relay-denied", |resource| resource != "configmaps").await;
-    scene.write("final_config.yaml", GRAPH);
+    scene.write("final_config.yaml", RESULT);
     scene.status(SUCCESS);
     scene.ends(0, "Completed").await;
     let server = scene.server(scene.account().await);
@@ -301,7 +292,7 @@ async fn a_second_try_of_the_job_takes_the_verdict_of_the_first_back() {
 async fn an_old_success_on_a_claim_is_not_the_success_of_a_profiler_that_died() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::on_a_claim(cluster, "relay-claim").await;
-    scene.write("final_config.yaml", GRAPH);
+    scene.write("final_config.yaml", RESULT);
     scene.status(&SUCCESS.replace("06:10:00", "05:10:00"));
     let server = scene.server(scene.account().await);
     let (place, pace, stop) = (scene.place(), quick(), CancellationToken::new());
@@ -317,7 +308,7 @@ async fn an_old_success_on_a_claim_is_not_the_success_of_a_profiler_that_died() 
 
     scene.status(SUCCESS);
     assert_eq!(follow(&server, &place, &pace, &stop).await.unwrap(), Ending::Verdict, "one of its own is");
-    assert_eq!(scene.output().await.data.unwrap()["final_config.yaml"], GRAPH);
+    assert_eq!(scene.output().await.data.unwrap()["final_config.yaml"], RESULT);
 }
 
 #[tokio::test]
@@ -391,10 +382,9 @@ fn the_relay_asks_for_no_right_that_profiling_jobs_do_not_have_but_to_own_output
 
 #[test]
 fn without_its_arguments_the_relay_names_them() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_steersman")).arg("relay").env_clear().output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&mut steersman(&["relay"]));
+    assert_eq!(said.code, Some(2));
     for flag in ["--name", "--namespace", "--uid", "--container", "--directory", "--pod"] {
-        assert!(said.contains(flag), "{said}");
+        assert!(said.error.contains(flag), "{}", said.error);
     }
 }

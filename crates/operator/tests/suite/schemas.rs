@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
-use steersman_testkit::{Cluster, Flavour, apply, turn, wait};
+use steersman_testkit::{Flavour, apply, turn, wait};
 
 struct Fixture {
     name: String,
@@ -162,10 +162,6 @@ async fn va_fixtures() {
     fixtures_are_judged_as_documented(Family::Va).await;
 }
 
-pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
-    cluster.kubectl(arguments)
-}
-
 /// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.
 #[tokio::test]
 async fn kubectl_shows_the_documented_columns() {
@@ -197,7 +193,7 @@ async fn kubectl_shows_the_documented_columns() {
         apply::manifests(&client, Some(namespace.name()), &object).await.unwrap();
         let head = |output: &[&str]| {
             let arguments = [&["get", family.short_name(), "-n", namespace.name()], output].concat();
-            let shown = kubectl(cluster, &arguments).unwrap();
+            let shown = cluster.kubectl(&arguments).unwrap();
             assert!(shown.contains("shown"), "{shown}");
             shown.lines().next().unwrap().split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
@@ -210,7 +206,7 @@ async fn kubectl_shows_the_documented_columns() {
         assert_eq!(wide.join(" "), only_wide, "{family}: what only wide output shows");
         // The API server publishes the descriptions of a new CRD in its own time.
         let path = format!("{}.spec", family.short_name());
-        let explain = async || kubectl(cluster, &["explain", &path]).ok();
+        let explain = async || cluster.kubectl(&["explain", &path]).ok();
         let explained = wait::eventually("kubectl explains the CRD", explain).await.unwrap();
         assert!(explained.contains("DESCRIPTION") && !explained.contains("<empty>"), "{explained}");
         uninstall(&client, family).await;

@@ -10,8 +10,9 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::rbac;
-use steersman_testkit::process::Process;
-use steersman_testkit::{Cluster, Log, Namespace, apply, metrics, wait};
+use steersman_testkit::operator::until_leads;
+use steersman_testkit::{Cluster, Launch, Log, Namespace, Operator as Process, apply, metrics, wait};
+use tempfile::TempDir;
 
 use crate::world;
 
@@ -24,8 +25,8 @@ pub struct Voice {
 }
 
 impl Voice {
-    pub fn new(log: &Path) -> Self {
-        Self { log: Log::at(log), address: Arc::default() }
+    pub fn of(operator: &Process) -> Self {
+        Self { log: operator.log().clone(), address: Arc::default() }
     }
 
     /// Its last lines, for whoever has to find out why a test failed.
@@ -92,9 +93,9 @@ pub struct Operator {
     pub voice: Voice,
     /// Its Lease and its settings are here.
     pub home: Namespace,
-    arguments: Vec<String>,
-    starts: usize,
-    folder: tempfile::TempDir,
+    launch: Launch,
+    // One for each start; they go last.
+    folders: Vec<TempDir>,
 }
 
 impl Operator {
@@ -114,27 +115,14 @@ impl Operator {
             apply::manifests(&admin, Some(home.name()), &manifest.to_string()).await.unwrap();
         }
         let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await.unwrap();
-        let leases = "coordination.k8s.io";
-        wait::until_allowed(&account, "create", leases, "leases", Some(home.name())).await.unwrap();
+        until_leads(&account, home.name()).await.unwrap();
         let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await.unwrap();
-        let flags = [
-            ("--kubeconfig", kubeconfig.to_str().unwrap()),
-            ("--identity", "the-only-one"),
-            ("--namespace", home.name()),
-            ("--config-namespace", home.name()),
-            ("--watch-namespace", watched),
-            ("--controllers", "va"),
-            ("--webhooks", "off"),
-            ("--health-address", "127.0.0.1:0"),
-            ("--metrics-address", "127.0.0.1:0"),
-        ];
-        let flags = flags.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]);
-        let arguments = ["run".to_owned()].into_iter().chain(flags).collect();
+        let own = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
+        let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
+        let launch = Launch::new(program, &kubeconfig, "the-only-one").with(&own).with(&["--controllers", "va"]);
         let folder = tempfile::tempdir().unwrap();
-        let voice = Voice::new(folder.path());
-        let mut operator = Self { process: None, voice, home, arguments, starts: 0, folder };
-        operator.start_again();
-        operator
+        let process = launch.start(folder.path()).unwrap();
+        Self { voice: Voice::of(&process), process: Some(process), home, launch, folders: vec![folder] }
     }
 
     /// As its ConfigMap says, it asks this Prometheus.
@@ -150,12 +138,11 @@ impl Operator {
 
     /// With a log of its own each time.
     pub fn start_again(&mut self) {
-        self.starts += 1;
-        let log = self.folder.path().join(format!("log-{}", self.starts));
-        let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let started = Process::start("steersman", program, &self.arguments, self.folder.path(), log.clone());
-        self.process = Some(started.unwrap());
-        self.voice = Voice::new(&log);
+        let folder = tempfile::tempdir().unwrap();
+        let process = self.launch.start(folder.path()).unwrap();
+        self.folders.push(folder);
+        self.voice = Voice::of(&process);
+        self.process = Some(process);
     }
 
     /// On the spot: it can neither finish nor clean up anything.

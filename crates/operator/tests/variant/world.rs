@@ -60,7 +60,7 @@ async fn furnish(stage: &'static stage::World) -> Result<World> {
     apply::manifests(&admin, None, &namespace.to_string()).await?;
     settle(&admin, FORMER, &prometheus).await?;
     leave_behind(&admin).await?;
-    let (meter, voice) = (Arc::new(Mutex::new(prometheus)), Voice::new(stage.operator.log()));
+    let (meter, voice) = (Arc::new(Mutex::new(prometheus)), Voice::of(&stage.operator));
     Ok(World { cluster: &stage.cluster, meter, voice })
 }
 

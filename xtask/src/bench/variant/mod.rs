@@ -22,7 +22,7 @@ use steersman_api::Family;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::prometheus::Door;
-use steersman_testkit::{Cluster, Flavour, Options, Pods, Prometheus};
+use steersman_testkit::{Account, Cluster, Flavour, Options, Pods, Prometheus};
 
 use crate::local_cluster;
 use crate::operator::{self, Running};
@@ -65,7 +65,7 @@ async fn measure(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
 /// A fleet whose objects are yet to be created.
 struct Stage {
     // In this order: the operator ends before those whom it asks, and the folder goes last.
-    operator: Running,
+    running: Running,
     prometheus: Prometheus,
     _pods: Pods,
     client: Client,
@@ -80,7 +80,7 @@ impl Stage {
         let progress = Progress::start(&format!("a cluster for {size} objects with {PODS} pods each"));
         let cluster = Cluster::start(binaries, run.path(), &Options::new(Flavour::Bare)).await?;
         let client = cluster.admin().await?;
-        operator::install_account(&cluster).await?;
+        let account = Account::install(&cluster).await?;
         progress.done();
         let every = Duration::from_secs((size * PODS * SERIES / SAMPLES).clamp(1, 60) as u64);
         let prometheus = Prometheus::start_scraping(Door::Open, every).await?.context("Prometheus is not built")?;
@@ -88,12 +88,12 @@ impl Stage {
         populate(&cluster, &client, size).await?;
         play(&prometheus, &pods, size).await?;
         settings(&client, &prometheus).await?;
-        let operator = operator::start(&cluster, run.path(), program).await?;
-        Ok(Self { operator, prometheus, _pods: pods, client, _cluster: cluster, _run: run, size })
+        let running = operator::start(&cluster, &account, run.path(), program).await?;
+        Ok(Self { running, prometheus, _pods: pods, client, _cluster: cluster, _run: run, size })
     }
 
     fn log(&self) -> String {
-        format!("the operator's log ends with:\n{}", self.operator.process.log_end())
+        format!("the operator's log ends with:\n{}", self.running.operator.log_end())
     }
 
     fn variants(&self, object: usize) -> Api<DynamicObject> {

@@ -14,7 +14,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use steersman_testkit::metrics::sum;
 
 use super::fleet::PODS;
-use super::{AT_ONCE, Progress, Stage, resource};
+use super::{AT_ONCE, Progress, Running, Stage, resource};
 use crate::bench::process::{scraped, used};
 
 /// How long nothing may happen until the operator counts as settled: a pass may wait for Prometheus for half a minute.
@@ -58,8 +58,8 @@ struct Counted(Cost);
 
 impl Counted {
     async fn now(stage: &Stage) -> Result<Self> {
-        let operator = &stage.operator;
-        let text = scraped(&operator.metrics).await?;
+        let Running { operator, metrics } = &stage.running;
+        let text = scraped(metrics).await?;
         let step = |name: &str| sum(&text, &format!("steersman_fleet_step_seconds_sum{{step=\"{name}\"}}"));
         Ok(Self(Cost {
             passes: sum(&text, "controller_runtime_reconcile_total{controller=\"va\""),
@@ -67,7 +67,7 @@ impl Counted {
             decide: step("decide"),
             compute: step("gather") + step("decide") + step("report"),
             pass: sum(&text, "controller_runtime_reconcile_time_seconds_sum{controller=\"va\""),
-            cpu: used(operator.process.id(), &operator.metrics).await?.cpu_seconds,
+            cpu: used(operator.id(), metrics).await?.cpu_seconds,
             queries: stage.prometheus.queries().await? as f64,
             writes: sum(&text, "steersman_fleet_status_writes_total"),
         }))
@@ -102,7 +102,7 @@ pub async fn measure(stage: &Stage) -> Result<Row> {
     progress.done();
     changes.sort_by(|a, b| a.compute.total_cmp(&b.compute));
     let edits = edit(stage).await?;
-    let used = used(stage.operator.process.id(), &stage.operator.metrics).await?;
+    let used = used(stage.running.operator.id(), &stage.running.metrics).await?;
     Ok(Row {
         objects: stage.size,
         at_once,

@@ -28,7 +28,7 @@ use crate::apply::{Owner, Stored, Told, write_status};
 use crate::controllers::unreadable::LeftAlone;
 use crate::controllers::{Place, as_status, stored_kind};
 use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
-use crate::telemetry::fleet::{Shown, Step};
+use crate::telemetry::variant::{Shown, Step};
 
 /// Statuses written at once.
 const AT_ONCE: usize = 16;

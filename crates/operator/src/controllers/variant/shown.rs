@@ -7,7 +7,7 @@ use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::variant::{Conflict, Decision, VariantSeen, suppressed};
 
 use super::Variants;
-use crate::telemetry::fleet::{Resolution, Shown};
+use crate::telemetry::variant::{Resolution, Shown};
 
 /// Of an object that was just decided on.
 pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {

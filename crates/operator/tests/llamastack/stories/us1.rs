@@ -77,13 +77,15 @@ async fn us1_2_a_key_reaches_the_server_by_a_variable_and_nothing_else() {
     // NFR-003: whatever can be read without reading Secrets does not have it.
     let maps = scene.all::<ConfigMap>().list(&ListParams::default()).await.unwrap();
     let events = scene.all::<Event>().list(&ListParams::default()).await.unwrap();
-    let log = std::fs::read_to_string(scene.world.operator.log()).unwrap();
+    let log = scene.world.operator.log().text();
+    assert!(log.contains(scene.name()), "the log tells of what happens here");
     for (what, text) in [
         ("a ConfigMap", json!(maps.items).to_string()),
         ("an event", json!(events.items).to_string()),
         ("the object", object.to_string()),
         ("the Deployment", server.0.to_string()),
         ("the log", log),
+        ("standard error", scene.world.operator.complaint()),
     ] {
         assert!(!text.contains(value), "{what} has the value of a Secret");
     }

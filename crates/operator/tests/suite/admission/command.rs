@@ -11,6 +11,7 @@ use steersman_testkit::wait;
 
 use super::{Said, clear, steersman};
 use crate::certs::Site;
+use crate::command;
 
 const NAME: &str = "steersman-llsd";
 
@@ -57,9 +58,8 @@ async fn configurations_are_applied_retargeted_and_removed() {
     assert_eq!(webhooks(&["--remove"]).await.ok(), format!("{NAME}: not there\n"));
     let nobody = site.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--remove"] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_steersman"));
-        let error =
-            super::said(command.args(["webhooks", "llsd", verb, "--kubeconfig"]).arg(&nobody).env_clear()).failed();
+        let mut command = command::steersman(&["webhooks", "llsd", verb, "--kubeconfig"]);
+        let error = command::said(command.arg(&nobody)).failed();
         assert!(error.contains("cannot get resource \"validatingwebhookconfigurations\""), "{error}");
         assert!(error.contains("this needs the right to get, create, patch and delete"), "{error}");
     }

@@ -1,23 +1,16 @@
 //! The judge alone, by the routes that an API server posts to, where no API server can be looked things up on.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
-use jiff::Timestamp;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use steersman::client::Server;
-use steersman::telemetry::metrics::Metrics;
 use steersman::webhooks::admission::Judges;
-use steersman::webhooks::{llamastack, routes};
+use steersman::webhooks::llamastack;
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
-use super::manifest;
+use super::{manifest, response};
 
 /// The `response` to a request about a change from `old` to `new`.
 async fn asked(operation: &str, new: Value, old: Value) -> Value {
@@ -27,22 +20,7 @@ async fn asked(operation: &str, new: Value, old: Value) -> Value {
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
     let judge = llamastack::judge(server, "steersman-system", Missing::Refuse);
     let judges = Judges { validate: [(Family::Llsd, judge)].into(), ..Judges::default() };
-    let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
-    let routes = routes(steersman_api::convert::convert, judges, metrics, CancellationToken::new());
-    let (group, version) = new["apiVersion"].as_str().unwrap_or("llamastack.io/v1alpha2").split_once('/').unwrap();
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "u", "operation": operation, "userInfo": {}, "namespace": "team-a", "name": "stack",
-            "kind": { "group": group, "version": version, "kind": "LlamaStackDistribution" },
-            "resource": { "group": group, "version": version, "resource": "llamastackdistributions" },
-            "object": new, "oldObject": old,
-        },
-    });
-    let request = Request::post("/validate/llsd").body(Body::from(review.to_string())).unwrap();
-    let answer = routes.oneshot(request).await.unwrap();
-    let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-    serde_json::from_slice::<Value>(&bytes).unwrap()["response"].clone()
+    response(Family::Llsd, judges, "/validate/llsd", [new, old], operation).await
 }
 
 fn wrong() -> Value {

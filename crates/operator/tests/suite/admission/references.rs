@@ -44,7 +44,7 @@ async fn only_references_that_a_request_adds_are_asked_for() {
 async fn a_setting_turns_what_is_missing_into_a_warning() {
     let Some(court) = Court::open("warned", &["--missing-references", "warn"]).await else { return };
     let said = court.apply(&with_secret("creds", "token"), &[]).await;
-    assert!(said.ok, "{}", said.error);
+    assert!(said.is_ok(), "{}", said.error);
     assert!(
         said.error.contains("Warning: spec.providers.inference.apiKey.name: Secret \"creds\" not found"),
         "{}",
@@ -55,7 +55,7 @@ async fn a_setting_turns_what_is_missing_into_a_warning() {
         manifest("unused", json!({ "distribution": { "name": "starter" }, "storage": { "kv": { "endpoint": "e" } } }));
     let said = court.apply(&unused, &[]).await;
     let warning = "Warning: spec.storage.kv.endpoint: endpoint is only valid when type is redis";
-    assert!(said.ok && said.error.contains(warning), "{}", said.error);
+    assert!(said.is_ok() && said.error.contains(warning), "{}", said.error);
     let wrong = manifest("wrong", json!({ "distribution": { "name": "startr" } }));
     assert!(court.apply(&wrong, &[]).await.failed().contains("Unknown distribution"));
 }

@@ -1,16 +1,15 @@
 //! The configurations as they are rendered: what they match, and above all what they do not.
 
-use std::process::Command;
-
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use serde_json::{Value, json};
 use steersman::admission::{ALL, FAMILIES, file, name};
 use steersman::webhooks::admission::Route;
 use steersman_api::Family;
 
+use crate::command::{said, steersman};
+
 fn printed(arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-    super::said(command.arg("webhooks").args(arguments).env_clear()).ok()
+    said(steersman(&["webhooks"]).args(arguments)).ok()
 }
 
 fn shipped() -> Vec<Value> {
@@ -79,8 +78,7 @@ fn wrong_usage_is_said() {
         (&["--webhook-url", "http://a"], "such as https://127.0.0.1:9443"),
     ];
     for (arguments, expected) in cases {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-        let error = super::said(command.arg("webhooks").args(arguments).env_clear()).failed();
+        let error = said(steersman(&["webhooks"]).args(arguments)).failed();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }

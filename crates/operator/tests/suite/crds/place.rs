@@ -3,7 +3,6 @@
 //! API server says of it all.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -15,6 +14,7 @@ use steersman_api::Family;
 use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;
+use crate::command::{self, Said, said};
 use crate::schemas::{self, resource, uninstall};
 use crate::server::server;
 
@@ -24,13 +24,6 @@ pub struct Place {
     pub converter: Converter,
     folder: tempfile::TempDir,
     _turn: Turn,
-}
-
-/// What a command printed, and whether it succeeded.
-pub struct Said {
-    pub code: Option<i32>,
-    pub out: String,
-    pub error: String,
 }
 
 impl Place {
@@ -107,9 +100,8 @@ impl Place {
     }
 
     pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-        command.arg("crds").args(arguments).arg("--kubeconfig").arg(kubeconfig).env_clear();
-        said(command)
+        let mut command = command::steersman(&["crds"]);
+        said(command.args(arguments).arg("--kubeconfig").arg(kubeconfig))
     }
 
     /// `crds --apply` with this test's converter.
@@ -120,10 +112,7 @@ impl Place {
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> Said {
-        let binaries = steersman_testkit::binaries::Binaries::find().unwrap().unwrap();
-        let mut command = Command::new(binaries.path("kubectl"));
-        command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(arguments);
-        said(command)
+        said(&mut command::kubectl(self.cluster, arguments))
     }
 
     /// The CRD as it was before there was a second version.
@@ -162,28 +151,5 @@ impl Place {
         }
         self.converter.set_down(false);
         read
-    }
-}
-
-fn said(mut command: Command) -> Said {
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
-}
-
-impl Said {
-    #[track_caller]
-    pub fn ok(self) -> String {
-        assert_eq!(self.code, Some(0), "{}{}", self.out, self.error);
-        assert_eq!(self.error, "");
-        self.out
-    }
-
-    /// The one sentence of a failure.
-    #[track_caller]
-    pub fn failed(self) -> String {
-        assert_eq!(self.code, Some(1), "{}{}", self.out, self.error);
-        assert_eq!(self.error.trim_end().lines().count(), 1, "{}", self.error);
-        self.error
     }
 }

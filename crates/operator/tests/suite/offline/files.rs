@@ -1,6 +1,7 @@
 //! What `-f` means, shown with `validate`.
 
 use super::{Desk, NEW, OLD, SERVICE, on};
+use crate::command::steersman;
 
 #[test]
 fn files_are_read_in_their_order_and_documents_in_theirs() {
@@ -113,12 +114,11 @@ fn names_from_files_cannot_begin_lines_of_their_own() {
 
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     let many = [NEW; 60].join("---\n");
     let desk = Desk::with(&[("many.yaml", &many)]);
     for command in ["convert", "render"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_steersman"))
-            .args([command, "-f", "many.yaml"])
+        let mut child = steersman(&[command, "-f", "many.yaml"])
             .current_dir(desk.folder.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,8 +1,7 @@
 //! One `steersman run`, its log and its addresses; and the place where operators compete for the one Lease.
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,32 +9,25 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, Config};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use steersman::rbac::{NAME, NAMESPACE};
 use steersman::run::LEASE;
-use steersman_testkit::{Cluster, Log, apply, process, wait};
+use steersman_testkit::{Account, Cluster, Launch, Log, Operator as Process, wait};
 use tempfile::TempDir;
 
 /// The operator's own namespace with the shipped roles and no Lease.
 pub struct Place {
-    kubeconfig: std::path::PathBuf,
+    kubeconfig: PathBuf,
     leases: Api<Lease>,
 }
 
 impl Place {
     /// The cluster is the caller's alone: the shipped role names one Lease in one namespace.
     pub async fn of(cluster: &Cluster) -> Self {
-        let admin = cluster.admin().await.unwrap();
-        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
-        apply::manifests(&admin, None, &fs::read_to_string(shipped).unwrap()).await.unwrap();
-        let leases: Api<Lease> = Api::namespaced(admin, NAMESPACE);
+        let Account { namespace, kubeconfig, .. } = Account::install(cluster).await.unwrap();
+        let leases: Api<Lease> = Api::namespaced(cluster.admin().await.unwrap(), &namespace);
         // Left behind by an earlier test, whose operators were killed.
         let _ = leases.delete(LEASE, &DeleteParams::default()).await;
-        let account = cluster.service_account(NAMESPACE, NAME).await.unwrap();
-        let group = "coordination.k8s.io";
-        wait::until_allowed(&account, "create", group, "leases", Some(NAMESPACE)).await.unwrap();
-        let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, NAME).await.unwrap();
         Self { kubeconfig, leases }
     }
 
@@ -85,8 +77,9 @@ fn holder(lease: &Lease) -> &str {
 }
 
 pub struct Operator {
-    child: Child,
-    folder: TempDir,
+    process: Process,
+    // The log is in it; it goes last.
+    _folder: TempDir,
 }
 
 impl Operator {
@@ -95,27 +88,13 @@ impl Operator {
     }
 
     fn spawn_with(kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let open = |name: &str| File::create(folder.path().join(name)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-        command
-            .env_clear()
-            .env("POD_NAME", identity)
-            .envs(variables.iter().copied())
-            .arg("run")
-            .arg("--kubeconfig")
-            .arg(kubeconfig);
-        for (flag, address) in [("--health-address", "127.0.0.1:0"), ("--metrics-address", "127.0.0.1:0")] {
-            if !more.contains(&flag) {
-                command.args([flag, address]);
-            }
-        }
-        // Webhooks write to CRDs, for which tests take turns of their own: only those that name them have them.
-        if !more.contains(&"--webhooks") {
-            command.args(["--webhooks", "off"]);
-        }
-        command.args(more).stdin(Stdio::null()).stdout(open("log")).stderr(open("complaint"));
-        Self { child: process::spawn_bound(command).unwrap(), folder }
+        Self::spawn_in(tempfile::tempdir().unwrap(), kubeconfig, identity, more, variables)
+    }
+
+    fn spawn_in(folder: TempDir, kubeconfig: &Path, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
+        let launch = Launch::new(program, kubeconfig, identity).with(more).with_variables(variables);
+        Self { process: launch.start(folder.path()).unwrap(), _folder: folder }
     }
 
     /// One whose API server has this address, where nobody answers.
@@ -131,22 +110,16 @@ impl Operator {
              contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{token: t}}}}]}}"
         );
         fs::write(&kubeconfig, text).unwrap();
-        let mut operator = Self::spawn(&kubeconfig, "nowhere", more);
-        // The kubeconfig is read at the start; it stays for as long as the operator does.
-        let moved = std::mem::replace(&mut operator.folder, folder);
-        for name in ["log", "complaint"] {
-            fs::hard_link(moved.path().join(name), operator.folder.path().join(name)).unwrap();
-        }
-        operator
+        Self::spawn_in(folder, &kubeconfig, "nowhere", more, &[])
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.process.signal(signal).unwrap();
     }
 
     /// Waits for the end; None if a signal was the end.
     pub async fn exit_code(&mut self) -> Option<i32> {
-        wait::eventually("the operator ends", async || self.child.try_wait().unwrap()).await.unwrap().code()
+        self.process.until_ended().await.unwrap().code()
     }
 
     pub fn log(&self) -> String {
@@ -155,11 +128,11 @@ impl Operator {
 
     /// What it wrote to standard error.
     pub fn complaint(&self) -> String {
-        fs::read_to_string(self.folder.path().join("complaint")).unwrap()
+        self.process.complaint()
     }
 
-    fn lines(&self) -> Log {
-        Log::at(&self.folder.path().join("log"))
+    fn lines(&self) -> &Log {
+        self.process.log()
     }
 
     pub fn said(&self, message: &str) -> bool {
@@ -217,7 +190,7 @@ impl Operator {
 
     /// The memory that the process has in use, and the most that it ever had, in MiB.
     pub fn memory(&self) -> (u64, u64) {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let mib = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
@@ -241,14 +214,6 @@ impl Operator {
         let status = answer.status().as_u16();
         let bytes = answer.into_body().collect_bytes().await.ok()?;
         Some((status, String::from_utf8(bytes.to_vec()).unwrap()))
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        // One that a failed test has left paused dies of this too.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

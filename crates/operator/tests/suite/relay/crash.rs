@@ -57,7 +57,7 @@ async fn crashes(prefix: &str, calls: Calls, cuts: &[Cut]) -> Option<steersman_t
     let prepare = async |_: &Namespace| {
         // With a namespace of its own: the profiler's pod and its account are no part of what is compared.
         let scene = Scene::new(cluster, prefix).await;
-        scene.write("final_config.yaml", GRAPH);
+        scene.write("final_config.yaml", RESULT);
         scene.runs().await;
         Ok(Played { scene, next: Mutex::new(0) })
     };
@@ -109,7 +109,7 @@ async fn the_output_ends_the_same_wherever_the_relay_dies() {
 async fn one_relay_delivers_whatever_becomes_of_one_of_its_calls() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::new(cluster, "relay-one").await;
-    scene.write("final_config.yaml", GRAPH);
+    scene.write("final_config.yaml", RESULT);
     scene.status(SUCCESS);
     scene.ends(0, "Completed").await;
     let account = scene.account().await;
@@ -119,7 +119,7 @@ async fn one_relay_delivers_whatever_becomes_of_one_of_its_calls() {
         let server = scene.server(cutter.around(&account));
         let ending = follow(&server, &scene.place(), &quick(), &CancellationToken::new()).await;
         assert_eq!((ending.unwrap(), cutter.hit()), (Ending::Verdict, true), "{cut:?} at call {number}");
-        assert_eq!(scene.output().await.data.unwrap()["final_config.yaml"], GRAPH, "{cut:?} at call {number}");
+        assert_eq!(scene.output().await.data.unwrap()["final_config.yaml"], RESULT, "{cut:?} at call {number}");
         scene.outputs().delete(&names::output("qwen"), &Default::default()).await.unwrap();
     }
 }

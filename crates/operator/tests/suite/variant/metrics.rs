@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steersman::telemetry::fleet::{Resolution, Shown, Step};
+use steersman::telemetry::variant::{Resolution, Shown, Step};
 use steersman_plan::variant::Key;
 
 use super::*;

@@ -30,6 +30,7 @@ use steersman_plan::dynamo::{
 };
 use steersman_plan::preflight::Answer;
 use steersman_plan::{Failure, Note, Outcome};
+use steersman_testkit::profiler::RESULT as FINAL;
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 const HARDWARE: &str =
@@ -101,21 +102,6 @@ fn a_request(spec: &str) -> Seen {
         hardware: no_hardware(),
     }
 }
-
-/// What the profiler delivers.
-const FINAL: &str = "apiVersion: v1
-kind: ConfigMap
-metadata: {name: planner-config-1a2b}
-data: {planner_config.json: '{}'}
----
-apiVersion: nvidia.com/v1beta1
-kind: DynamoGraphDeployment
-metadata: {name: vllm-agg, labels: {team: a}}
-spec:
-  components:
-  - {name: Frontend, type: frontend, replicas: 1}
-  - {name: VllmDecodeWorker, type: worker, replicas: 2, runtimeVersionOverride: 1.3.0}
-";
 
 fn output(data: &[(&str, &str)]) -> OutputSeen {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

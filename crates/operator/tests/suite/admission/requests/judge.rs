@@ -1,20 +1,13 @@
 //! The judges alone, by the routes that an API server posts to.
 
-use std::sync::Arc;
-
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
 use base64::Engine as _;
-use jiff::Timestamp;
 use serde_json::{Value, json};
-use steersman::telemetry::metrics::Metrics;
 use steersman::webhooks::admission::Judges;
-use steersman::webhooks::{dynamo, routes};
+use steersman::webhooks::dynamo;
 use steersman_api::Family;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use super::*;
+use crate::admission::response;
 
 /// The `response` to a request about a change from `old` to `new`.
 async fn asked(route: &str, operation: &str, new: Value, old: Value) -> Value {
@@ -23,22 +16,7 @@ async fn asked(route: &str, operation: &str, new: Value, old: Value) -> Value {
         validate: [(Family::Dgdr, dynamo::judge_of(told.clone()))].into(),
         mutate: [(Family::Dgdr, dynamo::defaults(told))].into(),
     };
-    let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
-    let routes = routes(steersman_api::convert::convert, judges, metrics, CancellationToken::new());
-    let (group, version) = new["apiVersion"].as_str().unwrap_or("nvidia.com/v1beta1").split_once('/').unwrap();
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "u", "operation": operation, "userInfo": {}, "namespace": "team-a", "name": "qwen",
-            "kind": { "group": group, "version": version, "kind": "DynamoGraphDeploymentRequest" },
-            "resource": { "group": group, "version": version, "resource": "dynamographdeploymentrequests" },
-            "object": new, "oldObject": old,
-        },
-    });
-    let request = Request::post(route).body(Body::from(review.to_string())).unwrap();
-    let answer = routes.oneshot(request).await.unwrap();
-    let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-    serde_json::from_slice::<Value>(&bytes).unwrap()["response"].clone()
+    response(Family::Dgdr, judges, route, [new, old], operation).await
 }
 
 #[tokio::test]

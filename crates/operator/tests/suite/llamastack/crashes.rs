@@ -256,3 +256,58 @@ async fn all_children(client: &Client, namespace: &Namespace) -> Result<Vec<Valu
     children.retain(|child| !child["metadata"]["ownerReferences"].is_null());
     Ok(children)
 }
+
+#[tokio::test]
+async fn a_first_pass_survives_a_crash_at_every_call() {
+    let Some((cluster, admin)) = with_crd().await else { return };
+    let crashes = crash_everywhere(
+        cluster,
+        "crash",
+        &Cut::ALL,
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
+        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |namespace: &Namespace| snapshot(&admin, namespace).await,
+    )
+    .await
+    .unwrap();
+    assert_eq!(crashes.calls, 6, "four children, and the status before and after they are seen");
+    assert_eq!(crashes.runs, crashes.calls * Cut::ALL.len());
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+}
+
+/// Reads that fail end the pass before it has decided anything.
+#[tokio::test]
+async fn a_first_pass_survives_a_failed_read_at_every_call() {
+    let Some((cluster, admin)) = with_crd().await else { return };
+    let crashes = crash_everywhere_and(
+        cluster,
+        "reads",
+        (Calls::All, &[Cut::NotSent, Cut::Status(500)]),
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
+        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |_: &Namespace| Ok(()),
+        async |namespace: &Namespace| snapshot(&admin, namespace).await,
+    )
+    .await
+    .unwrap();
+    assert!(crashes.calls > 20, "reads are cut too: {crashes:?}");
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+}
+
+#[tokio::test]
+async fn a_first_pass_survives_a_watch_that_is_held_back() {
+    let Some((cluster, admin)) = with_crd().await else { return };
+    let crashes = stale_everywhere(
+        cluster,
+        "stale",
+        async |namespace: &Namespace| prepare(&admin, namespace).await,
+        async |namespace: &Namespace| without_env(&admin, namespace).await,
+        async |namespace: &Namespace| view(cluster, &admin, namespace.name()).await,
+        async |client, view: &View| pass_on(cluster, client, view).await.map(|_| ()),
+        async |namespace: &Namespace| snapshot(&admin, namespace).await,
+    )
+    .await
+    .unwrap();
+    assert!(crashes.runs >= 5, "{crashes:?}");
+    assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
+}

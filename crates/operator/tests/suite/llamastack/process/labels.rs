@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::{Flavour, wait};
 
-use super::acting::world;
-use super::operator::Operator;
+use super::world;
+use crate::process::operator::Operator;
 use crate::schemas::uninstall;
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::{Flavour, object, wait};
 
-use super::acting::{World, world};
-use super::operator::Operator;
+use super::{World, world};
+use crate::process::operator::Operator;
 use crate::schemas::{install, uninstall};
 
 /// As much of OpenShift's as a Route needs.

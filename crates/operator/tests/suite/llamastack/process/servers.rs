@@ -7,8 +7,8 @@ use steersman_api::Family;
 use steersman_testkit::play::Play;
 use steersman_testkit::{Flavour, condition, wait};
 
-use super::acting::{World, starter, world};
-use super::operator::Operator;
+use super::{World, starter, world};
+use crate::process::operator::Operator;
 use crate::schemas::uninstall;
 use crate::servers::fake::{Fake, Plays};
 
