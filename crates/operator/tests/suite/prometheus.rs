@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence};
+use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence, TargetName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::{Pods, Prometheus, skip, wait};
 
@@ -72,7 +72,7 @@ pub fn place(namespace: &str, name: &str) -> PodPlace {
     PodPlace {
         namespace: namespace.into(),
         name: name.into(),
-        target: format!("{name}-target").into(),
+        target: TargetName::new("apps", "Deployment", &format!("{name}-target")).into(),
         ip: None,
         ready: true,
         started: None,

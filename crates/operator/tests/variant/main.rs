@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bounds;
+mod excluded;
 mod follower;
+mod kinds;
 mod lasting;
 mod loads;
 mod metrics;

@@ -16,7 +16,7 @@ use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    FleetPlan, Key, ModelSeen, PodSeen, Seen, Settings, TargetSeen, VariantSeen, plan, report,
+    FleetPlan, Key, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
 };
 use steersman_testkit::measure::{Row, measured, table};
 
@@ -139,7 +139,7 @@ fn variant(object: usize) -> VariantSeen {
 fn pod(object: usize, number: usize) -> PodSeen {
     PodSeen {
         name: format!("{}-6d4cf56db6-{number:05}", target(object)).into(),
-        target: target(object).into(),
+        target: TargetName::new("apps", "Deployment", &target(object)).into(),
         ready: true,
         kv: Some(KV),
         queue: Some(0.0),

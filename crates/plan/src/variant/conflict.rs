@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::seen::{Key, VariantSeen};
+use super::target::TargetName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Conflict {
@@ -17,21 +18,21 @@ pub enum Conflict {
 
 /// By object; one without a conflict is not here. Of objects of the same age the first by name wins, in any order of `all`.
 pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<Key, Conflict> {
-    let mut by_target: BTreeMap<(&str, &str, &str), Vec<&VariantSeen>> = BTreeMap::new();
+    let mut by_target: BTreeMap<(&str, TargetName), Vec<&VariantSeen>> = BTreeMap::new();
     for variant in all {
         if let Some(target) = &variant.spec.scale_target_ref {
-            let place = (variant.key.namespace.as_str(), target.kind.as_str(), target.name.as_str());
+            let place = (variant.key.namespace.as_str(), TargetName::from(target));
             by_target.entry(place).or_default().push(variant);
         }
     }
     let mut found = BTreeMap::new();
-    for ((_, _, target), mut rivals) in by_target {
+    for ((_, target), mut rivals) in by_target {
         rivals.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
         let Some((winner, losers)) = rivals.split_first().filter(|(_, losers)| !losers.is_empty()) else { continue };
         let others = losers.iter().map(|loser| loser.key.clone()).collect();
         found.insert(winner.key.clone(), Conflict::Won { others });
         for loser in losers {
-            let lost = Conflict::Lost { target: target.to_owned(), winner: winner.key.clone() };
+            let lost = Conflict::Lost { target: target.name.clone(), winner: winner.key.clone() };
             found.insert(loser.key.clone(), lost);
         }
     }

@@ -4,6 +4,7 @@
 
 pub mod config;
 mod conflict;
+mod excluded;
 pub mod faults;
 pub mod limits;
 pub mod names;
@@ -14,14 +15,17 @@ pub mod saturation;
 mod seen;
 pub mod solve;
 mod story;
+pub mod target;
 mod told;
 
 pub use conflict::{Conflict, conflicts};
+pub use excluded::excluded;
 pub use notes::{About, Hint, hints, note, suppressed};
 pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
 pub use report::report;
 pub use seen::{Key, ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
 pub use story::{Binding, Story};
+pub use target::TargetName;
 
 use serde::Serialize;
 

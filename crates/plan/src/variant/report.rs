@@ -17,9 +17,9 @@ use super::{Mode, names};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
 
-const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
+pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
-const SKIPPED: &str = "SkippedProcessing";
+pub const SKIPPED: &str = "SkippedProcessing";
 /// The largest change that the schema of the object can tell.
 const LARGEST_CHANGE: i32 = 10_000;
 /// Faults of the configuration that one object tells.
@@ -71,7 +71,7 @@ fn running(variant: &VariantSeen) -> Option<i32> {
 }
 
 /// The API server stores whole seconds.
-fn time(now: Timestamp) -> Time {
+pub fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 

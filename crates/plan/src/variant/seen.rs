@@ -14,6 +14,7 @@ use super::config::Config;
 use super::saturation::engine_args::Container;
 use super::saturation::tokens::SchedulerQueue;
 use super::saturation::tokens::capacity::Memory;
+use super::target::TargetName;
 use crate::Finding;
 use crate::preflight::Answer;
 
@@ -91,6 +92,8 @@ pub struct TargetSeen {
     pub ready: i32,
     /// Its pods that say so themselves. They may be more while new ones take the place of old ones.
     pub ready_pods: i32,
+    /// It has replicas, and nobody can tell which pods they are: why, and what to do about it.
+    pub unfound: Option<Box<str>>,
     /// Accelerators that one replica requests.
     pub gpus: i32,
     pub containers: Vec<Container>,
@@ -123,8 +126,8 @@ pub enum Silence {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodSeen {
     pub name: Arc<str>,
-    /// Name of the workload that it belongs to.
-    pub target: Arc<str>,
+    /// The workload that it belongs to, named once for all its pods.
+    pub target: Arc<TargetName>,
     /// One that is not gets no requests: that it is empty says nothing.
     pub ready: bool,
     /// Share of the KV cache in use.

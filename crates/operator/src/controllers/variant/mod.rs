@@ -7,6 +7,7 @@
 
 mod alarm;
 mod decide;
+mod excluded;
 mod lines;
 mod metering;
 mod owners;
@@ -96,10 +97,11 @@ impl Variants {
             return;
         }
         self.republish();
+        self.fleet.note_excluded(None);
         self.begun.store(true, Ordering::Release);
         let mut failures = 0;
         // With nothing there, there is nothing to begin with.
-        let mut due = (self.count().0 > 0).then(Instant::now);
+        let mut due = (self.count().0 > 0 || self.fleet.has_untold()).then(Instant::now);
         while stop.run_until_cancelled(self.alarm.next(due)).await.is_some() {
             let began = Instant::now();
             let passed = self.pass().await;

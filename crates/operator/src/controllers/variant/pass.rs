@@ -31,7 +31,7 @@ use crate::observe::variant::{Fleet, Look, MANAGER, Stamp};
 use crate::telemetry::variant::{Shown, Step};
 
 /// Statuses written at once.
-const AT_ONCE: usize = 16;
+pub const AT_ONCE: usize = 16;
 
 /// Statuses made ready to be written: with the calls of its writing, each takes eight kilobytes.
 const PREPARED: usize = 256;
@@ -71,7 +71,7 @@ impl Kept {
 }
 
 /// What became of one object's status.
-enum Ended {
+pub enum Ended {
     Written,
     Overtaken,
     Failed,
@@ -87,6 +87,8 @@ impl Variants {
         let (seen, mut findings) = self.configure(kept);
         findings.extend(kept.metering.follow(kept.config.prometheus.as_ref()));
         kept.lines.settings(&kept.config);
+        // Nobody has to wait for metrics that are not asked for.
+        let (overtaken, failed) = self.tell_excluded().await;
         let metering = kept.metering.way();
         let memory = std::mem::take(&mut kept.memory);
         let faults = (&seen, findings.as_slice());
@@ -101,7 +103,7 @@ impl Variants {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
             self.metrics.fleet().publish(self.unreadable(&look));
             kept.memory = look.seen.memory;
-            return Passed { interval, ..Passed::default() };
+            return Passed { interval, overtaken, failed, ..Passed::default() };
         }
         self.tell_findings(kept, &findings, &look).await;
         kept.lines.hints(&look.seen);
@@ -109,7 +111,7 @@ impl Variants {
         let mut look = Arc::new(look);
         let Some(mut plan) = decide(&look, plan).await else {
             kept.memory = look.seen.memory.clone();
-            return Passed { failed: 1, interval, ..Passed::default() };
+            return Passed { failed: failed + 1, overtaken, interval, ..Passed::default() };
         };
         steps.step(Step::Decide, began.elapsed());
         kept.memory = std::mem::take(&mut plan.memory);
@@ -120,7 +122,7 @@ impl Variants {
         }
         let passed = self.apply(&look, &plan).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
-        Passed { interval, ..passed }
+        Passed { interval, overtaken: passed.overtaken + overtaken, failed: passed.failed + failed, ..passed }
     }
 
     /// The settings that hold now, and what is wrong with those that were given.
@@ -262,7 +264,21 @@ impl Variants {
         stamp: &Stamp,
         status: VariantAutoscalingStatus,
     ) -> Ended {
-        let stored = seen.status.clone().unwrap_or_default();
+        let status = Arc::new(status);
+        let ended = self.write(seen, stamp, note(seen, decision, &status), status.clone()).await;
+        if matches!(ended, Ended::Written) {
+            log(seen, decision, &seen.status.clone().unwrap_or_default(), &status);
+        }
+        ended
+    }
+
+    pub(super) async fn write(
+        &self,
+        seen: &VariantSeen,
+        stamp: &Stamp,
+        note: Option<Note>,
+        status: Arc<VariantAutoscalingStatus>,
+    ) -> Ended {
         let Key { namespace, name } = &seen.key;
         let owner = Owner {
             kind: stored_kind(Api::Va),
@@ -271,7 +287,7 @@ impl Variants {
             uid: stamp.uid.clone(),
             legacy: None,
         };
-        let value = match as_status(&status, namespace, name) {
+        let value = match as_status(&*status, namespace, name) {
             Ok(value) => value,
             Err(error) => {
                 tracing::error!(%error, "a status cannot be written");
@@ -279,18 +295,17 @@ impl Variants {
             }
         };
         // Before the status, which says that it was told: a crash in between tells it twice, never not at all.
-        if let Some(note) = note(seen, decision, &status) {
+        if let Some(note) = note {
             self.recorder.tell(&owner, &note).await;
         }
         let stored_value = Stored { resource_version: &stamp.version, status: stamp.strange.as_ref() };
         match write_status(&self.server, MANAGER, &owner, stored_value, &value).await {
             Ok(Told::Now | Told::Before) => {
-                log(seen, decision, &stored, &status);
                 self.fleet.variants.wrote(&(namespace.clone(), name.clone()), |record| {
                     if record.uid == stamp.uid && record.version == stamp.version {
                         record.strange = None;
                         if let Ok(seen) = &mut record.seen {
-                            seen.status = Some(Arc::new(status));
+                            seen.status = Some(status);
                         }
                     }
                 });

@@ -238,7 +238,7 @@ mod tests {
         PodPlace {
             namespace: "n".into(),
             name: name.into(),
-            target: "t".into(),
+            target: Default::default(),
             ip: "10.0.0.1".parse().ok(),
             ready: true,
             started: started.map(|ago| NOW - SignedDuration::from_secs(ago)),

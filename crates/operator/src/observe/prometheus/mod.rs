@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{Key, ModelSeen};
+use steersman_plan::variant::{Key, ModelSeen, TargetName};
 
 use batches::MOST_SERIES;
 use look::Look;
@@ -47,8 +47,8 @@ pub struct ModelAsked {
 pub struct PodPlace {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
-    /// Name of the workload that it belongs to.
-    pub target: Arc<str>,
+    /// The workload that it belongs to.
+    pub target: Arc<TargetName>,
     pub ip: Option<IpAddr>,
     pub ready: bool,
     pub started: Option<Timestamp>,

@@ -123,7 +123,7 @@ mod tests {
         PodPlace {
             namespace: namespace.into(),
             name: name.into(),
-            target: "t".into(),
+            target: Default::default(),
             ip: ip.parse().ok(),
             ready: true,
             started: None,

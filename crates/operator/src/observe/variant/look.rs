@@ -6,16 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
-use kube::core::GroupVersionKind;
 use serde_json::Value;
 use steersman_plan::Finding;
 use steersman_plan::preflight::Answer;
 use steersman_plan::readable::Unreadable;
 use steersman_plan::variant::config::{Config, ConfigSeen, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
+use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, VariantSeen};
 
 use super::objects::Variant;
 use super::targets::{Way, Workload};
@@ -23,9 +21,6 @@ use super::{Fleet, nodes};
 use crate::client::Server;
 use crate::controllers::Place;
 use crate::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
-
-/// Scales asked for at once.
-const AT_ONCE: usize = 8;
 
 /// Everything that one pass works on.
 pub struct Look {
@@ -44,7 +39,7 @@ pub struct Stamp {
     pub version: String,
     pub strange: Option<Value>,
     /// Uid and replicas of the workload, where it is watched.
-    target: Option<(String, Option<i32>)>,
+    pub(super) target: Option<(String, Option<i32>)>,
 }
 
 /// The way to metrics: Err says why there is none.
@@ -79,15 +74,9 @@ impl Fleet {
             }
             Err(cause) => unreadable.push(((namespace.to_owned(), name.to_owned()), version.clone(), cause.clone())),
         });
-        let (pods, ready) = self.places(&variants);
-        for (seen, ready) in variants.iter_mut().zip(&ready) {
-            if let Answer::Known(Some(target)) = &mut seen.target {
-                target.ready_pods = *ready;
-            }
-        }
         let models = models(&variants, &config);
         let began = Instant::now();
-        self.ask_scales(server, &mut variants, &ready).await;
+        let pods = self.places(server, &mut variants).await;
         let limited = config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter);
         let gpus = if limited {
             nodes::look(server, self.node_selector.as_deref()).await
@@ -119,63 +108,6 @@ impl Fleet {
             Way::Scale(_) | Way::Unclear(_) => return None,
         };
         mirror.with(&(seen.key.namespace.clone(), target.name.clone()), look)
-    }
-
-    /// The living pods of the objects' workloads, and for each object how many of its own are ready.
-    fn places(&self, variants: &[VariantSeen]) -> (Vec<Arc<PodPlace>>, Vec<i32>) {
-        let targets = variants.iter().enumerate().filter_map(|(number, seen)| {
-            let target = seen.spec.scale_target_ref.as_ref()?;
-            Some(((seen.key.namespace.as_str(), target.name.as_str()), (number, target)))
-        });
-        let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (place, target) in targets {
-            wanted.entry(place).or_default().push(target);
-        }
-        let (mut places, mut ready) = (Vec::new(), vec![0_i32; variants.len()]);
-        self.pods.each(|namespace, _, pod| {
-            let targets = wanted.get(&(namespace, pod.place.target.as_ref()));
-            let mut wants = false;
-            for (number, _) in targets.into_iter().flatten().filter(|(_, target)| pod.is_of(target)) {
-                wants = true;
-                ready[*number] = ready[*number].saturating_add(i32::from(pod.place.ready));
-            }
-            if wants {
-                places.push(pod.place.clone());
-            }
-        });
-        (places, ready)
-    }
-
-    /// Looks at the workloads that no watch brings. `ready`: how many pods of each object are.
-    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], ready: &[i32]) {
-        let asked = variants.iter_mut().zip(ready).filter_map(|(seen, ready)| {
-            let target = seen.spec.scale_target_ref.clone()?;
-            match Way::to(&target) {
-                Way::Scale(kind) => Some(self.ask_scale(server, seen, kind, target.name, *ready).boxed()),
-                Way::Unclear(why) => {
-                    seen.target = Answer::Unknown(why);
-                    None
-                }
-                Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet => None,
-            }
-        });
-        let asked: Vec<_> = asked.collect();
-        stream::iter(asked).buffer_unordered(AT_ONCE).for_each(|()| std::future::ready(())).await;
-    }
-
-    async fn ask_scale(
-        &self,
-        server: &Server,
-        seen: &mut VariantSeen,
-        kind: GroupVersionKind,
-        name: String,
-        ready: i32,
-    ) {
-        let place = (seen.key.namespace.clone(), name);
-        seen.target = match self.scales.look(server, &kind, &place).await {
-            Answer::Known(found) => Answer::Known(found.map(|found| TargetSeen { ready, ready_pods: ready, ..found })),
-            unknown @ Answer::Unknown(_) => unknown,
-        };
     }
 }
 

@@ -1,17 +1,20 @@
 //! The fleet as the API server knows it: objects, workloads, pods, settings.
 //! Comes in: watches; goes out: what has changed in a way that matters, and one snapshot of everything for a pass.
 
+mod excluded;
 mod look;
 mod maps;
 mod mirror;
 mod nodes;
 mod objects;
 mod owners;
+mod places;
 mod pods;
 mod scales;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -22,15 +25,17 @@ use kube::runtime::watcher;
 use steersman_api::Family;
 use steersman_plan::variant::config::main_keys;
 use steersman_plan::variant::names;
+use steersman_plan::variant::target::{GROUPS, LEADER_WORKER_SET};
 use tokio::sync::watch;
 
 use self::maps::{Maps, Marks};
 use self::mirror::{Change, Mirror};
 use self::objects::Variant;
 use self::scales::Scales;
-use self::targets::{GROUPS, LEADER_WORKER_SET, Way, Workload};
+use self::targets::{Way, Workload};
 use super::cache::Scope;
 use super::gvk;
+use super::prometheus::PodPlace;
 use super::served::{self, Optional};
 use crate::client::{CallError, Server};
 use crate::controllers::{Place, Told, stored_kind};
@@ -134,10 +139,13 @@ pub struct Fleet {
     deployments: Mirror<Workload>,
     stateful_sets: Mirror<Workload>,
     groups: Mirror<Workload>,
-    pods: Mirror<pods::Pod>,
+    pods: Mirror<Arc<PodPlace>>,
+    owners: pods::Owners,
     namespaces: Mirror<Marks>,
     pub maps: Maps,
     scales: Scales,
+    /// Objects that have not been told that their namespace is excluded.
+    untold: Mutex<BTreeSet<Place>>,
 }
 
 impl Fleet {
@@ -152,9 +160,11 @@ impl Fleet {
             stateful_sets: Mirror::default(),
             groups: Mirror::default(),
             pods: Mirror::default(),
+            owners: pods::Owners::default(),
             namespaces: Mirror::default(),
             maps: Maps::new(told.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
             scales: Scales::default(),
+            untold: Mutex::default(),
         }
     }
 
@@ -182,7 +192,7 @@ impl Fleet {
             self.deployments.follow(api(&deployments), &deployments.kind, all(), workload, scaled(Way::Deployment)),
             self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(Way::StatefulSet)),
             self.follow_groups(server, scaled(Way::LeaderWorkerSet)),
-            self.pods.follow(api(&pods), &pods.kind, all(), pods::pod, |_| ()),
+            self.pods.follow(api(&pods), &pods.kind, all(), |object| pods::pod(object, &self.owners), |_| ()),
             self.follow_namespaces(server, &tell),
             self.follow_maps(server, &tell),
         );
@@ -201,7 +211,8 @@ impl Fleet {
             Err(CallError::Answered { code: 404, .. }) => drop(self.groups.empty()),
             listed => listed?,
         }
-        self.pods.fill(server, api(&gvk::<Pod>()), &all, pods::pod).await?;
+        let pod = |object: &DynamicObject| pods::pod(object, &self.owners);
+        self.pods.fill(server, api(&gvk::<Pod>()), &all, pod).await?;
         match &self.scope {
             Scope::Namespace(_) => drop(self.namespaces.empty()),
             Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, maps::marks).await?,
@@ -215,6 +226,7 @@ impl Fleet {
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
             mirror.fill(server, self.scope.api(server, &map), &named, |object| self.maps.local_map(object)).await?;
         }
+        self.note_excluded(None);
         Ok(())
     }
 
@@ -264,7 +276,10 @@ impl Fleet {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.empty()),
             Scope::Cluster => {
-                let told = |change: Change<Marks>| tell(News::Namespace(change.place.1));
+                let told = |change: Change<Marks>| {
+                    self.marks_changed(&change);
+                    tell(News::Namespace(change.place.1));
+                };
                 let kind = Namespace::kind(&());
                 self.namespaces.follow(namespaces(server), &kind, watcher::Config::default(), maps::marks, told).await;
             }
@@ -332,8 +347,7 @@ impl Fleet {
 
     /// The objects that are acted on, in order of namespace and name. Nothing is copied.
     pub fn each(&self, mut look: impl FnMut(&str, &str, &Variant)) {
-        let mut excluded = BTreeSet::new();
-        self.namespaces.each(|_, name, marks| excluded.extend(marks.excluded.then(|| name.to_owned())));
+        let excluded = self.excluded();
         self.variants.each(|namespace, name, variant| {
             if self.is_ours(variant) && !excluded.contains(namespace) {
                 look(namespace, name, variant);

@@ -3,9 +3,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use steersman_plan::variant::VariantSeen;
+use steersman_plan::variant::target::GROUPS;
 
 use super::Fleet;
-use super::targets::{GROUPS, Way};
+use super::targets::Way;
 
 impl Fleet {
     /// With the object's uid. None: it does not ask for it, it has it, it is somebody else's, or there is no workload.

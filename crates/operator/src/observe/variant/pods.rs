@@ -1,13 +1,14 @@
 //! The pods of workloads, as small records.
 //! Comes in: a pod; goes out: whose it is and where it is reached, while it lives.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use steersman_api::variant::v1alpha1::ScaleTargetRef;
+use steersman_plan::variant::TargetName;
+use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SET};
 
-use super::targets::{LEADER_WORKER_SET, STATEFUL_SET};
 use crate::apply::controller;
 use crate::observe::prometheus::PodPlace;
 
@@ -15,70 +16,75 @@ const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const REPLICA_SET: &str = "ReplicaSet";
 
-/// There are more pods than of anything else: a pass shares what is known of them, and copies nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pod {
-    kind: Kind,
-    pub place: Arc<PodPlace>,
+/// Who makes ReplicaSets, and the label in which its pods carry the hash that ends the ReplicaSet's name. By it the workload
+/// above a ReplicaSet is known without a look at the ReplicaSet, and one that nobody made is known to stand alone.
+const MAKERS: [(&str, &str, &str); 2] =
+    [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
+
+/// The workloads of all pods that are known. There are more pods than of anything else, and those of one workload share its
+/// name.
+#[derive(Default)]
+pub struct Owners {
+    known: Mutex<BTreeSet<Arc<TargetName>>>,
 }
 
-/// Of its controller, or of the group that it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    ReplicaSet,
-    StatefulSet,
-    Group,
-    Other(Box<str>),
+impl Owners {
+    fn shared(&self, target: TargetName) -> Arc<TargetName> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = known.get(&target) {
+            return shared.clone();
+        }
+        let shared = Arc::new(target);
+        known.insert(shared.clone());
+        shared
+    }
+
+    /// Forgets those without pods.
+    pub fn tidy(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|target| Arc::strong_count(target) > 1);
+    }
 }
 
 /// None: it has ended, is on its way out, or belongs to nothing that can be scaled.
-pub fn pod(object: &DynamicObject) -> Option<Pod> {
+pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
     let status = &object.data["status"];
     let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
     if ended || object.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let (kind, target) = owner(object)?;
+    let target = owners.shared(owner(object)?);
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    let place = PodPlace {
+    Some(Arc::new(PodPlace {
         namespace: object.namespace().unwrap_or_default().into(),
         name: object.name_any().into(),
-        target: target.into(),
+        target,
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
         ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
         started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
-    };
-    Some(Pod { kind, place: Arc::new(place) })
+    }))
 }
 
-fn owner(object: &DynamicObject) -> Option<(Kind, String)> {
-    if let Some(group) = object.labels().get(GROUP_NAME) {
+fn owner(object: &DynamicObject) -> Option<TargetName> {
+    let labels = object.labels();
+    if let Some(group) = labels.get(GROUP_NAME) {
         // The leader speaks for its group: a replica is a group.
-        let leads = object.labels().get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
-        return leads.then(|| (Kind::Group, group.clone()));
+        let leads = labels.get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
+        return leads.then(|| TargetName::new(GROUPS, LEADER_WORKER_SET, group));
     }
-    let owner = controller(object)?;
+    // One that nobody controls may still be among those that a workload's selector names.
+    let Some(owner) = controller(object) else { return Some(TargetName::default()) };
+    let group = TargetName::group_of(&owner.api_version);
     match owner.kind.as_str() {
-        // Named after its workload and a hash.
-        REPLICA_SET => Some((Kind::ReplicaSet, owner.name.rsplit_once('-')?.0.to_owned())),
         "Job" | "DaemonSet" | "Node" => None,
-        STATEFUL_SET => Some((Kind::StatefulSet, owner.name.clone())),
-        kind => Some((Kind::Other(kind.into()), owner.name.clone())),
-    }
-}
-
-impl Pod {
-    pub fn is_of(&self, target: &ScaleTargetRef) -> bool {
-        let by_kind = match target.kind.as_str() {
-            STATEFUL_SET => self.kind == Kind::StatefulSet,
-            LEADER_WORKER_SET => self.kind == Kind::Group,
-            kind => match &self.kind {
-                Kind::ReplicaSet => true,
-                Kind::Other(own) => **own == *kind,
-                Kind::StatefulSet | Kind::Group => false,
-            },
-        };
-        by_kind && *self.place.target == *target.name
+        REPLICA_SET => {
+            let made = MAKERS.iter().find_map(|(label, group, kind)| {
+                let maker = owner.name.strip_suffix(labels.get(*label)?.as_str())?.strip_suffix('-')?;
+                Some(TargetName::new(group, kind, maker))
+            });
+            Some(made.unwrap_or_else(|| TargetName::new(group, REPLICA_SET, &owner.name)))
+        }
+        kind => Some(TargetName::new(group, kind, &owner.name)),
     }
 }
 
@@ -88,42 +94,74 @@ mod tests {
 
     use super::*;
 
-    fn a_pod(labels: Value, kind: &str, name: &str, status: Value) -> Option<Pod> {
-        let owner = json!({ "apiVersion": "a/v1", "kind": kind, "name": name, "uid": "u", "controller": true });
-        pod(&serde_json::from_value(json!({
+    fn a_pod(labels: Value, owner: [&str; 3], status: Value) -> Option<Arc<PodPlace>> {
+        let [api_version, kind, name] = owner;
+        let owner = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true });
+        let object = json!({
             "metadata": { "name": "p", "labels": labels, "ownerReferences": [owner] }, "status": status,
-        }))
-        .unwrap())
+        });
+        pod(&serde_json::from_value(object).unwrap(), &Owners::default())
     }
 
-    fn target(kind: &str, name: &str) -> ScaleTargetRef {
-        ScaleTargetRef { api_version: None, kind: kind.to_owned(), name: name.to_owned() }
+    fn owner_of(labels: Value, owner: [&str; 3]) -> Option<TargetName> {
+        a_pod(labels, owner, json!({})).map(|found| TargetName::clone(&found.target))
     }
 
     #[test]
     fn a_pod_belongs_to_the_workload_above_its_replica_set() {
-        let found = a_pod(json!({}), "ReplicaSet", "llama-decode-5f6c", json!({ "phase": "Running" })).unwrap();
-        assert!(found.is_of(&target("Deployment", "llama-decode")) && found.is_of(&target("Rollout", "llama-decode")));
-        assert!(!found.is_of(&target("StatefulSet", "llama-decode")) && !found.is_of(&target("Deployment", "llama")));
-        let found = a_pod(json!({}), "StatefulSet", "llama", json!({})).unwrap();
-        assert!(found.is_of(&target("StatefulSet", "llama")) && !found.is_of(&target("Deployment", "llama")));
+        let set = ["apps/v1", "ReplicaSet", "llama-decode-5f6c"];
+        for (label, value, expected) in [
+            ("pod-template-hash", "5f6c", TargetName::new("apps", "Deployment", "llama-decode")),
+            ("rollouts-pod-template-hash", "5f6c", TargetName::new("argoproj.io", "Rollout", "llama-decode")),
+            // What nobody made stands alone, also where a label of that name is somebody's own.
+            ("app", "llama", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
+            ("pod-template-hash", "decode", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
+        ] {
+            assert_eq!(owner_of(json!({ label: value }), set), Some(expected), "{label}={value}");
+        }
+        for (api_version, group) in [("apps/v1", "apps"), ("apps.kruise.io/v1beta1", "apps.kruise.io")] {
+            let expected = TargetName::new(group, "StatefulSet", "llama");
+            assert_eq!(owner_of(json!({}), [api_version, "StatefulSet", "llama"]), Some(expected));
+        }
+        let expected = TargetName::new("", "ReplicationController", "old");
+        assert_eq!(owner_of(json!({}), ["v1", "ReplicationController", "old"]), Some(expected));
     }
 
     #[test]
     fn of_a_group_only_the_leader_counts() {
         let member = |place: &str| json!({ GROUP_NAME: "llama", PLACE_IN_GROUP: place });
-        let leader = a_pod(member("0"), "StatefulSet", "llama", json!({})).unwrap();
-        assert!(leader.is_of(&target("LeaderWorkerSet", "llama")) && !leader.is_of(&target("StatefulSet", "llama")));
-        assert_eq!(a_pod(member("1"), "StatefulSet", "llama-0", json!({})), None);
+        let leader = owner_of(member("0"), ["apps/v1", "StatefulSet", "llama"]);
+        assert_eq!(leader, Some(TargetName::new(GROUPS, LEADER_WORKER_SET, "llama")));
+        assert_eq!(owner_of(member("1"), ["apps/v1", "StatefulSet", "llama-0"]), None);
     }
 
     #[test]
     fn only_the_living_count() {
         let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
             "conditions": [{ "type": "Ready", "status": "True" }] });
-        let living = a_pod(json!({}), "ReplicaSet", "a-1", status).unwrap().place;
+        let set = ["apps/v1", "ReplicaSet", "a-1"];
+        let living = a_pod(json!({}), set, status).unwrap();
         assert_eq!((living.ip, living.ready, living.started.is_some()), ("10.0.0.1".parse().ok(), true, true));
-        assert_eq!(a_pod(json!({}), "ReplicaSet", "a-1", json!({ "phase": "Failed" })), None);
-        assert_eq!(a_pod(json!({}), "Job", "a-1", json!({ "phase": "Running" })), None);
+        assert_eq!(a_pod(json!({}), set, json!({ "phase": "Failed" })), None);
+        assert_eq!(a_pod(json!({}), ["batch/v1", "Job", "a-1"], json!({ "phase": "Running" })), None);
+    }
+
+    #[test]
+    fn pods_of_one_workload_share_its_name_until_the_last_is_gone() {
+        let owners = Owners::default();
+        let a_pod = |name: &str| {
+            let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u",
+                "controller": true });
+            let object = json!({ "metadata": { "name": name, "ownerReferences": [owner] } });
+            pod(&serde_json::from_value(object).unwrap(), &owners).unwrap()
+        };
+        let (one, two) = (a_pod("s-0"), a_pod("s-1"));
+        assert!(Arc::ptr_eq(&one.target, &two.target));
+        drop(one);
+        owners.tidy();
+        assert!(Arc::ptr_eq(&two.target, &a_pod("s-2").target));
+        drop(two);
+        owners.tidy();
+        assert!(owners.known.lock().unwrap().is_empty());
     }
 }

@@ -1,17 +1,46 @@
 //! Workloads of kinds that are not watched, by their scale subresource.
-//! Comes in: kind, namespace and name; goes out: how many replicas there are, or that there is no such workload.
+//! Comes in: kind, namespace and name; goes out: how many replicas there are and which pods they are, or that there is no
+//! such workload.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use kube::api::{Api, ApiResource, DynamicObject};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::discovery;
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::TargetSeen;
 
 use crate::client::{CallError, Server};
 use crate::controllers::Place;
+
+/// A workload as its scale has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    pub replicas: Option<i32>,
+    pub status_replicas: Option<i32>,
+    /// Which pods are its own, by their labels.
+    pub selector: Option<String>,
+}
+
+impl Scaled {
+    /// Whether there should be pods.
+    pub fn runs(&self) -> bool {
+        self.status_replicas.or(self.replicas).unwrap_or(1) > 0
+    }
+}
+
+/// What came of a selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// The names of the pods.
+    Names(Vec<String>),
+    /// There is no selector.
+    Nameless,
+    /// Why nobody could tell.
+    Unknown(String),
+}
 
 /// Which resource a kind is does not change while its API is served.
 #[derive(Default)]
@@ -21,7 +50,7 @@ pub struct Scales {
 
 impl Scales {
     /// Ready replicas are not part of a scale: whoever knows the pods counts them.
-    pub async fn look(&self, server: &Server, kind: &GroupVersionKind, place: &Place) -> Answer<Option<TargetSeen>> {
+    pub async fn look(&self, server: &Server, kind: &GroupVersionKind, place: &Place) -> Answer<Option<Scaled>> {
         let resource = match self.resource(server, kind).await {
             Ok(Some(resource)) => resource,
             Ok(None) => {
@@ -36,10 +65,11 @@ impl Scales {
         };
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource);
         match server.call(api.get_scale(&place.1)).await {
-            Ok(scale) => Answer::Known(Some(TargetSeen {
+            Ok(scale) => Answer::Known(Some(Scaled {
                 replicas: scale.spec.and_then(|spec| spec.replicas),
-                status_replicas: scale.status.map(|status| status.replicas),
-                ..TargetSeen::default()
+                status_replicas: scale.status.as_ref().map(|status| status.replicas),
+                // An empty one would select whatever there is.
+                selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
             Err(CallError::Answered { code: 404, message }) if message.contains(&place.1) => Answer::Known(None),
             Err(CallError::Answered { code: 404, .. }) => {
@@ -50,6 +80,17 @@ impl Scales {
                 Answer::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
             }
             Err(error) => Answer::Unknown(error.to_string()),
+        }
+    }
+
+    /// The pods of a namespace that have these labels. From what the API server has at hand: a look may be a moment old.
+    pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> Selected {
+        let Some(selector) = selector else { return Selected::Nameless };
+        let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
+        let wanted = ListParams::default().labels(selector).match_any();
+        match server.call(pods.list_metadata(&wanted)).await {
+            Ok(listed) => Selected::Names(listed.items.iter().map(ResourceExt::name_any).collect()),
+            Err(error) => Selected::Unknown(error.to_string()),
         }
     }
 

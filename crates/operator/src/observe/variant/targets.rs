@@ -12,13 +12,9 @@ use steersman_api::meta::quantity;
 use steersman_api::variant::v1alpha1::ScaleTargetRef;
 use steersman_plan::variant::TargetSeen;
 use steersman_plan::variant::saturation::engine_args::Container;
+use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 
 use super::nodes;
-
-pub const DEPLOYMENT: &str = "Deployment";
-pub const STATEFUL_SET: &str = "StatefulSet";
-pub const LEADER_WORKER_SET: &str = "LeaderWorkerSet";
-pub const GROUPS: &str = "leaderworkerset.x-k8s.io";
 
 /// The only variable that the plan reads. Others may be secrets, and are not kept.
 const VARIABLE: &str = "VLLM_USE_V1";

@@ -29,7 +29,10 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
     };
     let seen = until(&way, "a", &pods, "averages", averages).await;
     let one = pod(&seen, "one").unwrap();
-    assert_eq!((one.kv, one.queue, one.total_kv, &*one.target), (Some(0.5), Some(3.0), Some(16_000), "one-target"));
+    assert_eq!(
+        (one.kv, one.queue, one.total_kv, one.target.name.as_str()),
+        (Some(0.5), Some(3.0), Some(16_000), "one-target")
+    );
     let near = |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value - wanted).abs() < 1e-6);
     assert!(near(one.input, 200.0) && near(one.output, 100.0) && near(one.hit_rate, 0.25), "{one:?}");
     let two = pod(&seen, "two").unwrap();

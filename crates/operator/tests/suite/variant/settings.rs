@@ -44,6 +44,32 @@ async fn a_bad_value_leaves_the_last_good_one_and_is_told_where_it_is_and_on_the
 }
 
 #[tokio::test]
+async fn entries_that_cannot_hold_together_are_told_where_they_are_and_on_the_objects() {
+    let Some(scene) = Scene::new("clash").await else { return };
+    scene.deploy("decode", 2).await;
+    scene.create("v", spec("decode")).await;
+    scene.set(MAIN, json!({ "PROMETHEUS_BASE_URL": NOBODY })).await;
+    let map = "workload-variant-autoscaler-saturation-scaling-config";
+    let (wide, narrow) = ("model_id: meta/llama\nkvSpareTrigger: 0.5", "model_id: meta/llama\nkvCacheThreshold: 0.3");
+    scene.set(map, json!({ "wide": wide, "narrow": narrow })).await;
+    scene.pass().await;
+    let (truth, reason, message) = condition(&scene.status("v").await, "ConfigurationValid");
+    assert_eq!((truth.as_str(), reason.as_str()), ("False", "ConfigEntriesClash"));
+    let words = format!(
+        "ConfigMap {}/{map}, keys narrow and wide: together, for model meta/llama, kvCacheThreshold (0.30) \
+                         should be >= kvSpareTrigger (0.50).",
+        scene.settings.name()
+    );
+    assert!(message.starts_with(&words) && message.contains("Change one of them"), "{message}");
+    let told = faults(&scene).await;
+    assert!(told.len() == 1 && told[0].starts_with(&words), "{told:?}");
+    scene.assert_silent().await;
+    scene.set(map, json!({ "narrow": "model_id: meta/llama\nkvCacheThreshold: 0.6" })).await;
+    scene.pass().await;
+    assert_eq!(condition(&scene.status("v").await, "ConfigurationValid").0, "", "mended");
+}
+
+#[tokio::test]
 async fn without_prometheus_objects_are_told_and_nothing_is_scaled() {
     let Some(scene) = Scene::new("unmeasured").await else { return };
     scene.deploy("decode", 2).await;

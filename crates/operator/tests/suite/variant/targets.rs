@@ -218,4 +218,17 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
     assert_eq!(pass(&variants).await.unwrap().decided, 2);
     assert!(settled(excluded.name()).await);
+
+    // From now on left alone again, which it is told with its last write, also by an operator that only starts then.
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
+    namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
+    let variants = Variants::new(&given_all, FleetRhythm::default());
+    assert_eq!(pass(&variants).await.unwrap().decided, 1);
+    let told = async || objects(&scene.admin, excluded.name()).get("v").await.unwrap();
+    let before = told().await;
+    assert_eq!(condition(&before.data["status"], "OptimizationReady").1, "NamespaceExcluded");
+    assert!(!given_all.metrics.text().unwrap().contains(excluded.name()), "its series is gone");
+    pass(&variants).await.unwrap();
+    pass(&Variants::new(&given_all, FleetRhythm::default())).await.unwrap();
+    assert_eq!(told().await.metadata.resource_version, before.metadata.resource_version, "once");
 }

@@ -71,6 +71,22 @@ impl Notes<'_> {
         );
     }
 
+    /// Entries that are good one by one, and cannot hold together.
+    pub fn clash(&mut self, keys: &[&str], model: &str, namespace: &str, why: &str) {
+        let more = keys.len().saturating_sub(MOST_FIELDS);
+        let mut named = keys.iter().take(MOST_FIELDS).copied().collect::<Vec<_>>().join(" and ");
+        if more > 0 {
+            named += &format!(" and {more} more");
+        }
+        let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+        self.say(
+            Severity::Warning,
+            "ConfigEntriesClash",
+            format!("{}, keys {named}: together, for model {model}{place}, {why}.", self.place()),
+            "Change one of them; until then neither holds for that model, and entry default does.",
+        );
+    }
+
     /// Without a map all settings are those of the environment.
     fn place(&self) -> String {
         if self.map.is_empty() { "Environment".to_owned() } else { format!("ConfigMap {}", self.map) }

@@ -2,7 +2,7 @@
 //! Comes in: its entries, and the choices that are made once for the whole fleet; goes out: entries that hold together, and
 //! the thresholds of any model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -11,6 +11,9 @@ use super::Data;
 use super::note::{Notes, entries, unknown_fields};
 use super::thresholds::{self, Entry, Thresholds};
 use crate::Finding;
+
+/// Entries of one model that are compared with each other: a map may have thousands.
+const MOST_COMPARED: usize = 50;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Saturation {
@@ -37,7 +40,7 @@ impl Saturation {
                     self.entries.iter().filter_map(|(key, entry)| Some((rank(key, entry, namespace, model)?, entry)));
                 let mut own: Vec<_> = own.collect();
                 own.sort_by_key(|(rank, _)| *rank);
-                let merged = own.iter().fold(base.clone(), |merged, (_, entry)| merged.with(entry)).under(fleet);
+                let merged = laid(&base, own.into_iter().map(|(_, entry)| entry));
                 // Entries of which each goes with the common one may not go together; then the common one holds.
                 if sound(&merged).is_ok() { merged } else { base }
             }
@@ -60,6 +63,11 @@ fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
         Some(given) if of_model && given == namespace => Some(1),
         _ => None,
     }
+}
+
+/// Entries over what holds for every model, the narrowest last.
+fn laid<'a>(base: &Thresholds, entries: impl Iterator<Item = &'a Entry>) -> Thresholds {
+    entries.fold(base.clone(), |below, entry| below.with(entry)).under(base)
 }
 
 fn sound(thresholds: &Thresholds) -> Result<(), String> {
@@ -115,6 +123,8 @@ pub fn read(
     read.entries.extend(own.into_iter().filter(|(_, entry)| together(entry).is_ok()));
     unknown_fields(data, &thresholds::FIELDS, &mut notes);
     tell_ignored(&read, fleet.is_some(), &base, &mut notes);
+    let home = notes.map.split_once('/').map(|(namespace, _)| namespace.to_owned()).filter(|_| fleet.is_some());
+    tell_clashes(&read, home.as_deref(), &base, &mut notes);
     read
 }
 
@@ -134,4 +144,50 @@ fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut N
             notes.ignored(key, &why, remedy);
         }
     }
+}
+
+/// By key, of how narrowly they speak of a model.
+type Ranked<'a> = BTreeMap<(u8, &'a str), &'a Entry>;
+
+/// Entries of one model that go with the common one each and not with each other. `home`: where a map of a user's holds.
+fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes: &mut Notes<'_>) {
+    let mut models: BTreeMap<(&str, &str), Ranked<'_>> = BTreeMap::new();
+    for (key, entry) in &read.entries {
+        let given = entry.namespace.as_deref().unwrap_or_default();
+        let places = [entry.model_id.as_deref().map(|model| (model, given)), key.split_once('#')];
+        for (model, namespace) in places.into_iter().flatten() {
+            if let Some(rank) = rank(key, entry, namespace, model) {
+                models.entry((model, namespace)).or_default().insert((rank, key), entry);
+            }
+        }
+    }
+    for ((model, namespace), own) in &models {
+        if home.is_some_and(|home| !namespace.is_empty() && *namespace != home) {
+            continue;
+        }
+        let mut all = own.clone();
+        // Those that hold in every namespace hold here too, and are told of once where they clash by themselves.
+        if let Some(everywhere) = models.get(&(*model, "")).filter(|_| !namespace.is_empty()) {
+            if sound(&laid(base, everywhere.values().copied())).is_err() {
+                continue;
+            }
+            let own: BTreeSet<&str> = own.keys().map(|(_, key)| *key).collect();
+            all.extend(everywhere.iter().filter(|((_, key), _)| !own.contains(key)));
+        }
+        if let Err(why) = sound(&laid(base, all.values().copied())) {
+            let (keys, why) = pair(base, &all).unwrap_or_else(|| (all.keys().map(|(_, key)| *key).collect(), why));
+            notes.clash(&keys, model, namespace, &why);
+        }
+    }
+}
+
+/// The first two that do not go together, and why: nobody reads more than that.
+fn pair<'a>(base: &Thresholds, all: &Ranked<'a>) -> Option<(Vec<&'a str>, String)> {
+    let few: Vec<_> = all.iter().take(MOST_COMPARED).collect();
+    few.iter().enumerate().find_map(|(at, ((_, wide), below))| {
+        few[at + 1..].iter().find_map(|((_, narrow), entry)| {
+            let why = sound(&laid(base, [**below, **entry].into_iter())).err()?;
+            Some((vec![*wide, *narrow], why))
+        })
+    })
 }

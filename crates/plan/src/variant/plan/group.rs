@@ -43,17 +43,17 @@ impl<'a> Group<'a> {
     pub fn pods(&self) -> Result<Vec<(&'a VariantSeen, &'a PodSeen)>, Silence> {
         let pods =
             self.metrics.map_or(Err(&Silence::Missing), |metrics| metrics.pods.as_ref()).map_err(Clone::clone)?;
-        let owner = |pod: &PodSeen| {
-            let owns = |variant: &&&VariantSeen| {
-                variant.spec.scale_target_ref.as_ref().is_some_and(|target| *target.name == *pod.target)
-            };
-            self.variants.iter().find(owns).copied()
-        };
-        let mut pods: Vec<_> = pods.iter().filter_map(|pod| Some((owner(pod)?, pod))).collect();
+        let mut pods: Vec<_> = pods.iter().filter_map(|pod| Some((self.owner(pod)?, pod))).collect();
         if self.seen.settings.mode == Mode::Steersman {
             pods.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
         }
         Ok(pods)
+    }
+
+    /// The variant whose replica a pod is.
+    pub fn owner(&self, pod: &PodSeen) -> Option<&'a VariantSeen> {
+        let owns = |variant: &&&VariantSeen| variant.spec.scale_target_ref.as_ref().is_some_and(|to| pod.target.is(to));
+        self.variants.iter().find(owns).copied()
     }
 
     pub fn decide(&self, memory: &mut Memory) -> Vec<Decision> {
@@ -204,6 +204,10 @@ impl<'a> Group<'a> {
     fn measured(&self, asleep: bool) -> Result<Vec<(&'a VariantSeen, &'a PodSeen)>, Metrics> {
         if asleep {
             return Err(Metrics::Asleep);
+        }
+        let unfound = self.variants.iter().find_map(|variant| variant.target.known()?.as_ref()?.unfound.as_deref());
+        if let Some(why) = unfound {
+            return Err(Metrics::Partial(why.to_owned()));
         }
         let mut pods = match self.pods() {
             Err(Silence::Missing) if self.ready() == 0 => return Err(Metrics::Partial(self.none_ready())),

@@ -29,6 +29,9 @@ use super::story::{Binding, Story};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
 
+/// An object whose replicas may not be any has none to decide on.
+const LEAST_MAXIMUM: i32 = 1;
+
 /// What shall be, for every object that is not being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FleetPlan {
@@ -142,6 +145,13 @@ fn unable(spec: &VariantAutoscalingSpec) -> Option<String> {
     if spec.model_id.is_empty() {
         return Some("ModelID is empty - cannot optimize".to_owned());
     }
+    // Schemas refuse it; of an object that was stored under another one it must not end what runs.
+    if let Some(max) = spec.max_replicas.filter(|max| *max < LEAST_MAXIMUM) {
+        return Some(format!(
+            "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to {LEAST_MAXIMUM} or more, or leave \
+             it out"
+        ));
+    }
     let target = spec.scale_target_ref.as_ref().filter(|target| !target.name.is_empty());
     target.is_none().then(|| {
         "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload".to_owned()
@@ -156,7 +166,7 @@ fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
     let there = match &variant.target {
         Answer::Unknown(_) => true,
         Answer::Known(None) => lately,
-        Answer::Known(Some(_)) => false,
+        Answer::Known(Some(_)) => true,
     };
     let previous = variant.previous();
     there && previous.at.is_some() && previous.replicas > 0
@@ -262,7 +272,7 @@ impl VariantSeen {
     }
 
     pub fn bounds(&self) -> Bounds {
-        Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas }
+        Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas.filter(|max| *max >= LEAST_MAXIMUM) }
     }
 
     /// What the workload is asked to have.
@@ -318,6 +328,18 @@ impl VariantSeen {
         !named.strip_prefix(this.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 
+    /// Bounds that schemas refuse, of an object that was stored under another one.
+    fn odd_bounds(&self) -> Option<Finding> {
+        let Bounds { min, max } = self.bounds();
+        let message = match max {
+            Some(max) if max < min => format!("spec.maxReplicas={max} is below spec.minReplicas={min}; {max} holds."),
+            _ if min < 0 => format!("spec.minReplicas={min} is below 0; 0 holds."),
+            _ => return None,
+        };
+        let remedy = "Correct spec.minReplicas or spec.maxReplicas: 0 <= minReplicas <= maxReplicas.".to_owned();
+        Some(Finding { severity: Severity::Warning, reason: "BoundsContradict", message, remedy })
+    }
+
     /// What of the spec is not acted on.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -332,6 +354,7 @@ impl VariantSeen {
                 remedy: "Write a decimal number such as \"10\" or \"12.5\".".to_owned(),
             });
         }
+        findings.extend(self.odd_bounds());
         if self.spec.variant_profile.is_some() || self.spec.slo_class_ref.is_some() {
             findings.push(Finding {
                 severity: Severity::Info,

@@ -76,12 +76,7 @@ impl Group<'_> {
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     fn empty(&self, pod: &PodSeen, memory: &Memory) -> f64 {
         let Some(total) = pod.total_kv.filter(|total| *total > 0) else { return EMPTY };
-        let owns = |target: &str| *target == *pod.target;
-        let owner = self
-            .variants
-            .iter()
-            .find(|variant| variant.spec.scale_target_ref.as_ref().is_some_and(|target| owns(&target.name)));
-        let record = owner.and_then(|owner| memory.records.get(&owner.memory_key()));
+        let record = self.owner(pod).and_then(|owner| memory.records.get(&owner.memory_key()));
         let told = record.and_then(|record| Some(record.args.as_ref()?.block_size)).filter(|size| *size > 0);
         let block = told.unwrap_or_else(|| EngineArgs::default().block_size);
         ONE_BLOCK * block as f64 / total as f64

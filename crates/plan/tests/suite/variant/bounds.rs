@@ -1,8 +1,8 @@
 //! Bounds that change while nothing can be decided.
 
-use steersman_plan::variant::Silence;
+use steersman_plan::variant::{Silence, Standing};
 
-use super::{a_fleet, a_variant, decision, spec, stored, the_model};
+use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
 
 #[test]
 fn bounds_that_change_often_do_not_make_the_reason_longer() {
@@ -17,5 +17,34 @@ fn bounds_that_change_often_do_not_make_the_reason_longer() {
         seen.variants[0].target = a_variant("v", "5", max).target;
         assert_eq!(decision(&seen, "v").reason, expected);
         seen.variants[0].status = stored(&seen).into_values().next();
+    }
+}
+
+/// Schemas of other generations let them pass.
+#[test]
+fn bounds_that_contradict_each_other_are_told_and_the_upper_one_holds() {
+    let told = |min: i32, max: Option<i32>| {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.75, 2.0);
+        (spec(&mut seen.variants[0]).min_replicas, spec(&mut seen.variants[0]).max_replicas) = (min, max);
+        let findings = decision(&seen, "v").findings;
+        (replicas(&seen, "v"), findings.into_iter().map(|found| found.message).collect::<Vec<_>>())
+    };
+    assert_eq!(told(0, Some(9)), (5, vec![]));
+    assert_eq!(told(6, Some(2)), (2, vec!["spec.maxReplicas=2 is below spec.minReplicas=6; 2 holds.".to_owned()]));
+    assert_eq!(told(-6, None), (5, vec!["spec.minReplicas=-6 is below 0; 0 holds.".to_owned()]));
+}
+
+#[test]
+fn a_maximum_that_allows_nothing_ends_nothing() {
+    for max in [0, -2] {
+        let variants = vec![a_variant("v", "5", 2), a_variant("other", "20", 0)];
+        let mut seen = a_fleet(variants, 0.75, 2.0);
+        spec(&mut seen.variants[0]).max_replicas = Some(max);
+        let kept = decision(&seen, "v");
+        let why = format!(
+            "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to 1 or more, or leave it out"
+        );
+        assert_eq!((kept.replicas, kept.standing), (Some(2), Standing::Failed(why)));
+        assert_eq!(replicas(&seen, "other"), 0, "it may serve, so that nobody has to be started in its place");
     }
 }

@@ -7,12 +7,14 @@ mod conflict;
 mod doubt;
 mod edges;
 mod engines;
+mod excluded;
 mod faults;
 mod laws;
 mod notes;
 mod numbers;
 mod ready;
 mod report;
+mod targets;
 mod told;
 mod zero;
 
@@ -29,7 +31,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{
-    Decision, Key, ModelSeen, PodSeen, Seen, Settings, TargetSeen, VariantSeen, plan, report,
+    Decision, Key, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
 };
 
 const NAMESPACE: &str = "team-a";
@@ -97,11 +99,12 @@ fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
     let mut pods = Vec::new();
     for variant in variants {
         let target = variant.target.known().unwrap().as_ref().unwrap();
-        let name = &variant.spec.scale_target_ref.as_ref().unwrap().name;
+        let named = Arc::new(TargetName::from(variant.spec.scale_target_ref.as_ref().unwrap()));
+        let name = &named.name;
         for number in 0..target.ready {
             pods.push(PodSeen {
                 name: format!("{name}-{number}").into(),
-                target: name.as_str().into(),
+                target: named.clone(),
                 ready: true,
                 kv: Some(kv),
                 queue: Some(queue),

@@ -1,9 +1,13 @@
 //! What each variant gets, and the story of it.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::{Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetSeen, note, plan};
+use steersman_plan::variant::{
+    Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetName, TargetSeen, note, plan,
+};
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, spec, stored, the_model};
 
@@ -153,7 +157,7 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let starting =
         TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..TargetSeen::default() };
     seen.variants[1].target = Answer::Known(Some(starting));
-    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"a-decode");
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
     let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
     assert_eq!(decision(&seen, "a").story.hold.as_deref(), Some(words));
@@ -192,7 +196,8 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     seen.variants[0].status = Some(told.clone());
     assert_eq!(replicas(&seen, "v"), 1, "the same workload has not followed yet");
     spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "green".into();
-    the_model(&mut seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = "green".into());
+    let green = Arc::new(TargetName::new("apps", "Deployment", "green"));
+    the_model(&mut seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = green.clone());
     assert_eq!(replicas(&seen, "v"), 4);
     let now = stored(&seen).into_values().next().unwrap();
     let change = now.desired_optimized_alloc.clone().unwrap().last_update.unwrap().num_replicas_changed;

@@ -1,7 +1,7 @@
 //! Replicas that serve, and replicas that do not yet.
 
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, TargetSeen};
+use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, TargetName, TargetSeen};
 
 use super::{a_fleet, a_variant, by_tokens, decision, replicas, the_model};
 
@@ -16,7 +16,7 @@ fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
 fn coming(of: &str) -> PodSeen {
     PodSeen {
         name: format!("{of}-new").into(),
-        target: of.into(),
+        target: TargetName::new("apps", "Deployment", of).into(),
         ready: false,
         kv: Some(0.0),
         queue: Some(0.0),
@@ -34,7 +34,7 @@ fn nobody_gives_way_to_a_replica_that_is_still_starting() {
         }
         assert_eq!(replicas(&seen, "cheap"), 1, "tokens {tokens}");
         target(&mut seen, 1).ready = 0;
-        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"dear-decode");
+        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "dear-decode");
         assert!(replicas(&seen, "dear") >= 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
         assert_eq!(replicas(&seen, "cheap"), 1, "tokens {tokens}: it comes to take over");
     }

@@ -175,7 +175,7 @@ fn metrics_that_grow_older_are_no_news() {
 fn an_object_that_failed_stays_failed_while_others_of_its_model_are_decided() {
     let mut seen = a_fleet(vec![a_variant("good", "5", 2), a_variant("v", "1", 2)], 0.75, 2.0);
     seen.variants[1].target = Answer::Known(None);
-    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.target == *"good-decode");
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "good-decode");
     for _ in 0..3 {
         let all = stored(&seen);
         assert_eq!(told(&all[&Key::new("team-a", "good")], names::OPTIMIZATION).1, "OptimizationSucceeded");

@@ -106,6 +106,46 @@ fn an_entry_that_speaks_of_no_model_is_told() {
     assert!(findings.len() == 1 && findings[0].contains("key spare: it speaks of no model."), "{findings:?}");
 }
 
+#[test]
+fn entries_that_are_good_one_by_one_and_not_together_are_named_and_the_common_one_holds() {
+    let wide = "model_id: m\nkvSpareTrigger: 0.5";
+    let narrow = "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3";
+    let own = &[("all", wide), ("here", narrow), ("m#other", "queueLengthThreshold: 7")];
+    let (config, findings) = told(&two(own, &[]), &Config::default());
+    let expected = format!(
+        "ConfigEntriesClash ConfigMap {SYSTEM}/{SATURATION}, keys all and here: together, for model m in namespace ns, \
+         kvCacheThreshold (0.30) should be >= kvSpareTrigger (0.50). Change one of them; until then neither holds for \
+         that model, and entry default does."
+    );
+    assert_eq!(findings, [expected]);
+    assert_eq!(config.thresholds("ns", "m", Mode::Steersman), Some(Thresholds::default()));
+    let other = config.thresholds("other", "m", Mode::Steersman).unwrap();
+    assert_eq!((other.kv_spare, other.queue_length), (0.5, 7.0), "elsewhere they hold");
+    let mended = &[("all", wide), ("here", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.6")];
+    assert_eq!(told(&two(mended, &[]), &config).1, [""; 0]);
+}
+
+#[test]
+fn entries_that_clash_everywhere_are_told_once_and_those_that_hold_nowhere_not_at_all() {
+    let own = &[
+        ("a", "model_id: m\nkvSpareTrigger: 0.5"),
+        ("b", "model_id: m\nkvCacheThreshold: 0.3"),
+        ("m#ns", "queueLengthThreshold: 7"),
+        ("m#other", "queueLengthThreshold: 8"),
+    ];
+    let (_, findings) = told(&two(own, &[]), &Config::default());
+    assert!(
+        findings.len() == 1 && findings[0].contains("keys a and b: together, for model m, kvCache"),
+        "{findings:?}"
+    );
+    let elsewhere = &[("m#ns", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nnamespace: ns\nkvCacheThreshold: 0.3")];
+    assert_eq!(told(&two(&[], elsewhere), &Config::default()).1, [""; 0], "a team's map holds for its namespace alone");
+    let here = &[("m#team", "kvSpareTrigger: 0.5"), ("x", "model_id: m\nkvCacheThreshold: 0.3")];
+    let (_, findings) = told(&two(&[], here), &Config::default());
+    assert!(findings.len() == 1 && findings[0].contains("ConfigMap team/"), "{findings:?}");
+    assert!(findings[0].contains("keys x and m#team: together, for model m in namespace team, "), "{findings:?}");
+}
+
 fn an_entry() -> impl Strategy<Value = String> {
     let number = prop::sample::select(vec!["-0.5", "0", "0.05", "0.3", "0.6", "0.72", "0.9", "1", "2", "8"]);
     let field = prop::sample::select(vec![
@@ -141,5 +181,20 @@ proptest! {
             prop_assert_eq!(thresholds.always_saturated(), None, "{}/{}", namespace, model);
             prop_assert_eq!(thresholds.analyzer, now.saturation.common().analyzer);
         }
+    }
+
+    /// What a model is not given although it was written is told.
+    #[test]
+    fn no_entry_is_passed_over_in_silence(entries in prop::collection::vec(an_entry(), 4)) {
+        let of = |number: usize, namespace: &str| format!("model_id: m\n{namespace}{}", entries[number]);
+        let (a, b, c) = (of(0, ""), of(1, ""), of(2, "namespace: ns\n"));
+        let data = &[("a", a.as_str()), ("b", &b), ("c", &c), ("m#ns", &entries[3])];
+        let (config, findings) = told(&two(data, &[]), &Config::default());
+        let clash = findings.iter().any(|told| told.starts_with("ConfigEntriesClash"));
+        let all = config.saturation.entries.values();
+        let fleet = config.saturation.common();
+        let merged = all.fold(fleet.clone(), |below, entry| below.with(entry)).under(&fleet).filled();
+        let given = config.thresholds("ns", "m", Mode::Steersman).unwrap();
+        prop_assert!(clash || given == merged, "{findings:?}\n{given:?}\n{merged:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, PodSeen, Seen, Silence, Standing, TargetSeen, VariantSeen, plan};
+use steersman_plan::variant::{Key, PodSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, plan};
 
 use super::{ago, spec, stored};
 use fleets::{bad, fleet, models, silence, spoil};
@@ -35,8 +35,8 @@ fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize),
         matches!(standing, Some(Standing::Decided | Standing::Held))
             && (&one.key.namespace, &one.spec.model_id) == (&model.namespace, &model.name)
     };
-    let workload = |one: &VariantSeen| one.spec.scale_target_ref.clone().unwrap().name;
-    let workloads: BTreeSet<String> = seen.variants.iter().filter(counts).map(workload).collect();
+    let workload = |one: &VariantSeen| TargetName::from(one.spec.scale_target_ref.as_ref().unwrap());
+    let workloads: BTreeSet<TargetName> = seen.variants.iter().filter(counts).map(workload).collect();
     let tokens = seen.config.saturation.entries["default"].analyzer_name.is_some();
     let told = seen.models.get_mut(model).unwrap();
     let mut counted: Vec<&mut PodSeen> =
@@ -135,9 +135,9 @@ proptest! {
         let mut more = seen;
         for model in more.models.values_mut() {
             let Ok(pods) = &mut model.pods else { continue };
-            let targets: BTreeSet<Arc<str>> = pods.iter().map(|pod| pod.target.clone()).collect();
+            let targets: BTreeSet<Arc<TargetName>> = pods.iter().map(|pod| pod.target.clone()).collect();
             for (target, number) in targets.into_iter().flat_map(|target| (0..count).map(move |it| (target.clone(), it))) {
-                let (name, full) = (format!("{target}-new-{number}"), (Some(0.0), Some(0.0)));
+                let (name, full) = (format!("{}-new-{number}", target.name), (Some(0.0), Some(0.0)));
                 let (kv, queue) = full;
                 pods.push(PodSeen { name: name.into(), target, kv, queue, total_kv: Some(16_000), ..PodSeen::default() });
             }

@@ -1,0 +1,213 @@
+//! Which pods are those of which object.
+//! Comes in: the objects, the pods that the watch knows, and the scales of workloads of other kinds; goes out: the pods that
+//! count, each of one workload, and for each object how many of its own there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt, stream};
+use kube::core::GroupVersionKind;
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::{TargetName, TargetSeen, VariantSeen};
+
+use super::Fleet;
+use super::scales::{Scaled, Selected};
+use super::targets::Way;
+use crate::client::Server;
+use crate::observe::prometheus::PodPlace;
+
+/// Scales asked for at once.
+const AT_ONCE: usize = 8;
+
+/// Letters of a selector that are told.
+const LONGEST: usize = 100;
+
+/// A workload that objects name.
+struct Named {
+    target: Arc<TargetName>,
+    /// The objects, by number. More than one is a conflict, which the plan settles.
+    by: Vec<usize>,
+    /// Its living pods, and those of them that are ready.
+    pods: usize,
+    ready: i32,
+}
+
+/// A workload that no watch brings, as it was answered.
+struct Answered {
+    at: usize,
+    scale: Answer<Option<Scaled>>,
+    /// Names of pods; nobody asks for them where their controllers tell whose they are.
+    selected: Option<Selected>,
+}
+
+type Index<'a> = BTreeMap<(&'a str, Arc<TargetName>), usize>;
+
+impl Fleet {
+    /// The pods that count. Workloads of kinds that are not watched are looked at on the way.
+    pub(super) async fn places(&self, server: &Server, variants: &mut [VariantSeen]) -> Vec<Arc<PodPlace>> {
+        self.owners.tidy();
+        let (mut named, mut places) = self.owned(variants);
+        for named in &named {
+            for number in &named.by {
+                if let Answer::Known(Some(target)) = &mut variants[*number].target {
+                    target.ready_pods = named.ready;
+                }
+            }
+        }
+        let answered = self.ask_scales(server, variants, &named).await;
+        if !answered.is_empty() {
+            self.select(variants, &mut named, &mut places, answered);
+        }
+        places
+    }
+
+    /// By their controllers, which costs nothing: what the watch brings says who they are.
+    fn owned(&self, variants: &[VariantSeen]) -> (Vec<Named>, Vec<Arc<PodPlace>>) {
+        let (mut named, mut places) = (Vec::<Named>::new(), Vec::new());
+        let mut index = Index::new();
+        for (number, seen) in variants.iter().enumerate() {
+            let Some(target) = &seen.spec.scale_target_ref else { continue };
+            let target = Arc::new(TargetName::from(target));
+            let at = *index.entry((seen.key.namespace.as_str(), target.clone())).or_insert(named.len());
+            if at == named.len() {
+                named.push(Named { target, by: Vec::with_capacity(1), pods: 0, ready: 0 });
+            }
+            named[at].by.push(number);
+        }
+        self.pods.each(|namespace, _, pod| {
+            if let Some(at) = index.get(&(namespace, pod.target.clone())) {
+                let named = &mut named[*at];
+                named.pods += 1;
+                named.ready = named.ready.saturating_add(i32::from(pod.ready));
+                places.push(pod.clone());
+            }
+        });
+        (named, places)
+    }
+
+    /// Each workload that no watch brings once, whatever number of objects name it.
+    async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], named: &[Named]) -> Vec<Answered> {
+        let mut asked = Vec::new();
+        for (at, named) in named.iter().enumerate() {
+            let Some(first) = named.by.first().map(|number| &variants[*number]) else { continue };
+            match first.spec.scale_target_ref.as_ref().map(Way::to) {
+                Some(Way::Scale(kind)) => {
+                    let place = (first.key.namespace.clone(), named.target.name.clone());
+                    asked.push(self.ask_scale(server, at, kind, place, named.pods > 0).boxed());
+                }
+                Some(Way::Unclear(why)) => {
+                    for number in &named.by {
+                        variants[*number].target = Answer::Unknown(why.clone());
+                    }
+                }
+                Some(Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet) | None => {}
+            }
+        }
+        let mut answered: Vec<Answered> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+        answered.sort_by_key(|answered| answered.at);
+        answered
+    }
+
+    /// A kind that nobody knows may make its pods by way of others: a Deployment of another name, or something of its own.
+    /// Only its scale then says which they are, and only the API server has the labels at hand: they are not kept here, as
+    /// they would take more room than all else that is known of pods.
+    async fn ask_scale(
+        &self,
+        server: &Server,
+        at: usize,
+        kind: GroupVersionKind,
+        place: (String, String),
+        owned: bool,
+    ) -> Answered {
+        let scale = self.scales.look(server, &kind, &place).await;
+        let selected = match &scale {
+            Answer::Known(Some(scaled)) if !owned && scaled.runs() => {
+                Some(self.scales.select(server, &place.0, scaled.selector.as_deref()).await)
+            }
+            _ => None,
+        };
+        Answered { at, scale, selected }
+    }
+
+    /// Takes in the workloads that were asked for, with their pods.
+    fn select(
+        &self,
+        variants: &mut [VariantSeen],
+        named: &mut [Named],
+        places: &mut Vec<Arc<PodPlace>>,
+        answered: Vec<Answered>,
+    ) {
+        // A pod counts once. Whose controller is a workload of the fleet is that workload's, however wide another's selector is.
+        let mut taken: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
+        let selects = |answered: &&Answered| matches!(answered.selected, Some(Selected::Names(_)));
+        let of = |answered: &Answered| named[answered.at].by.first().map(|number| &variants[*number].key.namespace);
+        let namespaces: BTreeSet<&String> = answered.iter().filter(selects).filter_map(of).collect();
+        let near = places.iter().filter(|pod| namespaces.iter().any(|namespace| **namespace == *pod.namespace));
+        taken.extend(near.map(|pod| (pod.namespace.clone(), pod.name.clone())));
+        for Answered { at, scale, selected } in answered {
+            let named = &mut named[at];
+            let Some(first) = named.by.first().map(|number| &variants[*number]) else { continue };
+            let (namespace, workload) = (first.key.namespace.clone(), first.workload());
+            let mut unfound = None;
+            match selected {
+                Some(Selected::Names(names)) => {
+                    let mut lost = false;
+                    for name in names {
+                        let Some(pod) = self.pods.get(&(namespace.clone(), name)) else { continue };
+                        if taken.insert((pod.namespace.clone(), pod.name.clone())) {
+                            named.pods += 1;
+                            named.ready = named.ready.saturating_add(i32::from(pod.ready));
+                            places.push(Arc::new(PodPlace { target: named.target.clone(), ..PodPlace::clone(&pod) }));
+                        } else {
+                            lost = true;
+                        }
+                    }
+                    unfound = (named.pods == 0).then(|| nobody(&workload, &scale, lost));
+                }
+                Some(Selected::Nameless) => unfound = Some(nameless(&workload)),
+                Some(Selected::Unknown(why)) => {
+                    unfound = Some(format!("the pods of {workload} could not be listed: {why}"));
+                }
+                None => {}
+            }
+            let (ready, unfound) = (named.ready, unfound.map(String::into_boxed_str));
+            let seen = |scaled: &Scaled| TargetSeen {
+                replicas: scaled.replicas,
+                status_replicas: scaled.status_replicas,
+                ready,
+                ready_pods: ready,
+                unfound: unfound.clone(),
+                ..TargetSeen::default()
+            };
+            for number in &named.by {
+                variants[*number].target = match &scale {
+                    Answer::Known(found) => Answer::Known(found.as_ref().map(seen)),
+                    Answer::Unknown(why) => Answer::Unknown(why.clone()),
+                };
+            }
+        }
+    }
+}
+
+/// Its scale names no pods.
+fn nameless(workload: &str) -> String {
+    format!(
+        "the pods of {workload} cannot be found, as none has it for a controller and its scale has no status.selector; give \
+         its CRD a scale.labelSelectorPath, or name the workload that owns the pods in spec.scaleTargetRef"
+    )
+}
+
+/// Its scale names pods of which none is left.
+fn nobody(workload: &str, scale: &Answer<Option<Scaled>>, anothers: bool) -> String {
+    if anothers {
+        return format!(
+            "the pods of {workload} count for another workload, for which there is a VariantAutoscaling too; delete one of \
+             the two"
+        );
+    }
+    let selector = scale.known().and_then(|scaled| scaled.as_ref()?.selector.as_deref()).unwrap_or_default();
+    let selector = &selector[..selector.floor_char_boundary(LONGEST)];
+    format!(
+        "{workload} has replicas, and no living pod has the labels {selector} that its scale names; look at its pods"
+    )
+}
