@@ -42,15 +42,8 @@ pub async fn start(cluster: &Cluster, account: &Account, folder: &Path, program:
 pub fn build(release: bool) -> Result<PathBuf> {
     let mut progress = Progress::start("building the operator");
     let mut command = cargo();
-    command.args([
-        "build",
-        "--package",
-        "steersman",
-        "--bin",
-        "steersman",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+    // Not of its package alone: that would change the features of shared dependencies and compile them again.
+    command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
     if release {
         command.arg("--release");
     }
