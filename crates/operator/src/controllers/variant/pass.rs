@@ -116,9 +116,9 @@ impl Variants {
         steps.step(Step::Decide, began.elapsed());
         kept.memory = std::mem::take(&mut plan.memory);
         kept.lines.decided(&look.seen, &plan);
-        // What was measured of pods has had its say, and takes much room.
+        // What was measured and known before has had its say, and takes much room.
         if let Some(look) = Arc::get_mut(&mut look) {
-            look.seen.models = BTreeMap::new();
+            (look.seen.models, look.seen.memory) = (BTreeMap::new(), Memory::default());
         }
         let passed = self.apply(&look, &plan).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());

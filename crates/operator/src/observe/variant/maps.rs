@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use steersman_plan::variant::config::{ConfigSeen, Data};
 use steersman_plan::variant::names;
 
-use super::mirror::{Heard, Mirror};
+use super::mirror::{Heard, Mirror, Record};
 use crate::controllers::Place;
 
 /// One ConfigMap.
@@ -18,6 +18,8 @@ pub struct Map {
     pub data: Data,
 }
 
+impl Record for Map {}
+
 /// What is written on a namespace for us to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -26,6 +28,8 @@ pub struct Marks {
     /// Nothing in it is looked at.
     pub excluded: bool,
 }
+
+impl Record for Marks {}
 
 pub struct Maps {
     /// Where the operator's own maps may lie, the first that has one wins.

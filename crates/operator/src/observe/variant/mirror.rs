@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use kube::ResourceExt;
@@ -35,8 +35,16 @@ pub struct Change<R> {
     pub after: Option<R>,
 }
 
-/// By namespace and name. With each namespace named once: of pods there may be a hundred thousand.
-type Records<R> = BTreeMap<Box<str>, BTreeMap<Box<str>, R>>;
+/// What is kept of an object.
+pub trait Record: Clone + PartialEq {
+    /// Its name, where the record holds it anyway.
+    fn name(&self) -> Option<Arc<str>> {
+        None
+    }
+}
+
+/// By namespace and name. Nothing is held twice: of pods there may be a hundred thousand.
+type Records<R> = BTreeMap<Arc<str>, BTreeMap<Arc<str>, R>>;
 
 pub struct Mirror<R> {
     known: Mutex<Records<R>>,
@@ -49,7 +57,7 @@ impl<R> Default for Mirror<R> {
     }
 }
 
-impl<R: Clone + PartialEq> Mirror<R> {
+impl<R: Record> Mirror<R> {
     /// Follows the objects for as long as it is polled. What is no `record` is passed over. `changed` hears of nothing that
     /// the first list brings.
     pub async fn follow(
@@ -176,7 +184,13 @@ impl<R: Clone + PartialEq> Mirror<R> {
         let (namespace, name) = (place.0.as_str(), place.1.as_str());
         let mut known = self.lock();
         let before = match &after {
-            Some(record) => known.entry(namespace.into()).or_default().insert(name.into(), record.clone()),
+            Some(record) => {
+                let records = known.entry(namespace.into()).or_default();
+                // A map keeps the key that it has, and with it the name of the record before.
+                let before = records.remove(name);
+                records.insert(key(record, name), record.clone());
+                before
+            }
             None => {
                 let records = known.get_mut(namespace);
                 let before = records.and_then(|records| records.remove(name));
@@ -218,10 +232,14 @@ impl<R: Clone + PartialEq> Mirror<R> {
     }
 }
 
-fn records<R>(all: Vec<(Place, R)>) -> Records<R> {
-    let mut namespaces: BTreeMap<Box<str>, Vec<(Box<str>, R)>> = BTreeMap::new();
+fn key(record: &impl Record, name: &str) -> Arc<str> {
+    record.name().unwrap_or_else(|| name.into())
+}
+
+fn records<R: Record>(all: Vec<(Place, R)>) -> Records<R> {
+    let mut namespaces: BTreeMap<Arc<str>, Vec<(Arc<str>, R)>> = BTreeMap::new();
     for ((namespace, name), record) in all {
-        namespaces.entry(namespace.into()).or_default().push((name.into(), record));
+        namespaces.entry(namespace.into()).or_default().push((key(&record, &name), record));
     }
     // Made of all at once, a map's nodes are full; made of one after the other in order, half empty.
     namespaces.into_iter().map(|(namespace, records)| (namespace, records.into_iter().collect())).collect()
@@ -246,6 +264,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    impl Record for i64 {}
 
     fn object(name: &str, value: i64) -> DynamicObject {
         serde_json::from_value(json!({ "metadata": { "namespace": "a", "name": name }, "value": value })).unwrap()
@@ -287,6 +307,23 @@ mod tests {
         assert_eq!(changes(&mirror, vec![Event::Apply(object("odd", 1))]), []);
         assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
         assert_eq!(changes(&mirror, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
+    }
+
+    #[test]
+    fn a_name_that_a_record_holds_is_not_held_twice() {
+        #[derive(Clone, PartialEq)]
+        struct Named(Arc<str>, i64);
+        impl Record for Named {
+            fn name(&self) -> Option<Arc<str>> {
+                Some(self.0.clone())
+            }
+        }
+        let (mirror, place) = (Mirror::default(), ("a".to_owned(), "one".to_owned()));
+        for value in [2, 4] {
+            let name: Arc<str> = "one".into();
+            mirror.put(place.clone(), Some(Named(name.clone(), value)));
+            assert_eq!(Arc::strong_count(&name), 3, "here, in the record and as its key");
+        }
     }
 
     #[test]

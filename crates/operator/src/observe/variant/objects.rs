@@ -14,6 +14,8 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::readable::{Unreadable, read};
 use steersman_plan::variant::{Key, VariantSeen, names};
 
+use super::mirror::Record;
+
 /// One object. Its workload and its configuration are not looked at here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
@@ -29,6 +31,8 @@ pub struct Variant {
     /// Which of several operators it belongs to, also while its spec cannot be read.
     pub instance: Option<String>,
 }
+
+impl Record for Variant {}
 
 pub fn variant(object: &DynamicObject) -> Variant {
     let stored = object.data.get("status").filter(|status| !status.is_null());

@@ -9,6 +9,7 @@ use kube::api::DynamicObject;
 use steersman_plan::variant::TargetName;
 use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SET};
 
+use super::mirror::Record;
 use crate::apply::controller;
 use crate::observe::prometheus::PodPlace;
 
@@ -21,28 +22,40 @@ const REPLICA_SET: &str = "ReplicaSet";
 const MAKERS: [(&str, &str, &str); 2] =
     [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
 
-/// The workloads of all pods that are known. There are more pods than of anything else, and those of one workload share its
-/// name.
+/// The workloads and namespaces of all pods that are known. There are more pods than of anything else, and those of one
+/// workload share its name.
 #[derive(Default)]
 pub struct Owners {
     known: Mutex<BTreeSet<Arc<TargetName>>>,
+    namespaces: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl Owners {
-    fn shared(&self, target: TargetName) -> Arc<TargetName> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = known.get(&target) {
-            return shared.clone();
-        }
-        let shared = Arc::new(target);
-        known.insert(shared.clone());
-        shared
-    }
-
     /// Forgets those without pods.
     pub fn tidy(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|target| Arc::strong_count(target) > 1);
+        tidy(&self.known);
+        tidy(&self.namespaces);
+    }
+}
+
+fn shared<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>, one: impl AsRef<T> + Into<Arc<T>>) -> Arc<T> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = known.get(one.as_ref()) {
+        return shared.clone();
+    }
+    let shared = one.into();
+    known.insert(shared.clone());
+    shared
+}
+
+fn tidy<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|one| Arc::strong_count(one) > 1);
+}
+
+impl Record for Arc<PodPlace> {
+    fn name(&self) -> Option<Arc<str>> {
+        Some(self.name.clone())
     }
 }
 
@@ -53,10 +66,10 @@ pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
     if ended || object.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let target = owners.shared(owner(object)?);
+    let target = shared(&owners.known, Arc::new(owner(object)?));
     let conditions = status["conditions"].as_array().into_iter().flatten();
     Some(Arc::new(PodPlace {
-        namespace: object.namespace().unwrap_or_default().into(),
+        namespace: shared(&owners.namespaces, object.namespace().unwrap_or_default()),
         name: object.name_any().into(),
         target,
         ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),

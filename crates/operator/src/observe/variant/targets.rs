@@ -14,6 +14,7 @@ use steersman_plan::variant::TargetSeen;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 
+use super::mirror::Record;
 use super::nodes;
 
 /// The only variable that the plan reads. Others may be secrets, and are not kept.
@@ -85,6 +86,8 @@ pub struct Workload {
     pub uid: String,
     pub seen: TargetSeen,
 }
+
+impl Record for Workload {}
 
 impl Workload {
     /// Whether the fleet has to be looked at again. How far a rollout is matters only to the next look.
