@@ -169,7 +169,11 @@ pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
                 bad.key = Key::new("team-c", "v0");
                 spec(&mut bad).scale_target_ref.as_mut().unwrap().name = "v0-decode".into();
             }
-            6 => spec(&mut bad).scale_target_ref = None,
+            6 => {
+                spec(&mut bad).scale_target_ref = None;
+                // Whoever names no workload has none that could be looked at.
+                (bad.target, bad.status) = (Answer::Known(None), None);
+            }
             _ => {}
         }
         (bad, kind == 7)
