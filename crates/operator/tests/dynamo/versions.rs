@@ -100,15 +100,22 @@ async fn the_same_file_of_v1alpha1_can_be_sent_again_while_profiling_and_another
         std::fs::write(&path, file.to_string()).unwrap();
         scene.world.cluster.kubectl(&[verb, "-f", &path.display().to_string()])
     };
+    // Between its look and its write, the operator may have written, too.
+    let replace = |file: &Value| loop {
+        match kubectl("replace", file) {
+            Err(overtaken) if overtaken.contains("the object has been modified") => {}
+            done => return done,
+        }
+    };
     kubectl("create", &file).unwrap();
     let profiler = scene.profiler().await;
     let before = profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
     assert_eq!(before["spec"]["hardware"]["gpuSku"], "h100_sxm", "it was discovered");
     assert!(before["spec"]["image"].as_str().is_some_and(|image| !image.is_empty()), "it was filled in");
-    kubectl("replace", &file).unwrap();
+    replace(&file).unwrap();
     let mut other = file.clone();
     other["spec"]["model"] = "Qwen/Qwen3-32B".into();
-    let refused = kubectl("replace", &other).unwrap_err();
+    let refused = replace(&other).unwrap_err();
     assert!(refused.contains("Changed is spec.model."), "{refused}");
 
     profiler.is_heard("SelectingConfig", "Filtering results").await;
@@ -116,7 +123,7 @@ async fn the_same_file_of_v1alpha1_can_be_sent_again_while_profiling_and_another
         !request["metadata"]["annotations"]["steersman.dev/accepted-spec"].is_null()
     });
     assert_eq!(condition(&marked.await, "SpecAccepted")["status"], "True");
-    kubectl("replace", &file).unwrap();
+    replace(&file).unwrap();
     profiler.succeeds().await;
     scene.graph_is("successful", "").await;
     scene.until_phase("Deployed").await;
