@@ -65,8 +65,12 @@ pub fn is_over(files: &Files, profiler: &Profiler) -> bool {
     profiler.ended().is_some() || (*profiler == Profiler::Hidden && told())
 }
 
-/// Whether there is no use in waiting for the right to write any longer. While the profiler works, the right may still come in
-/// time for its result; where nobody can see the profiler's end, that is no reason to wait for ever.
+/// For how long something else than a missing right may be in the way, and for how long a profiler may work whose end cannot be
+/// seen: hours of profiling are not given up for a right that comes late.
+pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Whether there is no use in waiting to be let write any longer. While the profiler works, the right may still come in time for
+/// its result; where nobody can see the profiler's end, that is no reason to wait for ever.
 pub fn is_hopeless(
     denied_for: Option<Duration>,
     over_for: Option<Duration>,
@@ -75,7 +79,7 @@ pub fn is_hopeless(
 ) -> bool {
     let waited = match (denied_for, over_for) {
         (Some(denied), Some(over)) => denied.min(over),
-        (Some(denied), None) if *profiler == Profiler::Hidden => denied,
+        (Some(denied), None) if *profiler == Profiler::Hidden => return denied >= LONGEST,
         _ => return false,
     };
     waited >= limit

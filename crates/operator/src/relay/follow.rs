@@ -153,8 +153,9 @@ impl Relay<'_> {
                 Err(cause) if cause.is_final() => {
                     return Err(FollowError::Refused { name: self.place.request.output(), cause });
                 }
-                Err(cause) if cause.is_denied() && self.is_hopeless() => {
-                    let (name, after) = (self.place.request.output(), self.pace.rights);
+                Err(cause) if cause.is_denied() && self.is_hopeless(&cause) => {
+                    let (name, after) =
+                        (self.place.request.output(), self.denied.map_or(Duration::ZERO, |since| since.elapsed()));
                     return Err(FollowError::Denied { name, after, cause });
                 }
                 Err(cause) => self.trouble = Some(cause.to_string()),
@@ -164,9 +165,11 @@ impl Relay<'_> {
         }
     }
 
-    fn is_hopeless(&self) -> bool {
+    fn is_hopeless(&self, cause: &DeliverError) -> bool {
         let since = |time: &Option<Instant>| time.map(|time| time.elapsed());
-        decide::is_hopeless(since(&self.denied), since(&self.seen.over), &self.seen.profiler, self.pace.rights)
+        // A quota or a policy is soon changed by whoever finds out; a right that nobody gave was forgotten.
+        let limit = if cause.names_right() { self.pace.rights } else { decide::LONGEST };
+        decide::is_hopeless(since(&self.denied), since(&self.seen.over), &self.seen.profiler, limit)
     }
 
     /// One look, and the write that it leads to.

@@ -274,7 +274,9 @@ fn a_missing_right_is_waited_for_while_the_profiler_works_and_then_for_a_while()
         (after(9000), after(900), &works, true),
         (after(899), after(9000), &works, false),
         (after(899), none, &Profiler::Hidden, false),
-        (after(900), none, &Profiler::Hidden, true),
+        (after(86_399), none, &Profiler::Hidden, false),
+        (after(86_400), none, &Profiler::Hidden, true),
+        (after(86_400), after(900), &Profiler::Hidden, true),
         (after(9000), after(899), &Profiler::Hidden, false),
     ] {
         assert_eq!(is_hopeless(denied, over, profiler, limit), hopeless, "{denied:?} {over:?} {profiler:?}");
