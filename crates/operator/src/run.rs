@@ -26,6 +26,7 @@ use crate::rbac::Rule;
 use crate::reach::Inside;
 use crate::serve::{self, ServeError, Serving, Wire};
 use crate::settings::{Settings, Switch};
+use crate::telemetry::admitted::Trust;
 use crate::telemetry::logs::{self, AlreadySetUp};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::scrape::{self, Guard};
@@ -172,7 +173,7 @@ fn serve(
     let (wire, guard) = if addresses.metrics.ip().is_loopback() {
         (Wire::Plain, Guard::Everyone)
     } else {
-        (Wire::SelfSigned, Guard::Reviewed(server.clone()))
+        (Wire::SelfSigned, Guard::Reviewed(server.clone(), Trust::default()))
     };
     let health = serve::start("health", addresses.health, Wire::Plain, health::routes(readiness.clone()))?;
     let scrapes = serve::start("metrics", addresses.metrics, wire, scrape::routes(metrics.clone(), guard))?;

@@ -1,9 +1,10 @@
 //! Who may read `/metrics`.
 //! Comes in: a scrape, with the token of its sender; goes out: the measurements, or 401 and 403 as the cluster's own
-//! reviews of token and access decide.
+//! reviews of token and access decide, or did a moment ago.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,6 +19,7 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 use kube::api::{Api, PostParams};
 use tokio::sync::Semaphore;
 
+use super::admitted::{Admitted, Mark, Trust};
 use super::metrics::{self, Metrics};
 use crate::client::{CallError, Server};
 use crate::rbac::Rule;
@@ -40,30 +42,40 @@ pub fn rules() -> Vec<Rule> {
 pub enum Guard {
     /// Everyone who reaches the address: it is a loopback address.
     Everyone,
-    /// Whoever the cluster allows to `get` the path.
-    Reviewed(Server),
+    /// Whoever the cluster allows to `get` the path, and for how long it is believed.
+    Reviewed(Server, Trust),
 }
 
 struct Shared {
     metrics: Arc<Metrics>,
-    guard: Guard,
+    /// None: everyone is let in.
+    door: Option<Door>,
+}
+
+struct Door {
+    server: Server,
+    admitted: Admitted,
     reviews: Semaphore,
 }
 
 /// `/metrics`, and 404 for everything else.
 pub fn routes(metrics: Arc<Metrics>, guard: Guard) -> Router {
-    let shared = Arc::new(Shared { metrics, guard, reviews: Semaphore::new(AT_ONCE) });
+    let door = match guard {
+        Guard::Everyone => None,
+        Guard::Reviewed(server, trust) => {
+            Some(Door { server, admitted: Admitted::new(trust), reviews: Semaphore::new(AT_ONCE) })
+        }
+    };
+    let shared = Arc::new(Shared { metrics, door });
     let missing = || async { (StatusCode::NOT_FOUND, "not found: this address has /metrics\n") };
     Router::new().route(PATH, get(scrape)).fallback(missing).with_state(shared)
 }
 
 async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    if let Guard::Reviewed(server) = &shared.guard {
-        // Never closed, so the permit is there sooner or later; the sender may give up before.
-        let _permit = shared.reviews.acquire().await;
-        if let Err(refusal) = admit(server, &headers).await {
-            return refusal.into_response();
-        }
+    if let Some(door) = &shared.door
+        && let Err(refusal) = door.admit(&headers).await
+    {
+        return refusal.into_response();
     }
     match shared.metrics.pieces() {
         Ok(pieces) => {
@@ -100,11 +112,49 @@ impl IntoResponse for Refusal {
     }
 }
 
-async fn admit(server: &Server, headers: &HeaderMap) -> Result<(), Refusal> {
-    let token = bearer(headers).ok_or(Refusal::NoToken)?;
-    let user = authenticated(server, token).await?.ok_or(Refusal::NoToken)?;
-    let name = user.username.clone().unwrap_or_default();
-    if allowed(server, user).await? { Ok(()) } else { Err(Refusal::NotAllowed { user: name }) }
+impl Door {
+    async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let token = bearer(headers).ok_or(Refusal::NoToken)?;
+        let (mark, now) = (Mark::of(token), Instant::now());
+        if self.admitted.is_fresh(mark, now) {
+            return Ok(());
+        }
+        let known = self.admitted.lasts(mark, now);
+        let reviewed = if known {
+            let patience = self.admitted.trust.patience;
+            let late = |_| Err(self.server.too_slow(patience).into());
+            tokio::time::timeout(patience, self.review(token)).await.unwrap_or_else(late)
+        } else {
+            self.review(token).await
+        };
+        match &reviewed {
+            Ok(()) => self.admitted.allow(mark, now),
+            Err(Refusal::NotReviewed(error)) if known && is_passing(error) => {
+                tracing::warn!(%error, "a scrape of the metrics could not be reviewed; as it was allowed lately, it still is");
+                return Ok(());
+            }
+            Err(Refusal::NotReviewed(_)) => {}
+            Err(Refusal::NoToken | Refusal::NotAllowed { .. }) => self.admitted.refuse(mark),
+        }
+        reviewed
+    }
+
+    async fn review(&self, token: &str) -> Result<(), Refusal> {
+        // Never closed, so the permit is there sooner or later; the sender may give up before.
+        let _permit = self.reviews.acquire().await;
+        let user = authenticated(&self.server, token).await?.ok_or(Refusal::NoToken)?;
+        let name = user.username.clone().unwrap_or_default();
+        if allowed(&self.server, user).await? { Ok(()) } else { Err(Refusal::NotAllowed { user: name }) }
+    }
+}
+
+/// The API server is away or busy. Any other answer is one: it may be that we have no right to ask any more.
+fn is_passing(error: &CallError) -> bool {
+    match error {
+        CallError::TooSlow { .. } | CallError::Refused { .. } | CallError::Failed { .. } => true,
+        CallError::Answered { code, .. } => *code == 429 || *code >= 500,
+        CallError::NotTrusted { .. } | CallError::Unauthorized { .. } | CallError::NotLeading(_) => false,
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -25,6 +25,7 @@ mod references;
 mod registry;
 mod relay;
 mod schemas;
+mod scrapes;
 mod server;
 mod servers;
 mod unreadable;

@@ -1,0 +1,123 @@
+//! Who was allowed to read `/metrics` lately.
+//! Comes in: tokens, and what reviews said of them; goes out: whether a token needs a review, and whether it is let in where
+//! there is none. Autoscalers follow what is scraped, and must not stand still because an API server does.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+/// A cluster has a handful of scrapers, and each a new token now and then.
+const MOST: usize = 64;
+
+/// How long one review is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// Nobody is asked again within this time.
+    pub fresh: Duration,
+    /// Within this time, who was allowed is let in as long as nobody can be asked.
+    pub lasting: Duration,
+    /// How long somebody is asked about one who is let in anyway: a scrape has to end before the scraper gives up.
+    pub patience: Duration,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { fresh: Duration::from_secs(60), lasting: Duration::from_secs(10 * 60), patience: Duration::from_secs(3) }
+    }
+}
+
+/// A token that nobody can read out of our memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark([u8; 32]);
+
+impl Mark {
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+}
+
+/// Only who was allowed: a refusal is asked for again each time, so that a new right counts at once.
+pub struct Admitted {
+    pub trust: Trust,
+    /// When each was last allowed.
+    known: Mutex<BTreeMap<Mark, Instant>>,
+}
+
+impl Admitted {
+    pub fn new(trust: Trust) -> Self {
+        Self { trust, known: Mutex::default() }
+    }
+
+    /// Nobody needs to be asked.
+    pub fn is_fresh(&self, mark: Mark, now: Instant) -> bool {
+        self.within(self.trust.fresh, mark, now)
+    }
+
+    /// Good enough where nobody can be asked.
+    pub fn lasts(&self, mark: Mark, now: Instant) -> bool {
+        self.within(self.trust.lasting, mark, now)
+    }
+
+    pub fn allow(&self, mark: Mark, now: Instant) {
+        let mut known = self.known();
+        known.retain(|_, at| now.saturating_duration_since(*at) < self.trust.lasting);
+        known.insert(mark, now);
+        if known.len() > MOST {
+            let oldest = known.iter().min_by_key(|(_, at)| **at).map(|(mark, _)| *mark);
+            oldest.and_then(|mark| known.remove(&mark));
+        }
+    }
+
+    /// What held until now does not any more.
+    pub fn refuse(&self, mark: Mark) {
+        self.known().remove(&mark);
+    }
+
+    fn within(&self, limit: Duration, mark: Mark, now: Instant) -> bool {
+        self.known().get(&mark).is_some_and(|at| now.saturating_duration_since(*at) < limit)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Mark, Instant>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_is_good_for_a_minute_and_for_ten_where_nobody_can_be_asked() {
+        let (admitted, now, mark) = (Admitted::new(Trust::default()), Instant::now(), Mark::of("token"));
+        let at = |seconds| {
+            let then = now + Duration::from_secs(seconds);
+            (admitted.is_fresh(mark, then), admitted.lasts(mark, then))
+        };
+        assert_eq!(at(0), (false, false), "nobody was asked");
+        admitted.allow(mark, now);
+        for (seconds, expected) in
+            [(0, (true, true)), (59, (true, true)), (60, (false, true)), (599, (false, true)), (600, (false, false))]
+        {
+            assert_eq!(at(seconds), expected, "after {seconds} s");
+        }
+        assert!(!admitted.lasts(Mark::of("other"), now));
+        admitted.refuse(mark);
+        assert_eq!(at(0), (false, false), "a refusal ends it");
+    }
+
+    #[test]
+    fn however_many_tokens_there_are_few_are_kept_and_the_oldest_go_first() {
+        let (admitted, began) = (Admitted::new(Trust::default()), Instant::now());
+        let mark = |number: u64| Mark::of(&number.to_string());
+        let after = |number: u64| began + Duration::from_millis(number);
+        let most = MOST as u64;
+        (0..=most).for_each(|number| admitted.allow(mark(number), after(number)));
+        assert_eq!(admitted.known().len(), MOST);
+        assert!(!admitted.lasts(mark(0), after(most)) && admitted.lasts(mark(1), after(most)));
+        let later = after(most) + Duration::from_secs(600);
+        admitted.allow(mark(0), later);
+        assert_eq!(admitted.known().len(), 1, "what is too old to count is not kept");
+    }
+}
