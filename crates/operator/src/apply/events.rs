@@ -49,11 +49,13 @@ impl Recorder {
     }
 
     /// Tells a note about the owner. An event that cannot be written is logged: no pass fails for it.
-    pub async fn tell(&self, owner: &Owner, note: &Note) {
-        if let Err(error) = self.write(owner, note, Timestamp::now()).await {
+    pub async fn tell(&self, owner: &Owner, note: &Note) -> bool {
+        let written = self.write(owner, note, Timestamp::now()).await;
+        if let Err(error) = &written {
             let (object, reason, message) = (owner.describe_self(), note.reason, &note.message);
             tracing::warn!(%error, %object, reason, message, "an event could not be written");
         }
+        written.is_ok()
     }
 
     async fn write(&self, owner: &Owner, note: &Note, now: Timestamp) -> Result<(), CallError> {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Given;
 use super::driver::{Family, PassError, Passed, Tools, pass, stored_kind};
 use super::turns::{self, Turns};
+use super::unreadable;
 use super::wakes::Place;
 use crate::observe::served;
 use crate::observe::watching::Watching;
@@ -143,8 +144,8 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
     control.metrics.passed(control.family.api(), result, began.elapsed());
     control.family.ended(&object, &passed, began.elapsed());
     let action = match passed {
-        // Whoever corrects it brings the next pass.
-        Err(PassError::Unreadable { .. }) => Action::await_change(),
+        // Whoever corrects it brings the next pass; until then it has to be told.
+        Err(PassError::Unreadable { .. }) => Action::requeue(unreadable::RECHECK),
         Err(error) => return Err(error),
         Ok(Passed::Leaving | Passed::Done { next: Next::OnChange, .. }) => Action::await_change(),
         Ok(Passed::Done { next: Next::Within(time), .. }) => Action::requeue(time),

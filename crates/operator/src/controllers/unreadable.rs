@@ -1,9 +1,10 @@
 //! Objects that cannot be read, such as those of another version, and are left alone.
 //! Comes in: which one, and what of it cannot be read; goes out: an event on it and a line in the log, once for each version
-//! of it. It has no status that we could write: what is in it is not known either.
+//! of it and now and then. It has no status that we could write: what is in it is not known either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use steersman_api::Family as Api;
 use steersman_plan::readable::Unreadable;
@@ -12,23 +13,31 @@ use steersman_plan::{Note, NoteKind};
 use super::wakes::Place;
 use crate::apply::{Owner, Recorder};
 
-/// The version in which each such object was told of.
+/// Events are forgotten after an hour; who looks at the object later has to find one, too.
+const AGAIN: Duration = Duration::from_secs(30 * 60);
+
+/// How soon it is looked at again, as its event may not have been written.
+pub const RECHECK: Duration = Duration::from_secs(5 * 60);
+
+/// The version in which each such object was told of, and when.
 #[derive(Default)]
 pub struct LeftAlone {
-    told: Mutex<HashMap<Place, String>>,
+    told: Mutex<HashMap<Place, (String, Instant)>>,
 }
 
 impl LeftAlone {
     /// Nothing else is known of such an object that could change but its version.
     pub async fn tell(&self, recorder: &Recorder, api: Api, owner: &Owner, version: &str, unreadable: &Unreadable) {
         let Owner { namespace, name, .. } = owner;
-        let before = self.told().insert((namespace.clone(), name.clone()), version.to_owned());
-        if before.as_deref() == Some(version) {
+        let place = (namespace.clone(), name.clone());
+        if self.told().get(&place).is_some_and(|(told, at)| told == version && at.elapsed() < AGAIN) {
             return;
         }
         let kind = api.kind();
         tracing::warn!(namespace, name, cause = %unreadable, "a {kind} cannot be read and is left alone");
-        recorder.tell(owner, &note(api, unreadable)).await;
+        if recorder.tell(owner, &note(api, unreadable)).await {
+            self.told().insert(place, (version.to_owned(), Instant::now()));
+        }
     }
 
     /// It is gone, or can be read.
@@ -41,7 +50,7 @@ impl LeftAlone {
         self.told().retain(|place, _| is_unreadable(place));
     }
 
-    fn told(&self) -> MutexGuard<'_, HashMap<Place, String>> {
+    fn told(&self) -> MutexGuard<'_, HashMap<Place, (String, Instant)>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
