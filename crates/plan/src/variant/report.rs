@@ -12,7 +12,7 @@ use steersman_api::variant::v1alpha1::{
 use super::conflict::Conflict;
 use super::plan::{Decision, Metrics, Standing};
 use super::seen::{Silence, VariantSeen};
-use super::told::told;
+use super::told::{told, without_figures};
 use super::{Mode, names};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
@@ -46,7 +46,7 @@ pub fn report(
     if let Some(replicas) = decision.replicas {
         status.desired_optimized_alloc = Some(desired(&status, decision, replicas, mode, now));
         status.actuation = Some(Actuation { applied });
-    } else if decision.standing == Standing::Suppressed {
+    } else if decision.standing == Standing::Suppressed || status.actuation.is_some() {
         status.actuation = Some(Actuation { applied: false });
     }
     let story = told(stored.decision.as_ref(), decision, time(now));
@@ -167,7 +167,9 @@ fn target(variant: &VariantSeen) -> Statement {
 /// How old metrics are grows with every look, and is no news: the age stays that of the first.
 fn keep_age(statement: &mut Statement, stored: &[Condition]) {
     let known = conditions::find(stored, &statement.type_);
-    if let Some(known) = known.filter(|known| known.reason == statement.reason && known.reason == STALE) {
+    let same = |known: &&Condition| without_figures(&known.message) == without_figures(&statement.message);
+    let known = known.filter(|known| known.reason == statement.reason && known.reason == STALE);
+    if let Some(known) = known.filter(same) {
         statement.message.clone_from(&known.message);
     }
 }

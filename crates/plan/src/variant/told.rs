@@ -56,12 +56,20 @@ fn is_alike(stored: &DecisionStory, new: &DecisionStory) -> bool {
     side(stored) == side(new) && close
 }
 
-/// `1 of 3 ready replicas have metrics` is what `2 of 3` says, and `7m0s` is as old as `8m0s`: every run of figures is one.
+/// `1 of 3 ready replicas have metrics` is what `2 of 3` says, and `7m0s` is as old as `8m0s`: every run of figures is one. Those
+/// of a name are not: `llm-1` is another pod than `llm-0`.
 pub fn without_figures(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
+    let mut named = false;
+    let mut before = ' ';
     for letter in text.chars() {
-        let letter = if letter.is_ascii_digit() { '0' } else { letter };
-        if letter != '0' || !plain.ends_with('0') {
+        let inside = |letter: char| letter.is_alphanumeric() || ['-', '.', '_'].contains(&letter);
+        if !inside(before) {
+            named = letter.is_alphabetic();
+        }
+        before = letter;
+        let letter = if letter.is_ascii_digit() && !named { '0' } else { letter };
+        if named || letter != '0' || !plain.ends_with('0') {
             plain.push(letter);
         }
     }

@@ -175,6 +175,10 @@ impl Thresholds {
         match self {
             _ if self.kv_cache <= 0.0 => zero("kvCacheThreshold"),
             _ if self.queue_length <= 0.0 => zero("queueLengthThreshold"),
+            _ if self.analyzer == Analyzer::Tokens && self.queue_length < 1.0 => Some(format!(
+                "queueLengthThreshold ({:.1}) is below 1, with which the token engine takes every busy replica for full",
+                self.queue_length
+            )),
             _ if self.queue_length < self.queue_spare => Some(format!(
                 "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), with which every idle replica counts as short",
                 self.queue_length, self.queue_spare

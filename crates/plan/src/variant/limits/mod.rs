@@ -21,6 +21,11 @@ impl Bounds {
         self.max.map_or(raised, |max| raised.min(max.max(0)))
     }
 
+    #[must_use]
+    pub fn at_most(self, replicas: i32) -> Self {
+        Self { max: Some(self.max.map_or(replicas, |max| max.min(replicas))), ..self }
+    }
+
     pub fn allow(self, replicas: i32) -> bool {
         self.clamp(replicas) == replicas
     }

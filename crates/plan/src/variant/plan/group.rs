@@ -3,25 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-
 use super::super::Mode;
 use super::super::config::duration;
 use super::super::config::thresholds::Analyzer;
-use super::super::limits::enforce::{Sleep, USUAL_COST, enforce};
+use super::super::limits::enforce::{Sleep, enforce};
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::{State, shares, tokens};
-use super::super::seen::{Key, ModelSeen, PodSeen, Seen, Silence, VariantSeen};
+use super::super::seen::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
 use super::super::story::{Binding, Story};
+use super::accelerators::Free;
 use super::hold::hold;
 use super::replicas::{self, Guessed};
 use super::said::{Number, Said, by_shares, by_tokens};
 use super::{Decision, Metrics, Standing};
 use crate::preflight::Answer;
 use crate::{Finding, Severity};
-
-/// A workload that has not followed a decision for so long is taken as it is, and so are replicas that do not become ready.
-pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 pub struct Group<'a> {
     pub seen: &'a Seen,
@@ -31,12 +27,20 @@ pub struct Group<'a> {
     pub metrics: Option<&'a ModelSeen>,
     /// A variant of the model takes no part, and may run all the same.
     pub runs_apart: bool,
+    /// Where accelerators are counted: those that nobody uses.
+    pub free: Option<&'a Free<'a>>,
 }
 
 impl<'a> Group<'a> {
-    pub fn of(seen: &'a Seen, model: &'a Key, variants: &'a [&'a VariantSeen], runs_apart: bool) -> Self {
+    pub fn of(
+        seen: &'a Seen,
+        model: &'a Key,
+        variants: &'a [&'a VariantSeen],
+        runs_apart: bool,
+        free: Option<&'a Free<'a>>,
+    ) -> Self {
         let (namespace, model_name) = (&model.namespace, &model.name);
-        Self { seen, namespace, model: model_name, variants, metrics: seen.models.get(model), runs_apart }
+        Self { seen, namespace, model: model_name, variants, metrics: seen.models.get(model), runs_apart, free }
     }
 
     /// The pods of one of these variants, sorted.
@@ -58,9 +62,10 @@ impl<'a> Group<'a> {
 
     pub fn decide(&self, memory: &mut Memory) -> Vec<Decision> {
         replicas::learn(self, memory);
+        let states = self.states_by_now(memory);
         let asleep = self.variants.iter().all(|variant| variant.current() == Some(0));
         let (metrics, said) = match self.measured(asleep) {
-            Ok(pods) => match self.ask(&pods, memory) {
+            Ok(pods) => match self.ask(&pods, &states, memory) {
                 Ok(said) => (Metrics::Found, Ok(said)),
                 Err(why) => (Metrics::Partial(why.clone()), Err(why)),
             },
@@ -77,7 +82,9 @@ impl<'a> Group<'a> {
         let before: BTreeMap<String, i32> =
             before.map(|(name, replicas)| (name.clone(), self.clamp(&name, replicas))).collect();
         let mut after = before.clone();
-        let costs = self.variants.iter().map(|one| (one.key.name.clone(), one.cost().unwrap_or(USUAL_COST)));
+        // Whoever there is no accelerator for is started last.
+        let cost = |state: &State| if state.limits().allow(1) { state.cost } else { f64::INFINITY };
+        let costs = states.iter().map(|state| (state.variant.clone(), cost(state)));
         // Whoever could not be looked at may serve: then nobody has to be started.
         if sleep != Sleep::Forbidden || !self.runs_apart {
             enforce(&mut after, &costs.collect(), &sleep);
@@ -145,8 +152,14 @@ impl<'a> Group<'a> {
             story.binding = Binding::Limits;
         }
         replicas = bounds.clamp(replicas);
+        let previous = variant.previous();
+        let follows = story.limits.is_empty() && number.is_some() && Some(replicas) == variant.current();
+        if follows && previous.at.is_some() && previous.replicas != replicas {
+            reason =
+                format!("{reason}; the workload has {replicas} replicas and has not followed {}", previous.replicas);
+        }
         if let Some(target) = enforced {
-            let first = variant.previous().at.is_none() && variant.current() == Some(0);
+            let first = previous.at.is_none() && variant.current() == Some(0);
             reason = match sleep {
                 Sleep::Idle => format!("Scale to zero: no request for {}", duration::go(self.retention())),
                 _ if first => "First run: bootstrapping with 1 replica for Prometheus discovery".to_owned(),
@@ -224,7 +237,9 @@ impl<'a> Group<'a> {
         }
         for variant in self.variants {
             let target = variant.target.known().and_then(Option::as_ref);
-            let ready = target.map_or(0, |target| target.ready.max(target.ready_pods));
+            // A StatefulSet counts replicas that are on their way out.
+            let told = |target: &TargetSeen| target.ready.min(variant.current().unwrap_or_default());
+            let ready = target.map_or(0, |target| told(target).max(target.ready_pods));
             let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
             if i32::try_from(known).is_ok_and(|known| known < ready) {
                 let name = &variant.key.name;
@@ -251,30 +266,6 @@ impl<'a> Group<'a> {
         format!("none of the replicas is ready ({}); look at their pods", asked.join(", "))
     }
 
-    /// Every variant as its workload is.
-    pub fn states(&self) -> Vec<State> {
-        let upstream = self.seen.settings.mode == Mode::Upstream;
-        let state = |variant: &&VariantSeen| {
-            let target = variant.target.known().and_then(Option::as_ref);
-            let reported = target.and_then(|target| target.status_replicas).filter(|count| upstream && *count > 0);
-            let current = reported.or(variant.current()).unwrap_or_default();
-            let previous = variant.previous();
-            let awaited = |at| upstream || self.seen.now.duration_since(at) <= FOLLOW;
-            State {
-                variant: variant.key.name.clone(),
-                current,
-                desired: previous.at.filter(|at| awaited(*at)).map(|_| previous.replicas),
-                pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
-                stuck: false,
-                gpus: variant.gpus(),
-                accelerator: variant.accelerator(),
-                cost: variant.cost().unwrap_or(USUAL_COST),
-                bounds: variant.bounds(),
-            }
-        };
-        self.variants.iter().map(state).collect()
-    }
-
     /// What was decided, or runs, stays where the engine would have less.
     fn lower_nothing(&self, said: &mut Said, guessed: &Guessed) {
         for variant in self.variants {
@@ -289,14 +280,8 @@ impl<'a> Group<'a> {
         ));
     }
 
-    fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Result<Said, String> {
+    fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], states: &[State], memory: &mut Memory) -> Result<Said, String> {
         let thresholds = self.seen.config.thresholds(self.namespace, self.model, Mode::Steersman).unwrap_or_default();
-        let mut states = self.states();
-        for state in &mut states {
-            let key = Memory::key(self.namespace, self.model, &state.variant);
-            let since = memory.lag(key, state.current, state.pending, self.seen.now);
-            state.stuck = since.is_some_and(|since| self.seen.now.duration_since(since) > FOLLOW);
-        }
         match thresholds.analyzer {
             Analyzer::Shares => {
                 let mut analysis =
@@ -305,7 +290,7 @@ impl<'a> Group<'a> {
                 for state in states.iter().filter(|state| state.current > 0) {
                     analysis.pods.entry(state.variant.clone()).or_default();
                 }
-                Ok(by_shares(&analysis, &states))
+                Ok(by_shares(&analysis, states))
             }
             Analyzer::Tokens => {
                 let queue = match self.metrics.map(|metrics| &metrics.queue) {
@@ -324,7 +309,7 @@ impl<'a> Group<'a> {
                     thresholds: &thresholds,
                     queue,
                 };
-                let mut said = by_tokens(&tokens::analyze(&model, &replicas, &states, memory), &states);
+                let mut said = by_tokens(&tokens::analyze(&model, &replicas, states, memory), states);
                 if let Some(guessed) = guessed {
                     self.lower_nothing(&mut said, &guessed);
                 }

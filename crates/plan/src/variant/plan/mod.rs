@@ -1,11 +1,13 @@
 //! The rules for the fleet: who takes part, model by model, then what all share.
 //! Comes in: `Seen`; goes out: a decision for every object and what was learned.
 
+mod accelerators;
 mod group;
 mod hold;
 mod replicas;
 mod said;
 mod sleep;
+mod states;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +17,12 @@ use serde::Serialize;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
 
-use self::group::{FOLLOW, Group};
+use self::accelerators::Free;
+use self::group::Group;
+use self::states::FOLLOW;
 use super::Mode;
 use super::conflict::{Conflict, conflicts};
 use super::limits::enforce::USUAL_COST;
-use super::limits::gpus::{Granted, Wanted, limit};
 use super::limits::{Bounds, fallback};
 use super::names;
 use super::notes::suppressed;
@@ -117,11 +120,14 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             }
         }
     }
+    let free = Free::of(seen, &conflicts);
+    let mut looked_at: BTreeSet<String> = BTreeSet::new();
     for (model, mut variants) in groups {
+        looked_at.extend(variants.iter().map(|variant| variant.memory_key()));
         if seen.settings.mode == Mode::Steersman {
             variants.sort_by(|a, b| a.key.cmp(&b.key));
         }
-        let group = Group::of(seen, &model, &variants, unseen.contains(&model));
+        let group = Group::of(seen, &model, &variants, unseen.contains(&model), free.as_ref());
         let decided = match seen.settings.mode {
             Mode::Steersman => group.decide(&mut plan.memory),
             Mode::Upstream => upstream::decide(&group, &mut plan.memory),
@@ -131,12 +137,9 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             plan.decisions.insert(variant.key.clone(), decision);
         }
     }
-    share_gpus(seen, &mut plan);
-    if !plan.memory.short.is_empty() {
-        let living = seen.variants.iter().filter(|variant| !variant.deleting);
-        let keys: BTreeSet<String> = living.map(VariantSeen::memory_key).collect();
-        plan.memory.short.retain(|key, _| keys.contains(key));
-    }
+    accelerators::share(seen, &mut plan);
+    // Nobody knows what the others do meanwhile.
+    plan.memory.waits.retain(|key, _| looked_at.contains(key));
     plan
 }
 
@@ -183,7 +186,8 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
     };
     Decision {
         replicas: known.then_some(kept),
-        reason: previous.reason,
+        // A number of which nobody told why is told once.
+        reason: if previous.reason.is_empty() { why.clone() } else { previous.reason },
         accelerator: variant.accelerator(),
         spare: 0.0,
         metrics: Metrics::NotAsked,
@@ -191,72 +195,6 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
         story: Story { hold: Some(why), binding: Binding::Hold, wish: kept, granted: kept, ..Story::default() },
         findings: variant.findings(),
         standing,
-    }
-}
-
-/// Where the limiter is on, accelerators that are not there are not promised.
-fn share_gpus(seen: &Seen, plan: &mut FleetPlan) {
-    let thresholds = seen.config.thresholds("", "", Mode::Steersman);
-    if !thresholds.is_some_and(|thresholds| thresholds.limiter) {
-        return;
-    }
-    let mut places: Vec<&VariantSeen> = Vec::new();
-    let mut wanted = Vec::new();
-    for variant in &seen.variants {
-        let takes_part = |decision: &&Decision| matches!(decision.standing, Standing::Decided | Standing::Held);
-        let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
-        let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
-        places.push(variant);
-        wanted.push(Wanted {
-            variant: variant.key.to_string(),
-            accelerator: decision.accelerator.clone(),
-            current: replicas,
-            target,
-            gpus: variant.gpus(),
-            spare_kv: decision.spare,
-            cost: variant.cost().unwrap_or(USUAL_COST),
-        });
-    }
-    let granted = match &seen.gpus {
-        Answer::Known(offered) => {
-            let told = |(one, asked): (Granted, &Wanted)| {
-                (one.target, one.limited, format!("{}; {}", one.reason, offer(&asked.accelerator, offered)))
-            };
-            limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
-        }
-        // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
-        Answer::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
-        Answer::Unknown(why) => {
-            let told = format!("the accelerators could not be counted: {why}");
-            let held = |(one, variant): (&Wanted, &&VariantSeen)| {
-                let (kept, _) = hold::hold(variant, seen.now);
-                (one.target.min(kept), one.target > kept, told.clone())
-            };
-            wanted.iter().zip(&places).map(held).collect::<Vec<_>>()
-        }
-    };
-    for (variant, (target, limited, reason)) in places.into_iter().zip(granted) {
-        let Some(decision) = plan.decisions.get_mut(&variant.key).filter(|_| limited) else { continue };
-        let target = if seen.settings.mode == Mode::Steersman { variant.bounds().clamp(target) } else { target };
-        decision.replicas = Some(target);
-        decision.story.granted = target;
-        decision.story.limits.push(format!("gpu-limiter: {reason}"));
-        decision.story.binding = Binding::Limits;
-    }
-}
-
-/// What there is of an accelerator, for whoever wonders why it is not enough.
-fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> String {
-    match offered.get(accelerator) {
-        _ if accelerator.is_empty() => {
-            "nobody knows its accelerator: set spec.accelerator to the short name of the nodes' product".to_owned()
-        }
-        Some(count) => format!("nodes offer {count} of {accelerator}"),
-        None => {
-            let types: Vec<&str> = offered.keys().map(String::as_str).collect();
-            let types = if types.is_empty() { "no accelerators".to_owned() } else { types.join(", ") };
-            format!("no node offers {accelerator}; they offer {types}")
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::super::Mode;
-use super::super::limits::Bounds;
 use super::super::saturation::{State, shares, tokens};
 use super::super::solve::{Need, Offer, Reason, cost_aware};
 use super::super::story::IN_TRANSITION;
@@ -48,7 +47,8 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
             (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
             (Ordering::Equal, _) => "saturation-only mode: no-change".to_owned(),
         };
-        (name.clone(), Number { granted: *granted, wish, reason, limit: None })
+        let limit = states.iter().find(|state| state.variant == *name).and_then(|state| state.out_of_room(wish));
+        (name.clone(), Number { granted: *granted, wish, reason, limit: limit.filter(|_| wish > *granted) })
     };
     let need = match (&analysis.missing, analysis.one_can_go) {
         (Some(why), _) => format!("one replica more: {why}"),
@@ -79,7 +79,7 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
         let pods = *analysis.pods.get(variant)?;
         match state.awaited() {
             Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
-            None if pods != *current && !state.stuck => {
+            None if state.is_moving(pods) => {
                 Some(format!("{variant} is to have {current} replicas, and {pods} have metrics"))
             }
             None => None,
@@ -90,11 +90,16 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
 
 /// Whom nobody waits for any more.
 fn given_up(states: &[State]) -> String {
-    let stuck = states.iter().filter(|state| state.stuck);
-    let told = |State { variant, pending, .. }: &State| {
-        format!("; {pending} of {variant} do not become ready and are not waited for, look at their pods")
+    let told = |State { variant, current, pending, stuck, over, .. }: &State| match (stuck, over) {
+        (true, _) => {
+            Some(format!("; {pending} of {variant} do not become ready and are not waited for, look at their pods"))
+        }
+        (_, true) => {
+            Some(format!("; {variant} has more pods than its {current} replicas, does a rollout of it pause?"))
+        }
+        _ => None,
     };
-    stuck.map(told).collect()
+    states.iter().filter_map(told).collect()
 }
 
 pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
@@ -106,7 +111,7 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         current: state.current,
         ready: state.ready(),
         // More of what does not become ready is of no use.
-        bounds: if state.stuck { Bounds { max: Some(state.current), ..state.bounds } } else { state.bounds },
+        bounds: if state.stuck { state.limits().at_most(state.current) } else { state.limits() },
     });
     let offers: Vec<Offer> = offers.collect();
     let bounded = cost_aware(&offers, need, true, Mode::Steersman);
@@ -117,11 +122,12 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(GROWTH));
         let granted = solved.min(most);
         let reason = Reason::of(offer.current, granted, need).to_string();
-        let stuck = states.iter().any(|state| state.stuck && state.variant == offer.variant);
-        let limit = match (granted < solved, stuck && wish > granted) {
-            (true, _) => Some(format!("growth in one pass: at most {most}")),
-            (_, true) => Some("replicas that do not become ready".to_owned()),
-            _ => None,
+        let state = states.iter().find(|state| state.variant == offer.variant).filter(|_| wish > granted);
+        let limit = match state {
+            Some(_) if granted < solved => Some(format!("growth in one pass: at most {most}")),
+            Some(state) if state.stuck => Some("replicas that do not become ready".to_owned()),
+            Some(state) => state.out_of_room(wish),
+            None => None,
         };
         (offer.variant.clone(), Number { granted, wish, reason, limit })
     };

@@ -4,6 +4,9 @@
 pub mod engine_args;
 pub mod shares;
 pub mod tokens;
+pub mod waits;
+
+use std::cmp::Ordering;
 
 use serde::Serialize;
 
@@ -15,22 +18,46 @@ pub struct State {
     pub variant: String,
     /// Replicas that the workload has.
     pub current: i32,
-    /// The last decision.
+    /// The last decision, unless nobody waits for it any more.
     pub desired: Option<i32>,
     /// Of `current`, those that are not ready.
     pub pending: i32,
     /// They have not become ready for so long that nobody waits for them: such a variant keeps its number, and others grow.
     pub stuck: bool,
+    /// It has had more that are ready for so long that nobody waits for them to go: a rollout that pauses.
+    pub over: bool,
     /// Accelerators per replica.
     pub gpus: i32,
     pub accelerator: String,
     pub cost: f64,
     pub bounds: Bounds,
+    /// Where accelerators are counted: how many replicas there are any for, and what there is.
+    pub room: Option<(i32, String)>,
 }
 
 impl State {
     pub fn ready(&self) -> i32 {
         self.current.saturating_sub(self.pending).max(0)
+    }
+
+    /// What it may have, by its own bounds and by what there is.
+    pub fn limits(&self) -> Bounds {
+        self.room.as_ref().map_or(self.bounds, |(most, _)| self.bounds.at_most(*most))
+    }
+
+    /// What keeps it from a wish, where that is neither of its bounds.
+    pub fn out_of_room(&self, wish: i32) -> Option<String> {
+        let (most, why) = self.room.as_ref()?;
+        (*most < wish && self.bounds.allow(*most)).then(|| format!("gpu-limiter: {why}"))
+    }
+
+    /// Whether as many as it is to have will be measured if one waits.
+    pub fn is_moving(&self, measured: i32) -> bool {
+        match measured.cmp(&self.current) {
+            Ordering::Less => !self.stuck,
+            Ordering::Greater => !self.over && !self.stuck,
+            Ordering::Equal => false,
+        }
     }
 
     /// A decision that the workload has not followed yet. Nothing decided, or zero, is none.

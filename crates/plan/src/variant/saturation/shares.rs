@@ -1,6 +1,7 @@
 //! The first saturation engine: shares of KV cache and queue, one replica at a time.
 //! Comes in: both figures of every pod; goes out: whether a replica is missing or to spare, and which variant shall change.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -57,7 +58,7 @@ pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, mode: Mode) -> Ana
         analysis.spare_kv = mean(free.iter().map(|replica| thresholds.kv_cache - replica.kv));
         analysis.spare_queue = mean(free.iter().map(|replica| thresholds.queue_length - replica.queue));
     }
-    analysis.missing = missing(&analysis, thresholds);
+    analysis.missing = missing(&analysis, thresholds, mode);
     analysis.one_can_go = match mode {
         Mode::Upstream => {
             let load = |threshold: f64, spare: f64| threshold - spare;
@@ -81,7 +82,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-fn missing(analysis: &Analysis, thresholds: &Thresholds) -> Option<String> {
+fn missing(analysis: &Analysis, thresholds: &Thresholds, mode: Mode) -> Option<String> {
     let Analysis { spare_kv, spare_queue, .. } = analysis;
     let Thresholds { kv_spare, queue_spare, .. } = thresholds;
     match (spare_kv < kv_spare, spare_queue < queue_spare) {
@@ -90,6 +91,10 @@ fn missing(analysis: &Analysis, thresholds: &Thresholds) -> Option<String> {
         )),
         (true, false) => Some(format!("KV spare Saturation low ({spare_kv:.3} < {kv_spare:.3})")),
         (false, true) => Some(format!("queue spare Saturation low ({spare_queue:.1} < {queue_spare:.1})")),
+        // Nothing is below a trigger of zero.
+        (false, false) if mode == Mode::Steersman && analysis.non_saturated == 0 => {
+            Some("every replica is saturated".to_owned())
+        }
         (false, false) => None,
     }
 }
@@ -120,7 +125,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         return Targets { replicas, transition: false };
     }
     let state = |variant: &str| states.iter().find(|state| state.variant == variant);
-    let moving = |state: &State, pods: i32| state.awaited().is_some() || pods != state.current && !state.stuck;
+    let moving = |state: &State, pods: i32| state.awaited().is_some() || state.is_moving(pods);
     let transition =
         analysis.pods.iter().any(|(variant, pods)| state(variant).is_some_and(|state| moving(state, *pods)));
     if transition {
@@ -131,21 +136,38 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         return Targets { replicas: replicas.collect(), transition };
     }
     let mut replicas = analysis.pods.clone();
-    for state in states.iter().filter(|state| state.stuck) {
+    for state in states.iter().filter(|state| state.stuck || state.over) {
         replicas.insert(state.variant.clone(), state.current);
     }
-    let bounds = |variant: &str| state(variant).filter(|_| bounded).map(|state| state.bounds).unwrap_or_default();
+    let bounds = |variant: &str| state(variant).filter(|_| bounded).map(State::limits).unwrap_or_default();
     let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_default();
+    // New bounds do the same in this pass.
+    let changes = |way: Ordering| {
+        let by_bounds = |(variant, count): (&String, &i32)| {
+            let kept = bounds(variant).clamp(*count);
+            kept.cmp(count) == way && state(variant).and_then(|state| state.desired).is_some_and(|told| told != kept)
+        };
+        replicas.iter().any(by_bounds)
+    };
     if analysis.missing.is_some() {
         let settled = |variant: &str| state(variant).is_none_or(|state| state.pending == 0);
         let open = replicas
             .iter()
             .filter(|(variant, count)| settled(variant) && bounds(variant).allow(count.saturating_add(1)));
         let cheapest = open.min_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
-        if let Some((variant, count)) = cheapest.map(|(variant, count)| (variant.clone(), *count)) {
+        let cheapest = cheapest.map(|(variant, count)| (variant.clone(), *count));
+        // Those that run may not grow, and none of them is about to: then one begins that does not run.
+        let comes = states.iter().any(|state| state.pending > 0 && !state.stuck);
+        let begins = || {
+            let idle = states.iter().filter(|state| bounded && !comes && !replicas.contains_key(&state.variant));
+            let open = idle.filter(|state| state.current == 0 && state.limits().allow(1));
+            let cheapest = open.min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.variant.cmp(&b.variant)));
+            cheapest.map(|state| (state.variant.clone(), 0))
+        };
+        if let Some((variant, count)) = cheapest.or_else(begins).filter(|_| !changes(Ordering::Greater)) {
             replicas.insert(variant, count.saturating_add(1));
         }
-    } else if analysis.one_can_go {
+    } else if analysis.one_can_go && !changes(Ordering::Less) {
         let open = replicas.iter().filter(|(variant, count)| **count > 1 && bounds(variant).allow(**count - 1));
         let dearest = open.max_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
         if let Some((variant, count)) = dearest.map(|(variant, count)| (variant.clone(), *count)) {

@@ -39,14 +39,38 @@ pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BT
     if !bounded {
         offers.iter_mut().for_each(|offer| offer.bounds = Bounds::default());
     }
-    let mut targets: BTreeMap<String, i32> =
-        offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
+    let current: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
+    let need = if mode == Mode::Steersman { beside_bounds(&mut offers, need) } else { need };
+    let begin: BTreeMap<String, i32> = offers.iter().map(|offer| (offer.variant.clone(), offer.current)).collect();
+    let mut targets = begin.clone();
     if need.required > 0.0 {
         scale_up(&mut offers, need.required, &mut targets);
     } else if need.spare > 0.0 {
         scale_down(&mut offers, need.spare, &mut targets, mode);
     }
-    targets
+    // What bounds alone change is theirs to tell.
+    let told = |(variant, target): (String, i32)| {
+        let solved = begin.get(&variant) != Some(&target);
+        let target = if solved { target } else { current.get(&variant).copied().unwrap_or(target) };
+        (variant, target)
+    };
+    targets.into_iter().map(told).collect()
+}
+
+/// Begins with what bounds leave of each variant, and with the need that is left then: what bounds add has not to be bought,
+/// and what they take away is not to spare. What they add does not serve yet, so that nobody gives way to it.
+fn beside_bounds(offers: &mut [Offer], mut need: Need) -> Need {
+    let lacks = need.required > 0.0;
+    for offer in offers {
+        let kept = offer.bounds.clamp(offer.current);
+        if lacks {
+            need.required -= f64::from(kept.saturating_sub(offer.current)) * offer.capacity;
+        }
+        need.spare -= f64::from(offer.ready.saturating_sub(kept).max(0)) * offer.capacity;
+        offer.ready = offer.ready.min(kept);
+        offer.current = kept;
+    }
+    Need { required: need.required.max(0.0), spare: need.spare.max(0.0) }
 }
 
 fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, i32>) {

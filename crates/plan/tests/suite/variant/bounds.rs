@@ -35,6 +35,14 @@ fn bounds_that_contradict_each_other_are_told_and_the_upper_one_holds() {
 }
 
 #[test]
+fn while_a_new_maximum_takes_replicas_away_no_other_variant_gives_one_up() {
+    let mut seen = a_fleet(vec![a_variant("cheap", "5", 4), a_variant("dear", "20", 2)], 0.2, 0.0);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (4, 1));
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (2, 2));
+}
+
+#[test]
 fn a_maximum_that_allows_nothing_ends_nothing() {
     for max in [0, -2] {
         let variants = vec![a_variant("v", "5", 2), a_variant("other", "20", 0)];

@@ -7,6 +7,7 @@ use steersman_plan::variant::config::thresholds::Thresholds;
 use steersman_plan::variant::limits::Bounds;
 use steersman_plan::variant::saturation::engine_args::{Container, EngineArgs};
 use steersman_plan::variant::saturation::shares::{self, Replica};
+use steersman_plan::variant::saturation::tokens::capacity::{Memory, Origin, Record};
 use steersman_plan::variant::solve::{Need, Offer, cost_aware};
 
 fn offer(variant: &str, cost: f64, capacity: f64, current: i32, bounds: Bounds) -> Offer {
@@ -59,6 +60,51 @@ fn the_load_of_a_saturated_replica_counts_when_one_shall_go() {
     let thresholds = Thresholds::default();
     assert!(shares::analyze(&pods, &thresholds, Mode::Upstream).one_can_go, "two could become one: 0.6 is below 0.7");
     assert!(!shares::analyze(&pods, &thresholds, Mode::Steersman).one_can_go, "1.6 does not fit into two");
+}
+
+#[test]
+fn what_bounds_take_away_is_not_to_spare_and_what_they_add_is_not_bought() {
+    let capped = Bounds { min: 0, max: Some(3) };
+    let offers = [offer("cheap", 5.0, 10_000.0, 5, capped), offer("dear", 20.0, 10_000.0, 5, Bounds::default())];
+    let need = Need { required: 0.0, spare: 30_000.0 };
+    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    assert_eq!(targets, BTreeMap::from([("cheap".into(), 5), ("dear".into(), 4)]), "two of cheap go by their bound");
+    let raised = Bounds { min: 4, max: None };
+    let offers = [offer("cheap", 5.0, 10_000.0, 2, Bounds::default()), offer("dear", 20.0, 10_000.0, 2, raised)];
+    let need = Need { required: 25_000.0, spare: 0.0 };
+    let targets = cost_aware(&offers, need, true, Mode::Steersman);
+    assert_eq!(targets, BTreeMap::from([("cheap".into(), 3), ("dear".into(), 2)]), "two of dear come by their bound");
+}
+
+#[test]
+fn a_replica_is_missing_where_all_are_saturated_whatever_the_triggers() {
+    let pod = |kv: f64| Replica { pod: "a".into(), variant: "v".into(), kv, queue: 0.0, cost: 1.0 };
+    let thresholds = Thresholds { kv_spare: 0.0, queue_spare: 0.0, ..Thresholds::default() };
+    let missing = |kv: f64, mode: Mode| shares::analyze(&[pod(kv)], &thresholds, mode).missing;
+    assert_eq!(missing(0.79, Mode::Steersman), None);
+    assert_eq!(missing(0.9, Mode::Steersman).as_deref(), Some("every replica is saturated"));
+    assert_eq!(missing(0.9, Mode::Upstream), None, "upstream never grows then");
+}
+
+#[test]
+fn what_was_measured_in_another_namespace_is_not_taken_for_ones_own() {
+    let record = |origin: Origin, effective: i64| Record {
+        model: "m".into(),
+        accelerator: "H100".into(),
+        gpus: 1,
+        origin,
+        total_kv: 0,
+        effective,
+        args: Some(EngineArgs::default()),
+        at: "2026-11-15T23:00:00Z".parse().unwrap(),
+    };
+    let own = record(Origin::Deployment, 0);
+    let mut memory = Memory::default();
+    memory.records.insert("team-a|m|a".into(), record(Origin::Live, 16));
+    memory.records.insert("team-b|m|b".into(), own.clone());
+    assert_eq!(memory.like("team-b|m|b", "team-b|", &own), None);
+    memory.records.insert("team-b|m|c".into(), record(Origin::Live, 9_000));
+    assert_eq!(memory.like("team-b|m|b", "team-b|", &own).unwrap().effective, 9_000);
 }
 
 #[test]

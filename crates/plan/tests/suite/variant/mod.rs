@@ -1,5 +1,6 @@
 //! A fleet in which nothing is wrong, from which each test departs in one point.
 
+mod accelerators;
 mod apart;
 mod bounds;
 mod config;
@@ -16,6 +17,7 @@ mod ready;
 mod report;
 mod targets;
 mod told;
+mod waits;
 mod zero;
 
 use std::collections::BTreeMap;
@@ -135,6 +137,14 @@ fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
 
 fn the_model(seen: &mut Seen) -> &mut ModelSeen {
     seen.models.get_mut(&Key::new(NAMESPACE, MODEL)).unwrap()
+}
+
+/// To be changed.
+fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
+    match &mut seen.variants[at].target {
+        Answer::Known(Some(target)) => target,
+        other => panic!("it has a workload: {other:?}"),
+    }
 }
 
 fn by_tokens(seen: &mut Seen) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{
@@ -139,19 +138,6 @@ fn the_token_engine_adds_all_that_is_missing_at_once() {
 }
 
 #[test]
-fn while_a_decision_is_carried_out_no_other_is_made() {
-    let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 2)], 0.79, 4.0);
-    seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
-    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (4, 2));
-    assert_eq!(decision(&seen, "b").story.binding, Binding::Hold);
-    let words = "an earlier decision is still being carried out: a is to have 4 replicas and has 2";
-    assert_eq!(decision(&seen, "b").story.hold.as_deref(), Some(words));
-    // A workload that does not follow, for example because somebody capped it, does not block the model for ever.
-    seen.variants[0].status = Some(decided(4, "Earlier", ago(11)));
-    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
-}
-
-#[test]
 fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 1)], 0.79, 4.0);
     let starting =
@@ -249,20 +235,6 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
 }
 
 #[test]
-fn accelerators_go_to_the_most_saturated_where_they_are_short() {
-    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.79, 4.0);
-    seen.config.saturation.entries.insert("default".into(), Entry { enable_limiter: Some(true), ..Entry::default() });
-    let held = decision(&seen, "v");
-    assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
-    assert_eq!(held.story.limits, ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
-    seen.gpus = Answer::Known([("H100".to_owned(), 2)].into());
-    let limited = decision(&seen, "v");
-    assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
-    seen.gpus = Answer::Known([("H100".to_owned(), 3)].into());
-    assert_eq!(replicas(&seen, "v"), 3);
-}
-
-#[test]
 fn nothing_is_decided_for_an_object_that_is_being_deleted() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
     seen.variants[0].deleting = true;
@@ -280,34 +252,6 @@ fn which_variant_is_named_does_not_depend_on_the_order_of_objects() {
     assert_eq!(plan(&seen), first);
     let why = format!("{:?}", decision(&seen, "b").metrics);
     assert!(why.contains("1 of 2 ready replicas of a have metrics"), "{why}");
-}
-
-#[test]
-fn replicas_that_do_not_become_ready_hold_the_others_back_for_a_while_and_no_longer() {
-    for tokens in [false, true] {
-        let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 1)], 0.9, 2.0);
-        if tokens {
-            by_tokens(&mut seen);
-        }
-        let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
-        target.ready = 1;
-        the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.name != *"cheap-decode-1");
-        seen.memory = plan(&seen).memory;
-        if !tokens {
-            assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (2, 1), "they may only be starting");
-        }
-        seen.now += SignedDuration::from_mins(11);
-        let dear = decision(&seen, "dear");
-        assert!(dear.replicas > Some(1), "tokens {tokens}: {}", dear.story);
-        let told = "; 1 of cheap do not become ready and are not waited for, look at their pods";
-        assert!(dear.story.signal.ends_with(told), "{}", dear.story);
-        assert_eq!(replicas(&seen, "cheap"), 2, "it keeps its number, and gets no more: tokens {tokens}");
-        let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
-        target.replicas = Some(3);
-        assert_eq!(plan(&seen).memory.short.values().map(|(count, _)| *count).collect::<Vec<_>>(), [3], "asked anew");
-        seen.variants.remove(0);
-        assert!(plan(&seen).memory.short.is_empty(), "who is gone is forgotten");
-    }
 }
 
 #[test]

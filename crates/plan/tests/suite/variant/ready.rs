@@ -1,16 +1,8 @@
 //! Replicas that serve, and replicas that do not yet.
 
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, TargetName, TargetSeen};
+use steersman_plan::variant::{Binding, Metrics, PodSeen, TargetName};
 
-use super::{a_fleet, a_variant, by_tokens, decision, replicas, the_model};
-
-fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
-    match &mut seen.variants[at].target {
-        Answer::Known(Some(target)) => target,
-        other => panic!("it has a workload: {other:?}"),
-    }
-}
+use super::{a_fleet, a_variant, by_tokens, decision, replicas, target, the_model};
 
 /// A pod that takes the place of another: it is measured, and empty, and gets no requests yet.
 fn coming(of: &str) -> PodSeen {

@@ -166,8 +166,41 @@ fn metrics_that_grow_older_are_no_news() {
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     the_model(&mut seen).pods = Err(Silence::Stale("6m1s".into()));
     assert_eq!(status(&seen), first);
+    // Of another model it is news.
+    let mut renamed = seen.clone();
+    spec(&mut renamed.variants[0]).model_id = "qwen/qwen-3".into();
+    let model = renamed.models.values().next().unwrap().clone();
+    renamed.models.insert(Key::new(super::NAMESPACE, "qwen/qwen-3"), model);
+    assert!(told(&status(&renamed), names::METRICS).2.contains("'qwen/qwen-3' are stale (last update: 6m1s"));
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(told(&status(&seen), names::METRICS).1, "MetricsMissing");
+}
+
+#[test]
+fn nothing_is_applied_where_there_is_no_number() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    seen.variants[0].status = Some(status(&seen));
+    assert!(status(&seen).actuation.as_ref().unwrap().applied);
+    spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "elsewhere".into();
+    seen.variants[0].target = Answer::Known(None);
+    let moved = status(&seen);
+    assert_eq!(moved.desired_optimized_alloc, None);
+    assert!(!moved.actuation.as_ref().unwrap().applied);
+}
+
+#[test]
+fn a_number_of_an_earlier_operator_without_a_reason_is_told_once() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
+    let mut earlier = VariantAutoscalingStatus::clone(seen.variants[0].status.as_ref().unwrap());
+    earlier.desired_optimized_alloc.as_mut().unwrap().last_update = None;
+    seen.variants[0].status = Some(earlier.into());
+    seen.variants[0].target = Answer::Known(None);
+    let first = status(&seen);
+    let update = first.desired_optimized_alloc.clone().unwrap().last_update.unwrap();
+    assert_eq!(update.reason.as_deref(), Some(NO_WORKLOAD));
+    seen.variants[0].status = Some(first.clone());
+    seen.now += jiff::SignedDuration::from_mins(1);
+    assert_eq!(status(&seen), first);
 }
 
 /// Of one model: what the engine says of the others is not said of the one that it knows nothing of.

@@ -59,6 +59,17 @@ fn figures_that_move_make_no_new_story_and_another_number_or_obstacle_does() {
 }
 
 #[test]
+fn another_pod_or_another_model_is_another_story() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    the_model(&mut seen).pods.as_mut().unwrap()[0].queue = None;
+    seen.variants[0].status = Some(status(&seen));
+    assert_eq!(story(&seen).hold.as_deref(), Some("pod v-decode-0 has no queue length"));
+    let pods = the_model(&mut seen).pods.as_mut().unwrap();
+    (pods[0].queue, pods[1].queue) = (Some(1.0), None);
+    assert_eq!(story(&seen).hold.as_deref(), Some("pod v-decode-1 has no queue length"));
+}
+
+#[test]
 fn however_much_there_is_to_tell_an_object_stays_small() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
     the_model(&mut seen).pods = Err(Silence::Failed("ä".repeat(100_000)));

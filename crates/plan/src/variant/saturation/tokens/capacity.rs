@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::super::engine_args::EngineArgs;
+use super::super::waits::Waits;
 
 /// Observations of one kind of load that count.
 const WINDOW: usize = 10;
@@ -63,10 +64,9 @@ pub struct Memory {
     /// By `namespace|model|`.
     #[serde(default)]
     pub lengths: BTreeMap<String, Lengths>,
-    /// By the same key: of workloads with replicas that are not ready, how many they are to have and since when they are
-    /// seen so.
+    /// By the same key as records: workloads that are not as they are to be.
     #[serde(default)]
-    pub short: BTreeMap<String, (i32, Timestamp)>,
+    pub waits: BTreeMap<String, Waits>,
 }
 
 impl Memory {
@@ -90,27 +90,15 @@ impl Memory {
         (!tokens.is_empty()).then(|| (sum / tokens.len() as f64) as i64)
     }
 
-    /// Since when the workload is seen with these replicas, of which some are not ready. None: all are.
-    pub fn lag(&mut self, key: String, replicas: i32, pending: i32, now: Timestamp) -> Option<Timestamp> {
-        if pending <= 0 {
-            self.short.remove(&key);
-            return None;
-        }
-        let since = self.short.entry(key).or_insert((replicas, now));
-        if since.0 != replicas {
-            *since = (replicas, now);
-        }
-        Some(since.1)
-    }
-
-    /// A record of the same model on like hardware and settings; a measured one is preferred.
-    pub fn like(&self, key: &str, record: &Record) -> Option<&Record> {
+    /// A record of the same model on like hardware and settings; a measured one is preferred. `within`: how its key begins.
+    pub fn like(&self, key: &str, within: &str, record: &Record) -> Option<&Record> {
         let fits = |(other_key, other): &(&String, &Record)| {
             let alike = match (&record.args, &other.args) {
                 (Some(a), Some(b)) => a.alike(b),
                 _ => false,
             };
             other_key.as_str() != key
+                && other_key.starts_with(within)
                 && other.model == record.model
                 && other.accelerator == record.accelerator
                 && other.gpus == record.gpus

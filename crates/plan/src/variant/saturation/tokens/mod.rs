@@ -243,7 +243,9 @@ fn remember(
 fn stored(model: &Model<'_>, state: &State, load: Load, memory: &Memory) -> i64 {
     let key = Memory::key(model.namespace, model.name, &state.variant);
     let Some(record) = memory.records.get(&key) else { return 0 };
-    let like = memory.like(&key, record);
+    // The same model of another team may run otherwise.
+    let within = if model.mode == Mode::Steersman { format!("{}|", model.namespace) } else { String::new() };
+    let like = memory.like(&key, &within, record);
     if record.origin == Origin::Live {
         return record.effective;
     }

@@ -128,6 +128,7 @@ fn thresholds_with_which_an_idle_replica_is_saturated_are_refused() {
         "kvCacheThreshold: 0\nkvSpareTrigger: 0",
         "queueLengthThreshold: 0\nqueueSpareTrigger: 0",
         "queueLengthThreshold: 2",
+        "analyzerName: saturation\nqueueLengthThreshold: 0.5\nqueueSpareTrigger: 0",
     ] {
         let (config, findings) =
             read(&seen(&[(SYSTEM, SATURATION, &[("default", entry)])]), &Config::default(), Mode::Steersman);

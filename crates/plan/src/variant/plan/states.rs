@@ -1,0 +1,68 @@
+//! Every variant of a model as its workload is.
+//! Comes in: the workloads and since when they are not as they are to be; goes out: a state for each, without what nobody waits
+//! for any more.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::Mode;
+use super::super::limits::enforce::USUAL_COST;
+use super::super::saturation::State;
+use super::super::saturation::tokens::capacity::Memory;
+use super::super::saturation::waits::Awaited;
+use super::super::seen::VariantSeen;
+use super::group::Group;
+
+/// A workload that has not followed a decision for so long is taken as it is, and so are replicas that neither become ready
+/// nor go.
+pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
+
+impl Group<'_> {
+    pub fn states(&self) -> Vec<State> {
+        let upstream = self.seen.settings.mode == Mode::Upstream;
+        let state = |variant: &&VariantSeen| {
+            let target = variant.target.known().and_then(Option::as_ref);
+            let reported = target.and_then(|target| target.status_replicas).filter(|count| upstream && *count > 0);
+            let current = reported.or(variant.current()).unwrap_or_default();
+            let previous = variant.previous();
+            State {
+                variant: variant.key.name.clone(),
+                current,
+                desired: previous.at.map(|_| previous.replicas),
+                pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
+                stuck: false,
+                over: false,
+                gpus: variant.gpus(),
+                accelerator: variant.accelerator(),
+                cost: variant.cost().unwrap_or(USUAL_COST),
+                bounds: variant.bounds(),
+                room: None,
+            }
+        };
+        self.variants.iter().map(state).collect()
+    }
+
+    /// In every pass, whether anything can be decided or not: what was awaited before a sleep or an outage is not what is
+    /// awaited after it.
+    pub fn states_by_now(&self, memory: &mut Memory) -> Vec<State> {
+        let now = self.seen.now;
+        let too_long = |since: Timestamp| now.duration_since(since) > FOLLOW;
+        let mut states = self.states();
+        for (state, variant) in states.iter_mut().zip(self.variants) {
+            let current = state.current;
+            state.room = self.free.map(|free| free.room(variant, current));
+            let ready = variant.target.known().and_then(Option::as_ref).map_or(0, |target| target.ready_pods);
+            let awaited = Awaited {
+                short: (state.pending > 0).then_some(current),
+                over: (ready > current).then_some(current),
+                away: state.awaited().map(|desired| (desired, current)),
+            };
+            let waits = memory.wait(&variant.memory_key(), awaited, now);
+            state.stuck = waits.short.is_some_and(|(_, since)| too_long(since));
+            state.over = waits.over.is_some_and(|(_, since)| too_long(since));
+            if waits.away.is_some_and(|(_, since)| too_long(since)) {
+                state.desired = None;
+            }
+        }
+        states
+    }
+}

@@ -1,0 +1,47 @@
+//! Workloads that are not as they are to be.
+//! Comes in: what is awaited of one; goes out: since when it is seen so, which is kept from one pass to the next.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::tokens::capacity::Memory;
+
+/// What is awaited of a workload, and since when it is seen so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Replicas that it is to have, of which some are not ready.
+    pub short: Option<(i32, Timestamp)>,
+    /// Replicas that it is to have, while more are ready.
+    pub over: Option<(i32, Timestamp)>,
+    /// The number that was decided, and the one that it is told to have.
+    pub away: Option<((i32, i32), Timestamp)>,
+}
+
+/// What a workload is not yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Awaited {
+    pub short: Option<i32>,
+    pub over: Option<i32>,
+    pub away: Option<(i32, i32)>,
+}
+
+impl Memory {
+    /// Since when it is awaited. Whatever has changed meanwhile is awaited anew.
+    pub fn wait(&mut self, key: &str, awaited: Awaited, now: Timestamp) -> Waits {
+        let before = self.waits.remove(key).unwrap_or_default();
+        let waits = Waits {
+            short: since(before.short, awaited.short, now),
+            over: since(before.over, awaited.over, now),
+            away: since(before.away, awaited.away, now),
+        };
+        if waits != Waits::default() {
+            self.waits.insert(key.to_owned(), waits.clone());
+        }
+        waits
+    }
+}
+
+fn since<T: PartialEq>(before: Option<(T, Timestamp)>, awaited: Option<T>, now: Timestamp) -> Option<(T, Timestamp)> {
+    let awaited = awaited?;
+    Some(before.filter(|(known, _)| *known == awaited).unwrap_or((awaited, now)))
+}

@@ -1,0 +1,95 @@
+//! Accelerators that all variants share.
+
+use steersman_api::variant::v1alpha1::{CurrentAlloc, VariantAutoscalingStatus};
+use steersman_plan::preflight::Answer;
+use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::{Binding, Seen, Silence};
+
+use super::{MODEL, a_fleet, a_variant, decision, replicas, spec, the_model};
+
+/// With the limiter on, and so many of each.
+fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
+    let entries = &mut seen.config.saturation.entries;
+    entries.entry("default".into()).or_default().enable_limiter = Some(true);
+    seen.gpus = Answer::Known(offered.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+}
+
+#[test]
+fn accelerators_go_to_the_most_saturated_where_they_are_short() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.79, 4.0);
+    seen.config.saturation.entries.insert("default".into(), Entry { enable_limiter: Some(true), ..Entry::default() });
+    let held = decision(&seen, "v");
+    assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
+    assert_eq!(held.story.limits, ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
+    seen.gpus = Answer::Known([("H100".to_owned(), 2)].into());
+    let limited = decision(&seen, "v");
+    assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
+    seen.gpus = Answer::Known([("H100".to_owned(), 3)].into());
+    assert_eq!(replicas(&seen, "v"), 3);
+}
+
+#[test]
+fn where_the_cheapest_has_no_accelerator_left_the_next_one_grows() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 2)], 0.95, 2.0);
+        if tokens {
+            super::by_tokens(&mut seen);
+        }
+        spec(&mut seen.variants[1]).accelerator = Some("L40S".into());
+        offer(&mut seen, &[("H100", 2), ("L40S", 8)]);
+        let cheap = decision(&seen, "cheap");
+        assert_eq!((cheap.replicas, cheap.story.binding), (Some(2), Binding::Limits), "{}", cheap.story);
+        assert!(cheap.story.wish > 2, "{}", cheap.story);
+        assert_eq!(cheap.story.limits, ["gpu-limiter: nodes offer 2 of H100"]);
+        assert!(replicas(&seen, "dear") > 2, "tokens {tokens}: {}", decision(&seen, "dear").story);
+    }
+}
+
+#[test]
+fn a_model_that_may_not_sleep_begins_where_there_are_accelerators() {
+    let mut seen = a_fleet(vec![a_variant("cheap", "5", 0), a_variant("dear", "20", 0)], 0.5, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    spec(&mut seen.variants[1]).accelerator = Some("L40S".into());
+    offer(&mut seen, &[("H100", 8), ("L40S", 8)]);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (1, 0));
+    offer(&mut seen, &[("L40S", 8)]);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (0, 1));
+}
+
+#[test]
+fn an_object_that_cannot_be_looked_at_keeps_its_accelerators() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.9, 2.0);
+    let mut other = a_variant("other", "5", 4);
+    spec(&mut other).model_id = format!("{MODEL}-2");
+    seen.variants.push(other);
+    offer(&mut seen, &[("H100", 8)]);
+    assert_eq!(replicas(&seen, "v"), 4, "all are in use");
+    let mut told = VariantAutoscalingStatus::clone(seen.variants[1].status.as_ref().unwrap());
+    told.current_alloc = Some(CurrentAlloc { num_replicas: 4 });
+    seen.variants[1].status = Some(told.into());
+    seen.variants[1].target = Answer::Unknown("no answer".into());
+    assert_eq!(replicas(&seen, "v"), 4, "nobody knows that they are free");
+    let other = &mut seen.variants[1];
+    other.target = a_variant("other", "5", 4).target;
+    spec(other).max_replicas = Some(0);
+    assert_eq!(replicas(&seen, "v"), 4, "they are in use whatever its spec says");
+    seen.variants[1].target = Answer::Known(None);
+    assert_eq!(replicas(&seen, "v"), 5, "its workload is gone");
+}
+
+#[test]
+fn a_change_that_the_limiter_makes_is_told_as_its_own() {
+    let mut seen = a_fleet(vec![a_variant("a", "5", 2)], 0.9, 2.0);
+    let mut rival = a_variant("b", "5", 2);
+    spec(&mut rival).model_id = format!("{MODEL}-2");
+    seen.variants.push(rival);
+    let mut rivals = the_model(&mut seen).clone();
+    let target = seen.variants[1].spec.scale_target_ref.as_ref().map(steersman_plan::variant::TargetName::from);
+    let target = std::sync::Arc::new(target.unwrap());
+    rivals.pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = target.clone());
+    seen.models.insert(steersman_plan::variant::Key::new(super::NAMESPACE, &format!("{MODEL}-2")), rivals);
+    offer(&mut seen, &[("H100", 5)]);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2), "both saw one that is free");
+    let told = "; limited by gpu-limiter: no scale-up (target=2, current=2); nodes offer 5 of H100";
+    assert!(decision(&seen, "b").reason.ends_with(told), "{}", decision(&seen, "b").reason);
+}
