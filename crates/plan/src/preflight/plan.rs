@@ -118,7 +118,12 @@ fn absent(family: Family) -> Finding {
                 "Install it with `steersman crds --apply {family}` to use {family}; the other families do not need it."
             )
         } else {
-            "This version of Steersman does not need it.".to_owned()
+            // Only the graph, which an operator of its own deploys.
+            format!(
+                "Install it with Dynamo's own operator to have requests deployed: {dgdr} profiles without it and waits for \
+                 it before it deploys. The other families do not need it.",
+                dgdr = Family::Dgdr
+            )
         },
     }
 }

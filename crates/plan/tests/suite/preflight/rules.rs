@@ -125,6 +125,14 @@ fn an_absent_crd_is_no_hindrance() {
         "CRD variantautoscalings.llmd.ai is not installed: there can be no VariantAutoscaling here.",
         "Install it with `steersman crds --apply va` to use va; the other families do not need it.",
     );
+    expect(
+        &with_crd(Family::Dgd, Answer::Known(None)),
+        Info,
+        "CrdAbsent",
+        "CRD dynamographdeployments.nvidia.com is not installed: there can be no DynamoGraphDeployment here.",
+        "Install it with Dynamo's own operator to have requests deployed: dgdr profiles without it and waits for it before it \
+         deploys. The other families do not need it.",
+    );
 }
 
 #[test]
