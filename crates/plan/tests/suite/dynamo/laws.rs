@@ -99,12 +99,16 @@ fn pods() -> impl Strategy<Value = Vec<PodSeen>> {
         }
     });
     let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))
-        .prop_map(|(phase, unscheduled, containers)| PodSeen {
-            name: "p".into(),
-            phase: phase.into(),
-            unscheduled: unscheduled.then(|| "no room".into()),
-            ended: unscheduled.then(|| ("Evicted".into(), String::new())),
-            containers,
+        .prop_map(|(phase, unscheduled, mut containers)| {
+            // No pod has two of one name.
+            containers.dedup_by(|one, other| one.name == other.name);
+            PodSeen {
+                name: "p".into(),
+                phase: phase.into(),
+                unscheduled: unscheduled.then(|| "no room".into()),
+                ended: unscheduled.then(|| ("Evicted".into(), String::new())),
+                containers,
+            }
         });
     prop::collection::vec(pod, 0..2)
 }
