@@ -8,6 +8,7 @@ mod limits;
 mod lines;
 mod metrics;
 mod process;
+mod rights;
 mod settings;
 mod targets;
 mod triggers;

@@ -137,7 +137,10 @@ impl Scene {
         let what = format!("{replicas} replicas run, which are desired, by metrics");
         let is = |seen: &Value| {
             let metrics = condition(seen, "MetricsAvailable");
-            (desired(seen), current(seen)) == (Some(replicas), Some(replicas)) && metrics.0 == "True"
+            // Metrics of a replica that was just asked for are missed only once it is ready.
+            let hold = seen["status"]["decision"]["hold"].as_str().unwrap_or_default();
+            let comes = hold.starts_with("an earlier decision is still being carried out");
+            (desired(seen), current(seen)) == (Some(replicas), Some(replicas)) && metrics.0 == "True" && !comes
         };
         self.until(name, &what, is).await
     }

@@ -23,6 +23,7 @@ use steersman_plan::variant::Key;
 use tokio_util::sync::CancellationToken;
 
 use self::alarm::Alarm;
+use super::unreadable::RECHECK;
 use super::{Given, Place};
 use crate::apply::Recorder;
 use crate::client::{CallError, Server};
@@ -93,6 +94,11 @@ impl Variants {
     }
 
     async fn passes(&self, stop: &CancellationToken) {
+        // Whoever follows the numbers must not lose them because something else cannot be listed.
+        if stop.run_until_cancelled(self.fleet.shown()).await.is_none() {
+            return;
+        }
+        self.republish();
         if stop.run_until_cancelled(self.fleet.synced()).await.is_none() {
             return;
         }
@@ -112,27 +118,22 @@ impl Variants {
             };
             self.metrics.passed(Api::Va, result, began.elapsed());
             failures = if result == PassResult::Success { 0 } else { failures + 1 };
-            due = self.due(&passed, failures);
+            due = again_in(&passed, failures).map(|wait| Instant::now() + wait);
         }
     }
 
-    /// When to look again without being told to. None: not before something changes.
-    fn due(&self, passed: &Passed, failures: u32) -> Option<Instant> {
-        let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
-        let wait = if failures == 0 { interval } else { interval.min(super::control::retry(failures)) };
-        (passed.decided > 0 || failures > 0).then(|| Instant::now() + wait)
-    }
-
     fn hear(&self, news: News) {
-        // Whatever comes before the first pass is seen by it.
+        if let News::Gone((namespace, name)) = &news {
+            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone.
+            self.metrics.fleet().forget(&Key::new(namespace, name));
+        }
+        // Whatever else comes before the first pass is seen by it.
         if !self.begun.load(Ordering::Acquire) {
             return;
         }
         match news {
             News::Map((_, name)) => return self.map_changed(&name),
-            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone.
-            News::Gone((namespace, name)) => self.metrics.fleet().forget(&Key::new(&namespace, &name)),
-            News::Variant(_) | News::Target(_) | News::Namespace(_) => {}
+            News::Gone(_) | News::Variant(_) | News::Target(_) | News::Namespace(_) => {}
         }
         self.alarm.wake();
     }
@@ -166,9 +167,48 @@ impl Variants {
     }
 }
 
+/// How soon to look again without being told to. None: not before something changes.
+fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
+    let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
+    if failures > 0 {
+        return Some(interval.min(super::control::retry(failures)));
+    }
+    match passed {
+        Passed { decided: 0, unreadable: 0, .. } => None,
+        Passed { decided: 0, .. } => Some(RECHECK),
+        _ => Some(interval),
+    }
+}
+
 /// Whoever has lost the lease is dropped in the middle of things, and must not be read any longer.
 impl Drop for Variants {
     fn drop(&mut self) {
         self.metrics.fleet().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_left_alone_is_looked_at_again() {
+        let interval = SignedDuration::from_secs(30);
+        for (decided, unreadable, failures, expected) in [
+            (0, 0, 0, None),
+            (1, 0, 0, Some(Duration::from_secs(30))),
+            (1, 1, 0, Some(Duration::from_secs(30))),
+            (0, 1, 0, Some(RECHECK)),
+            (0, 0, 20, Some(Duration::from_secs(30))),
+        ] {
+            let passed = Passed { decided, unreadable, interval, ..Passed::default() };
+            assert_eq!(
+                again_in(&passed, failures),
+                expected,
+                "{decided} decided, {unreadable} unreadable, {failures} failures"
+            );
+        }
     }
 }

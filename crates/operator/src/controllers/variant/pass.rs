@@ -47,6 +47,8 @@ pub struct Passed {
     pub overtaken: usize,
     /// Statuses that could not be written.
     pub failed: usize,
+    /// Objects that cannot be read.
+    pub unreadable: usize,
     /// When to look again.
     pub interval: SignedDuration,
 }
@@ -103,7 +105,7 @@ impl Variants {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
             self.metrics.fleet().publish(self.unreadable(&look));
             kept.memory = look.seen.memory;
-            return Passed { interval, overtaken, failed, ..Passed::default() };
+            return Passed { interval, overtaken, failed, unreadable: look.unreadable.len(), ..Passed::default() };
         }
         self.tell_findings(kept, &findings, &look).await;
         kept.lines.hints(&look.seen);
@@ -216,7 +218,9 @@ impl Variants {
                 standing.push((seen, decision, stamp));
             } else {
                 passed.overtaken += 1;
-                shows.extend(gauges.shown(&seen.key).map(|shown| (seen.key.clone(), shown)));
+                // Of whom others act on, a number of ours would stand against theirs.
+                let shown = gauges.shown(&seen.key).filter(|_| self.fleet.acts_on(&seen.key));
+                shows.extend(shown.map(|shown| (seen.key.clone(), shown)));
             }
         }
         gauges.publish(shows);

@@ -43,6 +43,13 @@ pub struct Figure {
     value: f64,
 }
 
+impl Figure {
+    /// The numbers of its pod and of its model, where it names one.
+    pub fn of(&self) -> Option<(usize, usize)> {
+        self.model.map(|model| (self.pod as usize, model as usize))
+    }
+}
+
 /// None: it is not a number, or not of a pod that lives and a model that is asked about.
 pub fn figure(what: What, places: &Places<'_>, sample: &Sample) -> Option<Figure> {
     let (pod, sure) = places.of(&sample.labels)?;
@@ -214,10 +221,12 @@ fn age(values: &Values) -> SignedDuration {
     SignedDuration::from_secs(get(values, What::Age).map_or(0, |age| age.round() as i64))
 }
 
-/// Pods of a StatefulSet have the names of those before them, whose last minute is still on record.
+/// Pods of a StatefulSet have the names of those before them, whose last minute is still on record. What was measured at the
+/// pod's own address needs no clock to tell: the node's, by which the pod has started, may be ahead of ours.
 fn is_own(pod: &PodPlace, values: &Values, now: Timestamp) -> bool {
     let lived = pod.started.map(|started| now.duration_since(started).as_secs_f64());
     match (get(values, What::Age), lived) {
+        (Some(_), _) if values.sure[What::Age as usize] == Some(Sure::Addressed) => true,
         (Some(age), Some(lived)) => age <= lived + CLOCKS,
         (Some(_), None) => true,
         // Nobody is measured there any more.
@@ -323,6 +332,17 @@ mod tests {
             let samples = [(What::Kv, sample("p", "", "0.5")), (What::Age, sample("p", "", age))];
             let fresh = seen(&[pod("p", started)], &samples).first().map(Result::is_ok);
             assert_eq!(fresh, expected, "started {started:?} s ago, measured {age} s ago");
+        }
+    }
+
+    #[test]
+    fn what_was_measured_at_the_pods_own_address_is_its_own_whatever_the_clocks_say() {
+        // By our clock it starts in ten minutes.
+        let pods = [pod("p", Some(-600))];
+        for (instance, expected) in [("10.0.0.1:8000", Some(Some(0.5))), ("10.0.0.9:8000", None), ("", None)] {
+            let samples = [(What::Kv, sample("p", instance, "0.5")), (What::Age, sample("p", instance, "1"))];
+            let kv = seen(&pods, &samples).first().map(|one| one.as_ref().unwrap().kv);
+            assert_eq!(kv, expected, "measured at {instance:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence};
 
 use super::answer::{Labels, Sample};
-use super::figures::{Figures, Measured};
+use super::figures::{Figure, Figures, Measured};
 use super::{ModelAsked, PodPlace};
 
 /// Requests of the models of one namespace within one period; no namespace where series have none.
@@ -30,6 +30,8 @@ pub struct Found {
     /// By the number of the model.
     pub last_heard: BTreeMap<usize, SignedDuration>,
     pub strangers: Strangers,
+    /// By the number of the model: the first by name of its pods that Prometheus does not have.
+    pub uncounted: BTreeMap<usize, Arc<str>>,
     /// By period and namespace that was asked about.
     pub requests: BTreeMap<(SignedDuration, String), Result<Arc<Counts>, String>>,
     /// What waits before the replicas.
@@ -50,6 +52,18 @@ pub fn waiting(samples: Vec<Sample>) -> Waiting {
 }
 
 impl Found {
+    /// A pod says of itself that it serves the model. It was asked because Prometheus does not have it, which therefore counts
+    /// none of its requests either; and one answer says how many there were, not when.
+    pub fn uncounted(&mut self, figure: &Figure, pods: &[&PodPlace]) {
+        if let Some((pod, model)) = figure.of() {
+            let name = &pods[pod].name;
+            let first = self.uncounted.entry(model).or_insert_with(|| name.clone());
+            if *name < *first {
+                *first = name.clone();
+            }
+        }
+    }
+
     /// `periods`: which period was asked about for each that is wanted.
     pub fn tell(
         self,
@@ -62,7 +76,7 @@ impl Found {
         let tell = |(number, model): (usize, &ModelAsked)| {
             let seen = ModelSeen {
                 pods: self.pods(number, &model.key, measured.remove(&number).unwrap_or_default()),
-                requests: self.requests(model, periods),
+                requests: self.requests(number, model, periods),
                 queue: self.queue(&model.key),
             };
             (model.key.clone(), seen)
@@ -90,7 +104,12 @@ impl Found {
         })
     }
 
-    fn requests(&self, model: &ModelAsked, periods: &BTreeMap<SignedDuration, SignedDuration>) -> Answer<f64> {
+    fn requests(
+        &self,
+        number: usize,
+        model: &ModelAsked,
+        periods: &BTreeMap<SignedDuration, SignedDuration>,
+    ) -> Answer<f64> {
         let Key { namespace, name } = &model.key;
         let asked = periods.get(&model.retention).copied().unwrap_or(model.retention);
         let counts = match self.requests.get(&(asked, namespace.clone())) {
@@ -102,10 +121,16 @@ impl Found {
         let places = [namespace.as_str(), ""];
         let counted = places.into_iter().filter_map(|place| counts.get(&(place.to_owned(), name.clone())));
         let sum = counted.copied().reduce(|one, other| Some(one? + other?));
-        match sum {
-            Some(Some(requests)) => Answer::Known(requests),
-            Some(None) => Answer::Unknown("the count in Prometheus is not a number".to_owned()),
-            None => {
+        match (sum, self.uncounted.get(&number)) {
+            // Some are enough to know that the model is in use; none are not enough to know that it is not.
+            (Some(Some(requests)), None) => Answer::Known(requests),
+            (Some(Some(requests)), Some(_)) if requests > 0.0 => Answer::Known(requests),
+            (Some(Some(_)), Some(pod)) => Answer::Unknown(format!(
+                "pod {pod} is not in Prometheus, so that its requests are not counted; let a PodMonitor or ServiceMonitor of \
+                 namespace {namespace} select it"
+            )),
+            (Some(None), _) => Answer::Unknown("the count in Prometheus is not a number".to_owned()),
+            (None, _) => {
                 let period = duration::go(asked);
                 Answer::Unknown(format!("Prometheus has no count of them for the last {period}"))
             }
@@ -125,8 +150,13 @@ impl Found {
             own = samples.iter().filter(near).collect();
         }
         let sum = |ending: &str| {
-            let values = own.iter().filter(|sample| sample.labels.metric.ends_with(ending)).map(|sample| sample.value);
-            values.reduce(|one, other| Some(one? + other?))
+            let mut metrics: BTreeMap<&str, Option<f64>> = BTreeMap::new();
+            for sample in own.iter().filter(|sample| sample.labels.metric.ends_with(ending)) {
+                let sum = metrics.entry(&sample.labels.metric).or_insert(Some(0.0));
+                *sum = sum.zip(sample.value).map(|(sum, value)| sum + value);
+            }
+            // A picker may tell the same under its earlier name and its later one.
+            metrics.into_values().reduce(|one, other| Some(one?.max(other?)))
         };
         match (own.is_empty(), sum("_size"), sum("_bytes")) {
             (true, ..) => Answer::Known(None),
@@ -149,6 +179,7 @@ mod tests {
             failed: BTreeMap::new(),
             last_heard: BTreeMap::new(),
             strangers: Strangers::new(),
+            uncounted: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: Ok(Waiting::new()),
         }
@@ -168,12 +199,22 @@ mod tests {
     #[test]
     fn what_waits_at_the_endpoint_picker_is_the_targets() {
         let size = "inference_extension_flow_control_queue_size";
-        let bytes = "llm_d_epp_flow_control_queue_bytes";
+        let (later, bytes) = ("llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_queue_bytes");
         let known = |requests, bytes| Answer::Known(Some(SchedulerQueue { requests, bytes }));
         for (samples, expected) in [
             (vec![], Answer::Known(None)),
             (vec![waits(size, "n", "x", "m", Some(2.0)), waits(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
             (vec![waits(size, "n", "m", "", Some(2.0)), waits(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
+            // The same under two names.
+            (vec![waits(size, "n", "m", "m", Some(3.0)), waits(later, "n", "m", "m", Some(3.0))], known(3.0, 0.0)),
+            (
+                vec![
+                    waits(later, "n", "x", "m", Some(3.0)),
+                    waits(size, "n", "x", "m", Some(3.0)),
+                    waits(later, "n", "y", "m", Some(2.0)),
+                ],
+                known(5.0, 0.0),
+            ),
             // Sent elsewhere, or waiting elsewhere.
             (vec![waits(size, "n", "m", "other", Some(2.0))], Answer::Known(None)),
             (vec![waits(size, "other", "m", "m", Some(2.0))], Answer::Known(None)),
@@ -214,7 +255,23 @@ mod tests {
             (Err("down".to_owned()), unknown("down")),
         ] {
             let found = Found { requests: BTreeMap::from([((hour, "n".to_owned()), counted)]), ..found() };
-            assert_eq!(found.requests(&model, &BTreeMap::new()), expected);
+            assert_eq!(found.requests(0, &model, &BTreeMap::new()), expected);
+        }
+    }
+
+    #[test]
+    fn no_requests_are_unknown_where_prometheus_does_not_have_every_pod_that_serves() {
+        let hour = SignedDuration::from_hours(1);
+        let model = ModelAsked { key: Key::new("n", "m"), retention: hour };
+        let missing = "pod p is not in Prometheus, so that its requests are not counted; let a PodMonitor or ServiceMonitor \
+                       of namespace n select it";
+        for (count, of, expected) in
+            [(0.0, 0, Answer::Unknown(missing.to_owned())), (3.0, 0, Answer::Known(3.0)), (0.0, 1, Answer::Known(0.0))]
+        {
+            let counts = Counts::from([(("n".to_owned(), "m".to_owned()), Some(count))]);
+            let requests = BTreeMap::from([((hour, "n".to_owned()), Ok(Arc::new(counts)))]);
+            let found = Found { requests, uncounted: BTreeMap::from([(of, "p".into())]), ..found() };
+            assert_eq!(found.requests(0, &model, &BTreeMap::new()), expected, "{count} requests, a pod of model {of}");
         }
     }
 

@@ -72,6 +72,7 @@ impl<'a> Look<'a> {
         };
         if let Some(scraper) = scraper {
             for (what, figure) in scraper.ask(&self.places, self.unheard(&found.figures), self.now).await {
+                found.uncounted(&figure, &self.places.pods);
                 found.figures.add(what, figure);
             }
         }
@@ -232,6 +233,7 @@ impl<'a> Look<'a> {
             failed: self.namespaces.iter().map(|one| ((*one).to_owned(), cause.to_owned())).collect(),
             last_heard: BTreeMap::new(),
             strangers: Strangers::new(),
+            uncounted: BTreeMap::new(),
             requests: self.namespaces.iter().flat_map(each).map(|key| (key, Err(cause.to_owned()))).collect(),
             waiting: Err(cause.to_owned()),
         }

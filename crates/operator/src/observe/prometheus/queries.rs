@@ -29,6 +29,8 @@ pub const HITS: [Ratio; 3] = [
     ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"),
 ];
 const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
+/// By these only the ways are told apart on which the same is scraped. A picker without a name is one by its address.
+const WAYS: &str = "job, endpoint, service, container, prometheus, prometheus_replica";
 /// Of the endpoint picker: its name before and after it moved.
 const PICKER: &str = "(inference_extension|llm_d_epp)_flow_control_queue_(size|bytes)";
 
@@ -99,9 +101,16 @@ pub fn requests(period: SignedDuration, within: &Within) -> String {
     format!("sum by (namespace, model_name) ({})", either(each))
 }
 
-/// Requests that wait before the replicas, and their bytes.
+/// Requests that wait before the replicas, and their bytes. A picker that two jobs scrape has two series for each queue, of
+/// which one counts; queues of one picker, and pickers, add up. An aggregation drops the metric's name, unless it has another.
 pub fn waiting(within: &Within) -> String {
-    format!("sum by (__name__, namespace, model_name, target_model_name) ({{__name__=~\"{PICKER}\",{}}})", within.0)
+    let each = |pod: &str, ways: &str| {
+        let series = format!("{{__name__=~\"{PICKER}\",{pod},{}}}", within.0);
+        format!("max without ({ways}) (label_replace({series}, \"picked\", \"$1\", \"__name__\", \"(.+)\"))")
+    };
+    let queues = either([each("pod!=\"\"", &format!("{WAYS}, instance")), each("pod=\"\"", WAYS)].into_iter());
+    let sum = format!("sum by (picked, namespace, model_name, target_model_name) ({queues})");
+    format!("label_replace({sum}, \"__name__\", \"$1\", \"picked\", \"(.+)\")")
 }
 
 fn either(parts: impl Iterator<Item = String>) -> String {

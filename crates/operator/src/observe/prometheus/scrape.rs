@@ -178,7 +178,16 @@ impl Told {
                 values.push((what, Sample { labels, value: below.map(|below| above / below), at: 0.0 }));
             }
         }
-        let figure = |(what, sample)| Some((what, figure_of(what, places, pod, Sure::Addressed, &sample)?));
-        values.into_iter().filter_map(figure).collect()
+        let own = |what, sample: &Sample| Some((what, figure_of(what, places, pod, Sure::Addressed, sample)?));
+        let mut figures = Vec::new();
+        for (what, sample) in values {
+            let Some(figure) = own(what, &sample) else { continue };
+            figures.push(figure);
+            if matches!(what, What::Kv | What::Queue) {
+                // Measured just now, whatever age somebody else's measurements have.
+                figures.extend(own(What::Age, &Sample { value: Some(0.0), ..sample }));
+            }
+        }
+        figures
     }
 }

@@ -52,7 +52,8 @@ impl Fleet {
     pub fn untold(&self) -> Vec<(VariantSeen, Stamp)> {
         let places = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
         let now = |place: Place| {
-            let variant = self.variants.get(&place).filter(|_| self.is_excluded(&place.0))?;
+            let variant =
+                self.variants.get(&place).filter(|known| self.is_excluded(&place.0) && self.is_ours(known))?;
             let stamp = Stamp { uid: variant.uid, version: variant.version, strange: variant.strange, target: None };
             Some((variant.seen.ok()?, stamp))
         };

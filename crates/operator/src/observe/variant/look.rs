@@ -62,6 +62,7 @@ impl Fleet {
         let mut faulty: BTreeMap<String, Arc<[Finding]>> = BTreeMap::new();
         // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
         let mut variants = Vec::with_capacity(self.variants.len());
+        let groups_unknown = self.groups_unknown();
         self.each(|namespace, name, Variant { uid, version, seen, strange, .. }| match seen {
             Ok(seen) => {
                 let target = self.watched(seen, |found| (facts(found), found.seen.clone()));
@@ -69,8 +70,9 @@ impl Fleet {
                 let (uid, version, strange) = (uid.clone(), version.clone(), strange.clone());
                 stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
                 let known = faulty.entry(namespace.to_owned()).or_insert_with_key(|place| concerning(faults, place));
-                let (target, config) = (Answer::Known(target), known.clone());
-                variants.push(VariantSeen { target, config, ..seen.clone() });
+                let unknown = groups_unknown.as_ref().filter(|_| names_a_group(seen));
+                let target = unknown.map_or(Answer::Known(target), |why| Answer::Unknown(why.clone()));
+                variants.push(VariantSeen { target, config: known.clone(), ..seen.clone() });
             }
             Err(cause) => unreadable.push(((namespace.to_owned(), name.to_owned()), version.clone(), cause.clone())),
         });
@@ -88,14 +90,26 @@ impl Fleet {
         Look { seen, stamps, unreadable, asked: began.elapsed() }
     }
 
-    /// Whether the object and its workload are as they were when they were seen.
+    /// Whether the object is still acted on, and it and its workload are as they were when they were seen.
     pub fn stands(&self, seen: &VariantSeen, stamp: &Stamp) -> bool {
-        let place = (seen.key.namespace.clone(), seen.key.name.clone());
-        let same = self.variants.with(&place, |now| {
+        let same = self.acted_on(&seen.key, |now| {
             let spec = now.seen.as_ref().is_ok_and(|now| now.spec == seen.spec && now.deleting == seen.deleting);
             now.uid == stamp.uid && spec
         });
         same == Some(true) && self.watched(seen, facts) == stamp.target
+    }
+
+    /// Whether the object is one that is acted on: it may have gone, to another operator too, or its namespace is left alone.
+    pub fn acts_on(&self, key: &Key) -> bool {
+        self.acted_on(key, |_| ()).is_some()
+    }
+
+    fn acted_on<T>(&self, key: &Key, look: impl FnOnce(&Variant) -> T) -> Option<T> {
+        if self.is_excluded(&key.namespace) {
+            return None;
+        }
+        let place = (key.namespace.clone(), key.name.clone());
+        self.variants.with(&place, |now| self.is_ours(now).then(|| look(now)))?
     }
 
     /// Looks at the workload, if it is of a kind that is watched and there.
@@ -109,6 +123,10 @@ impl Fleet {
         };
         mirror.with(&(seen.key.namespace.clone(), target.name.clone()), look)
     }
+}
+
+fn names_a_group(seen: &VariantSeen) -> bool {
+    seen.spec.scale_target_ref.as_ref().is_some_and(|target| Way::to(target) == Way::LeaderWorkerSet)
 }
 
 fn facts(workload: &Workload) -> (String, Option<i32>) {
@@ -146,4 +164,51 @@ async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[Arc<PodP
     let nobody = || "nobody could be asked".to_owned();
     let silent = ModelSeen { pods: Err(cause), requests: Answer::Unknown(nobody()), queue: Answer::Unknown(nobody()) };
     models.iter().map(|model| (model.key.clone(), silent.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use steersman_plan::variant::names::{EXCLUDE_ANNOTATION, INSTANCE_LABEL, INSTANCE_VARIABLE};
+
+    use super::super::{Options, maps, objects};
+    use super::*;
+    use crate::controllers::Told;
+    use crate::observe::cache::Scope;
+
+    fn stored(instance: &str) -> Variant {
+        let object = json!({ "metadata": { "namespace": "n", "name": "v", "uid": "u", "labels": { INSTANCE_LABEL: instance } },
+            "spec": { "scaleTargetRef": { "kind": "Deployment", "name": "decode" }, "modelID": "m" } });
+        objects::variant(&serde_json::from_value(object).unwrap())
+    }
+
+    fn marked(exclude: &str) -> Option<maps::Marks> {
+        let namespace = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: exclude } } });
+        maps::marks(&serde_json::from_value(namespace).unwrap())
+    }
+
+    #[test]
+    fn who_is_handed_over_or_left_alone_does_not_stand() {
+        let environment = BTreeMap::from([(INSTANCE_VARIABLE.to_owned(), "ours".to_owned())]);
+        let options = Options { environment, ..Options::default() };
+        let fleet = Fleet::new(&Told::default(), &options, &Scope::Cluster);
+        let (place, namespace) = (("n".to_owned(), "v".to_owned()), (String::new(), "n".to_owned()));
+        let put = |instance: &str| drop(fleet.variants.put(place.clone(), Some(stored(instance))));
+        put("ours");
+        let seen = stored("ours").seen.unwrap();
+        let stamp = Stamp { uid: "u".to_owned(), version: String::new(), strange: None, target: None };
+        let stands = || (fleet.stands(&seen, &stamp), fleet.acts_on(&seen.key));
+        assert_eq!(stands(), (true, true));
+        put("theirs");
+        assert_eq!(stands(), (false, false), "another operator acts on it");
+        put("ours");
+        fleet.namespaces.put(namespace.clone(), marked("true"));
+        assert_eq!(stands(), (false, false), "its namespace is excluded");
+        fleet.namespaces.put(namespace, marked("false"));
+        assert_eq!(stands(), (true, true));
+        let other = Stamp { uid: "other".to_owned(), ..stamp.clone() };
+        assert_eq!((fleet.stands(&seen, &other), fleet.acts_on(&seen.key)), (false, true));
+        fleet.variants.put(place.clone(), None);
+        assert_eq!(stands(), (false, false), "it is gone");
+    }
 }

@@ -23,6 +23,8 @@ pub enum Heard {
     Nothing,
     /// There is no right to it: why.
     Refused(String),
+    /// There were none, as their API was not served; it is now, and a list is to come.
+    Unlisted,
     /// A complete list, and all that came after it.
     Listed,
 }
@@ -101,6 +103,17 @@ impl<R: Record> Mirror<R> {
         self.replace(Vec::new())
     }
 
+    /// Their API is served from now on: what was not there may be.
+    pub fn unlist(&self) {
+        self.heard.send_if_modified(|heard| {
+            let was_listed = *heard == Heard::Listed;
+            if was_listed {
+                *heard = Heard::Unlisted;
+            }
+            was_listed
+        });
+    }
+
     /// Returns once there is a complete list: before, what seems absent may only be unknown.
     pub async fn listed(&self) {
         // The sender is ours, so that waiting cannot fail.
@@ -149,7 +162,8 @@ impl<R: Record> Mirror<R> {
         }
     }
 
-    fn refused(&self, cause: String) {
+    /// There is no right to them. What was listed before is still the best that is known.
+    pub fn refused(&self, cause: String) {
         self.heard.send_if_modified(|heard| {
             let first = *heard != Heard::Listed;
             if first {
@@ -180,7 +194,7 @@ impl<R: Record> Mirror<R> {
         }
     }
 
-    fn put(&self, place: Place, after: Option<R>) -> Option<Change<R>> {
+    pub(super) fn put(&self, place: Place, after: Option<R>) -> Option<Change<R>> {
         let (namespace, name) = (place.0.as_str(), place.1.as_str());
         let mut known = self.lock();
         let before = match &after {
@@ -336,6 +350,20 @@ mod tests {
         {
             assert_eq!(mirror.any(namespace, |known| *known == value), expected, "{namespace} {value}");
         }
+    }
+
+    #[test]
+    fn of_an_api_that_comes_later_nothing_is_known_before_it_is_listed() {
+        let mirror: Mirror<i64> = Mirror::default();
+        mirror.unlist();
+        assert_eq!(mirror.heard(), Heard::Nothing, "nobody has answered");
+        assert_eq!(mirror.empty(), []);
+        mirror.unlist();
+        assert_eq!(mirror.heard(), Heard::Unlisted);
+        mirror.refused("no right".to_owned());
+        assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()), "that there were none says nothing now");
+        assert_eq!(changes(&mirror, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
+        assert_eq!(mirror.heard(), Heard::Listed);
     }
 
     #[test]

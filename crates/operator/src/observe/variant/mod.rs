@@ -5,12 +5,14 @@ mod excluded;
 mod look;
 mod maps;
 mod mirror;
+mod news;
 mod nodes;
 mod objects;
 mod owners;
 mod places;
 mod pods;
 mod scales;
+mod sync;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +44,7 @@ use crate::controllers::{Place, Told, stored_kind};
 use crate::rbac::Rule;
 
 pub use look::{Look, Metering, Stamp};
+pub use news::News;
 
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
@@ -112,21 +115,6 @@ impl Options {
         let environment = counted.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
         Self { environment, allow_http }
     }
-}
-
-/// Something has changed in a way that matters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// An object is new, has another spec or is on its way out.
-    Variant(Place),
-    /// An object is gone.
-    Gone(Place),
-    /// A ConfigMap that holds settings.
-    Map(Place),
-    /// A workload of an object is new, gone, or has other replicas.
-    Target(Place),
-    /// What is written on a namespace.
-    Namespace(String),
 }
 
 /// All that is watched.
@@ -209,6 +197,7 @@ impl Fleet {
         let groups = self.scope.api(server, &groups());
         match self.groups.fill(server, groups, &all, targets::group).await {
             Err(CallError::Answered { code: 404, .. }) => drop(self.groups.empty()),
+            Err(CallError::Answered { code: 403, message }) => self.groups.refused(message),
             listed => listed?,
         }
         let pod = |object: &DynamicObject| pods::pod(object, &self.owners);
@@ -230,17 +219,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns once everything was listed completely: before, what seems absent may only be unknown.
-    pub async fn synced(&self) {
-        self.variants.listed().await;
-        for workloads in [&self.deployments, &self.stateful_sets, &self.groups] {
-            workloads.listed().await;
-        }
-        self.pods.listed().await;
-        self.namespaces.listed().await;
-        self.maps.answered().await;
-    }
-
     /// Until then there are none.
     async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<Workload>)) {
         let (serves, mut served) = watch::channel(None);
@@ -256,6 +234,7 @@ impl Fleet {
                 }
                 let follow = async {
                     if is == Some(true) {
+                        self.groups.unlist();
                         let api = self.scope.api(server, &resource);
                         let config = watcher::Config::default();
                         self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed).await;
@@ -305,36 +284,6 @@ impl Fleet {
             mirror.follow(self.scope.api(server, &resource), &kind, config, record, changed)
         });
         tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
-    }
-
-    fn variant_changed(&self, change: &Change<Variant>) -> Option<News> {
-        let ours = |variant: &&Variant| self.is_ours(variant) && !self.is_excluded(&change.place.0);
-        let before = change.before.as_ref().filter(ours);
-        let after = change.after.as_ref().filter(ours);
-        match (before, after) {
-            (Some(_), None) => Some(News::Gone(change.place.clone())),
-            (None, Some(_)) => Some(News::Variant(change.place.clone())),
-            (Some(before), Some(after)) => {
-                let same = match (&before.seen, &after.seen) {
-                    (Ok(before), Ok(after)) => before.spec == after.spec && before.deleting == after.deleting,
-                    (before, after) => before == after,
-                };
-                (before.uid != after.uid || !same).then(|| News::Variant(change.place.clone()))
-            }
-            (None, None) => None,
-        }
-    }
-
-    fn target_changed(&self, way: &Way, change: &Change<Workload>) -> Option<News> {
-        if !Workload::is_news(change.before.as_ref(), change.after.as_ref()) {
-            return None;
-        }
-        let (namespace, name) = &change.place;
-        let wanted = self.variants.any(namespace, |variant| {
-            let target = variant.seen.as_ref().ok().and_then(|seen| seen.spec.scale_target_ref.as_ref());
-            target.is_some_and(|target| target.name == *name && Way::to(target) == *way)
-        });
-        wanted.then(|| News::Target(change.place.clone()))
     }
 
     fn is_ours(&self, variant: &Variant) -> bool {

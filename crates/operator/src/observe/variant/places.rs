@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use kube::core::GroupVersionKind;
@@ -18,6 +19,9 @@ use crate::observe::prometheus::PodPlace;
 
 /// Scales asked for at once.
 const AT_ONCE: usize = 8;
+
+/// For all scales together.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
 /// Letters of a selector that are told.
 const LONGEST: usize = 100;
@@ -35,6 +39,8 @@ struct Named {
 /// A workload that no watch brings, as it was answered.
 struct Answered {
     at: usize,
+    /// The objects that named it in this version, by number.
+    by: Vec<usize>,
     scale: Answer<Option<Scaled>>,
     /// Names of pods; nobody asks for them where their controllers tell whose they are.
     selected: Option<Selected>,
@@ -89,22 +95,37 @@ impl Fleet {
     async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], named: &[Named]) -> Vec<Answered> {
         let mut asked = Vec::new();
         for (at, named) in named.iter().enumerate() {
-            let Some(first) = named.by.first().map(|number| &variants[*number]) else { continue };
-            match first.spec.scale_target_ref.as_ref().map(Way::to) {
-                Some(Way::Scale(kind)) => {
-                    let place = (first.key.namespace.clone(), named.target.name.clone());
-                    asked.push(self.ask_scale(server, at, kind, place, named.pods > 0).boxed());
-                }
-                Some(Way::Unclear(why)) => {
-                    for number in &named.by {
-                        variants[*number].target = Answer::Unknown(why.clone());
+            // One who writes another version, or what is none, is nobody else's trouble.
+            let mut kinds: BTreeMap<String, (GroupVersionKind, Vec<usize>)> = BTreeMap::new();
+            for number in &named.by {
+                let seen = &mut variants[*number];
+                match seen.spec.scale_target_ref.as_ref().map(Way::to) {
+                    Some(Way::Scale(kind)) => {
+                        seen.target = Answer::Unknown(late());
+                        let same = kinds.entry(kind.api_version()).or_insert_with(|| (kind, Vec::new()));
+                        same.1.push(*number);
                     }
+                    Some(Way::Unclear(why)) => seen.target = Answer::Unknown(why),
+                    Some(Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet) | None => {}
                 }
-                Some(Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet) | None => {}
+            }
+            for (kind, by) in kinds.into_values() {
+                let Some(namespace) = by.first().map(|number| variants[*number].key.namespace.clone()) else {
+                    continue;
+                };
+                let place = (namespace, named.target.name.clone());
+                asked.push(self.ask_scale(server, (at, by), kind, place, named.pods > 0).boxed());
             }
         }
-        let mut answered: Vec<Answered> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
-        answered.sort_by_key(|answered| answered.at);
+        let (mut asked, mut answered) = (stream::iter(asked).buffer_unordered(AT_ONCE), Vec::new());
+        let all = async {
+            while let Some(one) = asked.next().await {
+                answered.push(one);
+            }
+        };
+        // All others would wait for those who do not answer.
+        let _ = tokio::time::timeout(LONGEST_LOOK, all).await;
+        answered.sort_by(|one: &Answered, other| (one.at, &one.by).cmp(&(other.at, &other.by)));
         answered
     }
 
@@ -114,7 +135,7 @@ impl Fleet {
     async fn ask_scale(
         &self,
         server: &Server,
-        at: usize,
+        (at, by): (usize, Vec<usize>),
         kind: GroupVersionKind,
         place: (String, String),
         owned: bool,
@@ -126,7 +147,7 @@ impl Fleet {
             }
             _ => None,
         };
-        Answered { at, scale, selected }
+        Answered { at, by, scale, selected }
     }
 
     /// Takes in the workloads that were asked for, with their pods.
@@ -144,14 +165,13 @@ impl Fleet {
         let namespaces: BTreeSet<&String> = answered.iter().filter(selects).filter_map(of).collect();
         let near = places.iter().filter(|pod| namespaces.iter().any(|namespace| **namespace == *pod.namespace));
         taken.extend(near.map(|pod| (pod.namespace.clone(), pod.name.clone())));
-        for Answered { at, scale, selected } in answered {
+        for Answered { at, by, scale, selected } in answered {
             let named = &mut named[at];
-            let Some(first) = named.by.first().map(|number| &variants[*number]) else { continue };
+            let Some(first) = by.first().map(|number| &variants[*number]) else { continue };
             let (namespace, workload) = (first.key.namespace.clone(), first.workload());
-            let mut unfound = None;
+            let (mut unfound, mut lost) = (None, false);
             match selected {
                 Some(Selected::Names(names)) => {
-                    let mut lost = false;
                     for name in names {
                         let Some(pod) = self.pods.get(&(namespace.clone(), name)) else { continue };
                         if taken.insert((pod.namespace.clone(), pod.name.clone())) {
@@ -162,7 +182,8 @@ impl Fleet {
                             lost = true;
                         }
                     }
-                    unfound = (named.pods == 0).then(|| nobody(&workload, &scale, lost));
+                    lost &= named.pods == 0;
+                    unfound = (named.pods == 0).then(|| nobody(&workload, &scale));
                 }
                 Some(Selected::Nameless) => unfound = Some(nameless(&workload)),
                 Some(Selected::Unknown(why)) => {
@@ -179,8 +200,10 @@ impl Fleet {
                 unfound: unfound.clone(),
                 ..TargetSeen::default()
             };
-            for number in &named.by {
-                variants[*number].target = match &scale {
+            for number in by {
+                variants[number].target = match &scale {
+                    // Only itself has none: the others' pods are known.
+                    Answer::Known(_) if lost => Answer::Unknown(anothers(&workload)),
                     Answer::Known(found) => Answer::Known(found.as_ref().map(seen)),
                     Answer::Unknown(why) => Answer::Unknown(why.clone()),
                 };
@@ -197,14 +220,18 @@ fn nameless(workload: &str) -> String {
     )
 }
 
+fn late() -> String {
+    format!("there was no answer to a look at its scale within {} s", LONGEST_LOOK.as_secs())
+}
+
+fn anothers(workload: &str) -> String {
+    format!(
+        "the pods of {workload} count for another workload, for which there is a VariantAutoscaling too; delete one of the two"
+    )
+}
+
 /// Its scale names pods of which none is left.
-fn nobody(workload: &str, scale: &Answer<Option<Scaled>>, anothers: bool) -> String {
-    if anothers {
-        return format!(
-            "the pods of {workload} count for another workload, for which there is a VariantAutoscaling too; delete one of \
-             the two"
-        );
-    }
+fn nobody(workload: &str, scale: &Answer<Option<Scaled>>) -> String {
     let selector = scale.known().and_then(|scaled| scaled.as_ref()?.selector.as_deref()).unwrap_or_default();
     let selector = &selector[..selector.floor_char_boundary(LONGEST)];
     format!(

@@ -22,6 +22,9 @@ const REPLICA_SET: &str = "ReplicaSet";
 const MAKERS: [(&str, &str, &str); 2] =
     [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
 
+/// From so many on, those without pods are forgotten now and then.
+const MANY: usize = 1 << 12;
+
 /// The workloads and namespaces of all pods that are known. There are more pods than of anything else, and those of one
 /// workload share its name.
 #[derive(Default)]
@@ -45,6 +48,10 @@ fn shared<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>, one: impl AsRef<T> +
     }
     let shared = one.into();
     known.insert(shared.clone());
+    // Where there is nobody to decide on, no pass tidies up.
+    if known.len() >= MANY && known.len().is_power_of_two() {
+        known.retain(|one| Arc::strong_count(one) > 1);
+    }
     shared
 }
 

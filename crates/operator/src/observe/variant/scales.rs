@@ -25,9 +25,9 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    /// Whether there should be pods.
+    /// Whether there should be pods. Who never fills in its status says nothing by its zero.
     pub fn runs(&self) -> bool {
-        self.status_replicas.or(self.replicas).unwrap_or(1) > 0
+        self.status_replicas.unwrap_or_default().max(self.replicas.unwrap_or(1)) > 0
     }
 }
 

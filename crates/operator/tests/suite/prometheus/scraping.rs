@@ -67,6 +67,40 @@ async fn only_pods_that_prometheus_does_not_know_are_asked() {
     assert_eq!(seen.requests, Answer::Known(10.0));
 }
 
+/// Whose pods serve where Prometheus does not look is not idle.
+#[tokio::test]
+async fn no_requests_in_prometheus_are_not_none_where_it_does_not_have_all_pods() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    scene.play("a", "idle", &vllm("0", "0", 0));
+    let idle = [at("a", "idle", "127.0.0.9")];
+    until(&scene.way(), "a", &idle, "no requests", |seen| seen.requests == Answer::Known(0.0)).await;
+    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
+    server.say("a", "any", vllm("0", "0", 10));
+    let way = way(&scene.prometheus.url(), server.address().port());
+    let alone = look(&way, &idle, Timestamp::now()).await;
+    assert_eq!(alone.requests, Answer::Known(0.0), "all its pods are in Prometheus");
+    let pods = [idle[0].clone(), at("a", "unheard", "127.0.0.2")];
+    let seen = look(&way, &pods, Timestamp::now()).await;
+    assert_eq!(seen.pods.as_ref().map(Vec::len), Ok(2), "{seen:?}");
+    let Answer::Unknown(why) = &seen.requests else { panic!("who served ten requests is not idle: {seen:?}") };
+    assert!(why.starts_with("pod unheard is not in Prometheus, so that its requests are not counted; "), "{why}");
+}
+
+#[tokio::test]
+async fn a_pod_is_heard_though_by_our_clock_it_has_not_started_yet() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    // Of an earlier pod of this name, or so it seems.
+    scene.play("a", "new", &vllm("0.5", "3", 10));
+    let named = [place("a", "new")];
+    until(&scene.way(), "a", &named, "the pod", |seen| pod(seen, "new").is_some()).await;
+    let server = Pods::start_at("127.0.0.2:0").await.unwrap();
+    server.say("a", "any", vllm("0.9", "9", 10));
+    let now = Timestamp::now();
+    let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..at("a", "new", "127.0.0.2") }];
+    let seen = look(&way(&scene.prometheus.url(), server.address().port()), &pods, now).await;
+    assert_eq!(pod(&seen, "new").and_then(|pod| pod.kv), Some(0.9), "{seen:?}");
+}
+
 #[tokio::test]
 async fn where_no_pod_answers_none_is_asked_again_for_a_while() {
     let server = Pods::start_at("127.0.0.2:0").await.unwrap();

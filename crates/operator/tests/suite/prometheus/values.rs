@@ -106,6 +106,41 @@ async fn what_waits_at_the_endpoint_picker_is_told() {
     assert_eq!(look(&scene.way(), "b", &[]).await.queue, Answer::Known(None));
 }
 
+/// Each queue once, however often its picker is scraped and under how many names it tells it.
+#[tokio::test]
+async fn a_picker_that_two_jobs_scrape_has_its_queues_once() {
+    let Some(scene) = Scene::start(Door::Open).await else { return };
+    let model = super::model();
+    let queues = |flow: &str, waiting: [u8; 2]| {
+        let queue = |(user, waiting): (&str, u8)| {
+            format!(
+                "{flow}_size{{fairness_id=\"{user}\",model_name=\"{model}\",target_model_name=\"{model}\"}} {waiting}\n"
+            )
+        };
+        ["x", "y"].into_iter().zip(waiting).map(queue).collect::<String>()
+    };
+    let (earlier, later) = ("inference_extension_flow_control_queue", "llm_d_epp_flow_control_queue");
+    let both = queues(earlier, [3, 4]) + &queues(later, [3, 4]);
+    scene.play("a", "picker", &both);
+    scene.play("a", "other", &(queues(earlier, [1, 1]) + &queues(later, [1, 1])));
+    // Another job, by another port of the same pod.
+    let mut again = Pods::labels("a", "picker");
+    (again["instance"], again["endpoint"], again["service"]) = (json!("10.0.0.1:9"), json!("http"), json!("picker"));
+    scene.scrape("again", &again);
+    // Those that nothing but their addresses tells apart.
+    scene.pods.say("a", "nameless", queues(later, [10, 0]));
+    for (job, address) in [("one", "10.0.0.2:9"), ("two", "10.0.0.2:9"), ("three", "10.0.0.3:9")] {
+        let labels = json!({ "namespace": "a", "instance": address, "endpoint": job,
+            "__metrics_path__": "/pods/a/nameless/metrics" });
+        scene.scrape(job, &labels);
+    }
+    let query = format!("count({later}_size)");
+    let all = async || (scene.prometheus.query(&query).await.unwrap()[0]["value"][1] == "12").then_some(());
+    steersman_testkit::wait::eventually("two series of each of six targets", all).await.unwrap();
+    let expected = Answer::Known(Some(SchedulerQueue { requests: 29.0, bytes: 0.0 }));
+    until(&scene.way(), "a", &[], "each queue once", |seen| seen.queue == expected).await;
+}
+
 #[tokio::test]
 async fn what_is_not_a_number_is_absent_and_never_zero() {
     let Some(scene) = Scene::start(Door::Open).await else { return };

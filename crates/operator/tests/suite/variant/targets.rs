@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DeleteParams};
 use kube::core::GroupVersionKind;
 use steersman_testkit::wait;
+use tokio::net::TcpListener;
 
 use super::*;
 
@@ -156,9 +157,9 @@ async fn anything_that_can_be_scaled_is_a_workload() {
     scene.assert_silent().await;
 }
 
-#[tokio::test]
-async fn a_group_of_pods_is_one_replica() {
-    let Some(scene) = Scene::new("groups").await else { return };
+/// A LeaderWorkerSet and an object for it, both of this name. Their CRD is installed once for all tests.
+pub async fn create_group(scene: &Scene, name: &str, replicas: i32) {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let kind = GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet");
     let resource = ApiResource::from_gvk_with_plural(&kind, "leaderworkersets");
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
@@ -168,15 +169,21 @@ async fn a_group_of_pods_is_one_replica() {
             "names": { "kind": kind.kind, "plural": "leaderworkersets", "singular": "leaderworkerset" },
             "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }] },
     }));
-    install(&scene.admin, &crd, &resource).await;
+    INSTALLED.get_or_init(async || install(&scene.admin, &crd, &resource).await).await;
     let groups: Api<DynamicObject> = Api::namespaced_with(scene.admin.clone(), scene.namespace.name(), &resource);
     let template = json!({ "size": 4, "workerTemplate": template("w") });
     let set: DynamicObject = object(json!({ "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
-        "metadata": { "name": "wide" }, "spec": { "replicas": 2, "leaderWorkerTemplate": template } }));
+        "metadata": { "name": name }, "spec": { "replicas": replicas, "leaderWorkerTemplate": template } }));
     groups.create(&PostParams::default(), &set).await.unwrap();
-    let mut spec = spec("wide");
+    let mut spec = spec(name);
     spec["scaleTargetRef"]["kind"] = "LeaderWorkerSet".into();
-    scene.create("wide", spec).await;
+    scene.create(name, spec).await;
+}
+
+#[tokio::test]
+async fn a_group_of_pods_is_one_replica() {
+    let Some(scene) = Scene::new("groups").await else { return };
+    create_group(&scene, "wide", 2).await;
     scene.pass().await;
     let status = scene.status("wide").await;
     assert_eq!(status["currentAlloc"]["numReplicas"], 2, "groups, not pods: {status}");
@@ -231,4 +238,36 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     pass(&variants).await.unwrap();
     pass(&Variants::new(&given_all, FleetRhythm::default())).await.unwrap();
     assert_eq!(told().await.metadata.resource_version, before.metadata.resource_version, "once");
+}
+
+#[tokio::test]
+async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_it() {
+    let Some(scene) = Scene::new("midway").await else { return };
+    scene.deploy("decode", 2).await;
+    scene.create("v", spec("decode")).await;
+    let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "midway" } } });
+    scene.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let ours = [("CONTROLLER_INSTANCE", "midway")];
+    let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
+    let variants = Variants::new(&given, FleetRhythm::default());
+    pass(&variants).await.unwrap();
+    let shown = || given.metrics.text().unwrap().contains(scene.namespace.name());
+    assert!(shown());
+
+    // A Prometheus that listens and says nothing holds the next pass up.
+    let prometheus = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", prometheus.local_addr().unwrap());
+    scene.set(MAIN, json!({ "PROMETHEUS_BASE_URL": address })).await;
+    variants.fill().await.unwrap();
+    let meanwhile = async {
+        let asked = prometheus.accept().await.unwrap();
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
+        let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
+        namespaces.patch(scene.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
+        variants.fill().await.unwrap();
+        drop((asked, prometheus));
+    };
+    let (passed, ()) = tokio::join!(variants.pass(), meanwhile);
+    assert_eq!((passed.decided, passed.overtaken, passed.written), (1, 1, 0));
+    assert!(!shown(), "{}", given.metrics.text().unwrap());
 }
