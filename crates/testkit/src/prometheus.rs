@@ -11,6 +11,7 @@ use crate::binaries::Binaries;
 use crate::cache::{self, RunFolder};
 use crate::metrics;
 use crate::pki::{self, Authority};
+use crate::ports::HeldPort;
 use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -58,7 +59,9 @@ impl Prometheus {
         let authority = Authority::create(&folder.join("pki"))?;
         authority.store("client", &authority.client("a-test", None)?)?;
         write_configuration(&folder, &authority, door, every, vec![])?;
-        let mut started = Self { process: None, authority, binaries, port: 0, folder, _run: run };
+        // Prometheus shares no ports, so that it is let go of here.
+        let port = HeldPort::any()?.number();
+        let mut started = Self { process: None, authority, binaries, port, folder, _run: run };
         started.start_again().await?;
         Ok(Some(started))
     }
@@ -68,7 +71,7 @@ impl Prometheus {
         let program = self.binaries.path("prometheus");
         let (arguments, log) = (arguments(&self.folder, self.port), self.folder.join("prometheus.log"));
         let mut process = Process::start("prometheus", &program, &arguments, &self.folder, log)?;
-        self.port = ready(&mut process).await?;
+        ready(&mut process).await?;
         self.process = Some(process);
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,9 @@ use steersman_testkit::{Cluster, Flavour, Options, SHARED_CLUSTERS};
 use super::steps::{Step, test_command};
 use crate::command::{run, run_lines, show};
 use crate::{local_cluster, progress};
+
+/// How often it is said where the steps stand that run at the same time.
+const STILL_THERE: Duration = Duration::from_secs(60);
 
 /// How a step ended.
 pub struct Outcome<'a> {
@@ -29,9 +33,19 @@ pub struct Session {
     pub folder: PathBuf,
     clusters: Vec<Cluster>,
     /// Lines that are yet to be printed, where others run at the same time.
-    held: Option<Vec<String>>,
+    held: Option<Held>,
     /// The lines with which the test runner closed each of its runs.
     pub closing_lines: Vec<String>,
+}
+
+/// What a step has said so far, for itself and for who has to know where it stands.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<Vec<String>>>);
+
+impl Held {
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Session {
@@ -64,9 +78,12 @@ impl Session {
             return steps.iter().map(failed).collect();
         }
         let (sender, ended) = mpsc::channel();
+        let mut running: Vec<(&str, Held)> = names.iter().map(|name| (*name, Held::default())).collect();
+        let mut outcomes = Vec::new();
         thread::scope(|scope| {
-            for step in steps {
-                let (sender, mut beside) = (sender.clone(), Self { held: Some(Vec::new()), ..Self::new(&self.folder) });
+            for (step, (_, held)) in steps.iter().zip(&running) {
+                let (sender, held) = (sender.clone(), Some(held.clone()));
+                let mut beside = Self { held, ..Self::new(&self.folder) };
                 scope.spawn(move || {
                     let outcome = beside.run(step);
                     // The other end is read until all have sent.
@@ -74,21 +91,29 @@ impl Session {
                 });
             }
             drop(sender);
-            let tell = |(outcome, beside): (Outcome<'a>, Self)| {
+            loop {
+                let (outcome, beside): (Outcome<'a>, Self) = match ended.recv_timeout(STILL_THERE) {
+                    Ok(ended) => ended,
+                    Err(RecvTimeoutError::Timeout) => {
+                        running.iter().for_each(|(name, held)| eprintln!("{}", stands(name, &held.lines())));
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                running.retain(|(name, _)| *name != outcome.step.name);
                 eprintln!("\n=== {}: {}", outcome.step.name, outcome.step.about);
-                for line in beside.held.iter().flatten() {
+                for line in beside.held.iter().flat_map(|held| held.lines().clone()) {
                     println!("{line}");
                 }
                 if let Err(error) = &outcome.result {
                     eprintln!("error: {error:#}");
                 }
                 self.closing_lines.extend(beside.closing_lines);
-                outcome
-            };
-            let mut outcomes: Vec<_> = ended.into_iter().map(tell).collect();
-            outcomes.sort_by_key(|ended| names.iter().position(|name| *name == ended.step.name));
-            outcomes
-        })
+                outcomes.push(outcome);
+            }
+        });
+        outcomes.sort_by_key(|ended| names.iter().position(|name| *name == ended.step.name));
+        outcomes
     }
 
     pub fn skip_list(&self) -> PathBuf {
@@ -153,7 +178,7 @@ impl Session {
         let status = run_lines(command, |line| {
             let Some(line) = line else { return };
             match held {
-                Some(held) => held.push(line.to_owned()),
+                Some(held) => held.lines().push(line.to_owned()),
                 None => println!("{line}"),
             }
             if let Some(count) = passed(line) {
@@ -181,8 +206,30 @@ fn build(names: &[&str]) -> Result<()> {
     run(&command)
 }
 
+/// Where a step stands that has not ended, for whom it takes too long.
+fn stands(name: &str, lines: &[String]) -> String {
+    let tests: Vec<&str> =
+        lines.iter().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... ")).map(|(test, _)| test).collect();
+    match tests.last() {
+        Some(last) => format!("  {name}: {} tests have ended, the last was {last}", tests.len()),
+        None => format!("  {name}: no test has ended yet"),
+    }
+}
+
 /// How many tests passed, if this is a closing line of the runner.
 fn passed(line: &str) -> Option<usize> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     counts.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_step_stands_is_told_by_its_tests() {
+        assert_eq!(stands("variant", &[]), "  variant: no test has ended yet");
+        let lines = ["running 3 tests", "test loads::up ... ok", "test loads::down ... FAILED", ""].map(str::to_owned);
+        assert_eq!(stands("variant", &lines), "  variant: 2 tests have ended, the last was loads::down");
+    }
 }
