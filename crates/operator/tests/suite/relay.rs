@@ -170,14 +170,14 @@ async fn without_an_api_server_a_result_is_tried_until_the_end_and_then_missed_a
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let scene = Scene::new(cluster, "relay-mute").await;
     scene.runs().await;
-    let dead = steersman_testkit::cut::Cutter::at(1, steersman_testkit::cut::Cut::NotSent).with_reads().then_dead();
-    let server = scene.server(dead.around(&scene.account().await));
+    let gone = steersman_testkit::cut::Cutter::at(1, steersman_testkit::cut::Cut::NotSent).with_reads().then_gone();
+    let server = scene.server(gone.around(&scene.account().await));
     let stop = CancellationToken::new();
     stop.cancel();
     // The pod cannot be read either: what is there may be of anybody, so there is nothing to be missed.
     assert_eq!(follow(&server, &scene.place(), &quick(), &stop).await.unwrap(), Ending::NoVerdict);
 
-    let late = steersman_testkit::cut::Cutter::at(2, steersman_testkit::cut::Cut::NotSent).with_reads().then_dead();
+    let late = steersman_testkit::cut::Cutter::at(2, steersman_testkit::cut::Cut::NotSent).with_reads().then_gone();
     let server = scene.server(late.around(&scene.account().await));
     scene.status("{status: failed, error: e}");
     let pace = Pace { flush: std::time::Duration::from_millis(500), ..quick() };

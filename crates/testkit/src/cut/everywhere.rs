@@ -6,7 +6,7 @@ use kube::Client;
 use serde_json::Value;
 
 use super::compare::{compare, normalised};
-use super::{Calls, Cut, Cutter};
+use super::{Calls, Cut, Cutter, Then};
 use crate::cluster::Cluster;
 use crate::namespace::Namespace;
 
@@ -61,13 +61,13 @@ pub async fn crash_everywhere_and<T>(
         anyhow::Ok((settled, normalised(left, namespace.name())))
     };
 
-    let counter = Cutter::new(counted, None, false);
+    let counter = Cutter::new(counted, None, Then::Made);
     let (settled, expected) = work(&counter).await?;
     settled.context("the undisturbed run")?;
     let calls = counter.calls();
     let mut crashes = Crashes { calls, runs: 0, broken: Vec::new() };
     for (number, cut) in (1..=calls).flat_map(|number| cuts.iter().map(move |cut| (number, *cut))) {
-        let cutter = Cutter::new(counted, Some((number, cut)), cut.kills());
+        let cutter = Cutter::new(counted, Some((number, cut)), cut.then());
         let (settled, left) = work(&cutter).await?;
         crashes.runs += 1;
         let flaw = match settled {
@@ -92,7 +92,7 @@ async fn settle(
     let again = Cutter::counting();
     let mut last = None;
     for _ in 0..MOST_PASSES {
-        let current = if cutter.shared.then_dead && cutter.hit() { &again } else { cutter };
+        let current = if cutter.shared.then == Then::Dead && cutter.hit() { &again } else { cutter };
         let before = current.writes();
         // A dead process does not go on with failing calls: it is over, wherever it was.
         let passed = tokio::select! {

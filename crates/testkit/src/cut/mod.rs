@@ -5,9 +5,9 @@
 mod compare;
 mod everywhere;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{future, io};
 
 use anyhow::Result;
 use http::{Method, Request, Response};
@@ -44,9 +44,12 @@ impl Cut {
         Self::Timeout,
     ];
 
-    /// Whether the process is taken to die with this call.
-    fn kills(self) -> bool {
-        matches!(self, Self::NotSent | Self::AnswerLost)
+    /// With a connection that breaks, the process is taken to die.
+    fn then(self) -> Then {
+        match self {
+            Self::NotSent | Self::AnswerLost => Then::Dead,
+            Self::Status(_) | Self::Timeout => Then::Made,
+        }
     }
 }
 
@@ -59,6 +62,18 @@ pub enum Calls {
     All,
 }
 
+/// What becomes of the calls after the cut one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// They are made as ever.
+    Made,
+    /// The server is gone: they fail.
+    Gone,
+    /// The process is dead: neither the cut call nor another one ever returns to it. With an error it would go on to wherever
+    /// errors lead until somebody notices that it is dead.
+    Dead,
+}
+
 /// Counts the calls of its clients and cuts one of them.
 #[derive(Clone, Debug)]
 pub struct Cutter {
@@ -69,8 +84,7 @@ pub struct Cutter {
 struct Shared {
     /// The number of the call, from 1, and how it fails.
     cut: Option<(usize, Cut)>,
-    /// After the cut every call fails.
-    then_dead: bool,
+    then: Then,
     counted: Calls,
     calls: AtomicUsize,
     /// Those that change something, counted or not.
@@ -83,27 +97,27 @@ struct Shared {
 impl Cutter {
     /// Cuts nothing and counts the calls that change something.
     pub fn counting() -> Self {
-        Self::new(Calls::Writes, None, false)
+        Self::new(Calls::Writes, None, Then::Made)
     }
 
     /// Cuts call `number`, from 1, of those that change something.
     pub fn at(number: usize, cut: Cut) -> Self {
-        Self::new(Calls::Writes, Some((number, cut)), false)
+        Self::new(Calls::Writes, Some((number, cut)), Then::Made)
     }
 
-    fn new(counted: Calls, cut: Option<(usize, Cut)>, then_dead: bool) -> Self {
+    fn new(counted: Calls, cut: Option<(usize, Cut)>, then: Then) -> Self {
         let (calls, writes, hit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { cut, then_dead, counted, calls, writes, hit, died: Notify::new() }) }
+        Self { shared: Arc::new(Shared { cut, then, counted, calls, writes, hit, died: Notify::new() }) }
     }
 
-    /// The process is dead after the cut: no further call is sent.
-    pub fn then_dead(self) -> Self {
-        Self::new(self.shared.counted, self.shared.cut, true)
+    /// The server is gone after the cut: no further call is answered.
+    pub fn then_gone(self) -> Self {
+        Self::new(self.shared.counted, self.shared.cut, Then::Gone)
     }
 
     /// Counts and cuts reads too.
     pub fn with_reads(self) -> Self {
-        Self::new(Calls::All, self.shared.cut, self.shared.then_dead)
+        Self::new(Calls::All, self.shared.cut, self.shared.then)
     }
 
     /// How many calls were counted, the cut one included.
@@ -138,8 +152,10 @@ impl Cutter {
 
     async fn send(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let shared = &self.shared;
-        if shared.then_dead && self.hit() {
-            return Err(broken("the process is dead; this call is not made"));
+        match shared.then {
+            Then::Gone if self.hit() => return Err(broken("the server is gone")),
+            Then::Dead if self.hit() => return future::pending().await,
+            _ => {}
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         if !reads {
@@ -153,8 +169,9 @@ impl Cutter {
         };
         shared.hit.store(true, Ordering::SeqCst);
         let cut = self.fail(client, request, cut).await;
-        if shared.then_dead {
+        if shared.then == Then::Dead {
             shared.died.notify_one();
+            return future::pending().await;
         }
         cut
     }

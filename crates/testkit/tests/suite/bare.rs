@@ -44,7 +44,6 @@ async fn what_is_put_into_the_store_is_listed_and_watched_like_anything_else() {
             "status": { "phase": "Running", "podIP": "10.0.0.1" },
         })
     };
-    // More than etcd takes at once.
     bare.store("pods", (0..300).map(|number| pod(format!("pod-{number}")))).await.unwrap();
     let running = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.pod_ip.as_deref() == Some("10.0.0.1"));
     let last = wait::until(namespace.all::<Pod>(), "pod-299", "is there", wait::LIMIT, running).await.unwrap();

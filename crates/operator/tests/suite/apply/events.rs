@@ -37,7 +37,7 @@ async fn a_repeated_note_is_counted_and_a_changed_one_is_not_lost() {
     let next = Recorder::new(server(cluster, admin.clone()), "steersman/llsd", "steersman-1");
     next.tell(&owner, &note("no image a")).await;
     assert_eq!(counts(told(&namespace).await), 4);
-    let cut = Cutter::at(1, Cut::NotSent).then_dead().around(&admin);
+    let cut = Cutter::at(1, Cut::NotSent).then_gone().around(&admin);
     Recorder::new(server(cluster, cut), "steersman/llsd", "steersman-2").tell(&owner, &note("lost")).await;
     assert_eq!(counts(told(&namespace).await), 4, "and no pass fails for it");
 
