@@ -1,6 +1,6 @@
 //! Who was allowed to read `/metrics` lately.
 //! Comes in: tokens, and what reviews said of them; goes out: whether a token needs a review, and whether it is let in where
-//! there is none. Autoscalers follow what is scraped, and must not stand still because an API server does.
+//! there is none. Autoscalers follow what is scraped, and must not wait for an API server that is slow.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

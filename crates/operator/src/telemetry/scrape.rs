@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -27,7 +27,10 @@ use crate::rbac::Rule;
 const PATH: &str = "/metrics";
 
 /// Reviews under way at once: strangers must not be able to make us flood the API server.
-const AT_ONCE: usize = 4;
+pub const AT_ONCE: usize = 4;
+
+/// How long one waits for the reviews of others.
+const TURN: Duration = Duration::from_secs(1);
 
 /// What the reviews need.
 pub fn rules() -> Vec<Rule> {
@@ -55,16 +58,21 @@ struct Shared {
 struct Door {
     server: Server,
     admitted: Admitted,
-    reviews: Semaphore,
+    strangers: Semaphore,
+    /// Of those who were allowed lately: strangers must not be able to hold them up.
+    known: Semaphore,
 }
 
 /// `/metrics`, and 404 for everything else.
 pub fn routes(metrics: Arc<Metrics>, guard: Guard) -> Router {
     let door = match guard {
         Guard::Everyone => None,
-        Guard::Reviewed(server, trust) => {
-            Some(Door { server, admitted: Admitted::new(trust), reviews: Semaphore::new(AT_ONCE) })
-        }
+        Guard::Reviewed(server, trust) => Some(Door {
+            server,
+            admitted: Admitted::new(trust),
+            strangers: Semaphore::new(AT_ONCE),
+            known: Semaphore::new(AT_ONCE),
+        }),
     };
     let shared = Arc::new(Shared { metrics, door });
     let missing = || async { (StatusCode::NOT_FOUND, "not found: this address has /metrics\n") };
@@ -93,6 +101,8 @@ enum Refusal {
     NoToken,
     #[error("{user} may not get the nonResourceURL {PATH}; bind a ClusterRole that allows it")]
     NotAllowed { user: String },
+    #[error("others are being reviewed; try again")]
+    Busy,
     #[error("who you are cannot be reviewed now: {0}")]
     NotReviewed(#[from] CallError),
 }
@@ -103,6 +113,7 @@ impl IntoResponse for Refusal {
         match self {
             Self::NoToken => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], text).into_response(),
             Self::NotAllowed { .. } => (StatusCode::FORBIDDEN, text).into_response(),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
             Self::NotReviewed(error) => {
                 tracing::warn!(%error, "a scrape of the metrics could not be reviewed");
                 // The cause names the API server's address, which strangers need not learn.
@@ -120,6 +131,9 @@ impl Door {
             return Ok(());
         }
         let known = self.admitted.lasts(mark, now);
+        // That nobody has time says nothing about the API server: whoever has lost the right must not get in by it.
+        let turn = tokio::time::timeout(TURN, if known { &self.known } else { &self.strangers }.acquire()).await;
+        let Ok(_turn) = turn else { return Err(Refusal::Busy) };
         let reviewed = if known {
             let patience = self.admitted.trust.patience;
             let late = |_| Err(self.server.too_slow(patience).into());
@@ -133,15 +147,13 @@ impl Door {
                 tracing::warn!(%error, "a scrape of the metrics could not be reviewed; as it was allowed lately, it still is");
                 return Ok(());
             }
-            Err(Refusal::NotReviewed(_)) => {}
+            Err(Refusal::NotReviewed(_) | Refusal::Busy) => {}
             Err(Refusal::NoToken | Refusal::NotAllowed { .. }) => self.admitted.refuse(mark),
         }
         reviewed
     }
 
     async fn review(&self, token: &str) -> Result<(), Refusal> {
-        // Never closed, so the permit is there sooner or later; the sender may give up before.
-        let _permit = self.reviews.acquire().await;
         let user = authenticated(&self.server, token).await?.ok_or(Refusal::NoToken)?;
         let name = user.username.clone().unwrap_or_default();
         if allowed(&self.server, user).await? { Ok(()) } else { Err(Refusal::NotAllowed { user: name }) }

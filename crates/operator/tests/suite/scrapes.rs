@@ -1,8 +1,7 @@
 //! Who may read `/metrics`, while the API server answers and while it does not.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,8 +15,8 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use steersman::telemetry::admitted::Trust;
 use steersman::telemetry::metrics::Metrics;
-use steersman::telemetry::scrape::{Guard, routes};
-use steersman_testkit::cut::{Cut, Cutter};
+use steersman::telemetry::scrape::{AT_ONCE, Guard, routes};
+use steersman_testkit::cut::{Cut, Cutter, Fate, fated};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, turn, wait};
 use tower::ServiceExt;
 
@@ -113,7 +112,9 @@ async fn who_may_no_longer_scrape_is_not_let_in_when_the_api_server_goes() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let scene = Scene::new(turn.cluster, "ended").await;
     let away = Arc::new(AtomicBool::new(false));
-    let server = server(scene.cluster, unless(&away, &scene.admin));
+    let is_away = away.clone();
+    let breaks = move |_: &_| is_away.load(Ordering::SeqCst).then_some(Fate::Breaks);
+    let server = server(scene.cluster, fated(&scene.admin, breaks));
     let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)), Guard::Reviewed(server, ASKING));
     assert_eq!(scrape(&door, &scene.token).await, 200);
     away.store(true, Ordering::SeqCst);
@@ -126,17 +127,34 @@ async fn who_may_no_longer_scrape_is_not_let_in_when_the_api_server_goes() {
     assert_eq!(scrape(&door, &scene.token).await, 503, "the last that was heard is a refusal");
 }
 
-/// The same client, whose calls break while this is so.
-fn unless(away: &Arc<AtomicBool>, client: &Client) -> Client {
-    let (inner, away, namespace) = (client.clone(), away.clone(), client.default_namespace().to_owned());
-    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (client, away) = (inner.clone(), away.load(Ordering::SeqCst));
-        async move {
-            if away {
-                return Err::<_, tower::BoxError>(io::Error::from(io::ErrorKind::ConnectionReset).into());
-            }
-            Ok(client.send(request).await?)
+/// Whoever floods us holds up strangers, and neither those who are known nor the word that one is not allowed any more.
+#[tokio::test]
+async fn reviews_that_hang_are_no_outage_and_hold_up_nobody_who_is_known() {
+    let Some(turn) = turn(Flavour::Bare).await else { return };
+    let scene = Scene::new(turn.cluster, "flood").await;
+    let (hang, hung) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (hangs, count) = (hang.clone(), hung.clone());
+    let fate = move |_: &_| {
+        let hangs = hangs.load(Ordering::SeqCst);
+        count.fetch_add(usize::from(hangs), Ordering::SeqCst);
+        hangs.then_some(Fate::Hangs)
+    };
+    let server = server(scene.cluster, fated(&scene.admin, fate));
+    let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)), Guard::Reviewed(server, ASKING));
+    assert_eq!(scrape(&door, &scene.token).await, 200);
+    let flood = async |token: &str, all: usize| {
+        hang.store(true, Ordering::SeqCst);
+        for _ in 0..AT_ONCE {
+            let (door, token) = (door.clone(), token.to_owned());
+            tokio::spawn(async move { scrape(&door, &token).await });
         }
-    });
-    Client::new(service, namespace)
+        let held = async || (hung.load(Ordering::SeqCst) == all).then_some(());
+        wait::eventually("reviews hang", held).await.unwrap();
+        hang.store(false, Ordering::SeqCst);
+    };
+    flood("of nobody", AT_ONCE).await;
+    assert_eq!(scrape(&door, "of somebody else").await, 503, "it is not their turn");
+    assert_eq!(scrape(&door, &scene.token).await, 200);
+    flood(&scene.token, 2 * AT_ONCE).await;
+    assert_eq!(scrape(&door, &scene.token).await, 503, "nobody has said that the API server is away");
 }

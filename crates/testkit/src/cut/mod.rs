@@ -4,6 +4,7 @@
 
 mod compare;
 mod everywhere;
+mod fated;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +19,7 @@ use tokio::sync::Notify;
 
 pub use compare::normalised;
 pub use everywhere::{Crashes, crash_everywhere, crash_everywhere_and, stale_everywhere};
+pub use fated::{Fate, fated};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +201,7 @@ fn broken(what: &str) -> tower::BoxError {
 
 fn answer(code: u16) -> http::Result<Response<Body>> {
     let reason = match code {
+        403 => "Forbidden",
         409 => "Conflict",
         429 => "TooManyRequests",
         504 => "Timeout",
