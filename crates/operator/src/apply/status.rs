@@ -18,11 +18,12 @@ pub struct Stored<'a> {
 }
 
 /// What came of a status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The stored one says the same.
     Before,
-    Now,
+    /// The object has this version by it.
+    Now(String),
     /// The object has changed or gone since it was seen; nothing was written.
     Overtaken,
 }
@@ -54,7 +55,7 @@ pub async fn write_status(
     let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &owner.namespace, &resource);
     let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
     match server.call(api.replace_status(&owner.name, &params, &body)).await {
-        Ok(_) => Ok(Told::Now),
+        Ok(written) => Ok(Told::Now(written.metadata.resource_version.unwrap_or_default())),
         Err(CallError::Answered { code: 404 | 409, .. }) => Ok(Told::Overtaken),
         Err(error) => {
             let object = format!("status of {}", owner.describe_self());

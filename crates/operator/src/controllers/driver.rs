@@ -203,12 +203,13 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
     let patched = outcome.failure.is_none() && plan.writes().iter().any(|asked| matches!(asked, Asked::Own(_)));
-    if patched || told == Ok(Told::Now) {
+    let now = matches!(told, Ok(Told::Now(_)));
+    if patched || now {
         tools.outdated.note((owner.namespace.clone(), owner.name.clone()), version.clone());
     }
     if let Some(failure) = outcome.failure {
         // The status changes with the first failure of its kind; that is worth an event, its repetition is not.
-        if told == Ok(Told::Now) && !family.notes_failures() {
+        if now && !family.notes_failures() {
             recorder.tell(&owner, &failed(&failure)).await;
         }
         return Err(PassError::Write(failure));
@@ -218,8 +219,8 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     }
     match told.map_err(PassError::Write)? {
         Told::Overtaken => Ok(Passed::Overtaken),
-        told => {
-            Ok(Passed::Done { written: outcome.written + usize::from(told == Told::Now), next: family.next(&plan) })
+        Told::Before | Told::Now(_) => {
+            Ok(Passed::Done { written: outcome.written + usize::from(now), next: family.next(&plan) })
         }
     }
 }

@@ -19,10 +19,24 @@ const AGAIN: Duration = Duration::from_secs(30 * 60);
 /// How soon it is looked at again, as its event may not have been written.
 pub const RECHECK: Duration = Duration::from_secs(5 * 60);
 
-/// The version in which each such object was told of, and when.
+/// What was told of each such object.
 #[derive(Default)]
 pub struct LeftAlone {
-    told: Mutex<HashMap<Place, (String, Instant)>>,
+    told: Mutex<HashMap<Place, Told>>,
+}
+
+struct Told {
+    version: String,
+    at: Instant,
+    /// Its event was written, too.
+    written: bool,
+}
+
+impl Told {
+    /// Soon enough where the event is missing, but not with every look: what refuses it may last.
+    fn holds(&self, version: &str) -> bool {
+        self.version == version && self.at.elapsed() < if self.written { AGAIN } else { RECHECK / 2 }
+    }
 }
 
 impl LeftAlone {
@@ -30,14 +44,13 @@ impl LeftAlone {
     pub async fn tell(&self, recorder: &Recorder, api: Api, owner: &Owner, version: &str, unreadable: &Unreadable) {
         let Owner { namespace, name, .. } = owner;
         let place = (namespace.clone(), name.clone());
-        if self.told().get(&place).is_some_and(|(told, at)| told == version && at.elapsed() < AGAIN) {
+        if self.told().get(&place).is_some_and(|told| told.holds(version)) {
             return;
         }
         let kind = api.kind();
         tracing::warn!(namespace, name, cause = %unreadable, "a {kind} cannot be read and is left alone");
-        if recorder.tell(owner, &note(api, unreadable)).await {
-            self.told().insert(place, (version.to_owned(), Instant::now()));
-        }
+        let written = recorder.tell(owner, &note(api, unreadable)).await;
+        self.told().insert(place, Told { version: version.to_owned(), at: Instant::now(), written });
     }
 
     /// It is gone, or can be read.
@@ -50,7 +63,7 @@ impl LeftAlone {
         self.told().retain(|place, _| is_unreadable(place));
     }
 
-    fn told(&self) -> MutexGuard<'_, HashMap<Place, (String, Instant)>> {
+    fn told(&self) -> MutexGuard<'_, HashMap<Place, Told>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,8 +14,7 @@ mod owners;
 mod pass;
 mod shown;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use steersman_api::Family as Api;
@@ -55,8 +54,10 @@ pub struct Variants {
     recorder: Recorder,
     metrics: Arc<Metrics>,
     alarm: Alarm,
+    /// What was decided before is shown, so that whatever makes it untrue has to be heard.
+    shown: OnceLock<()>,
     /// Everything is known, so that what changes is news.
-    begun: AtomicBool,
+    begun: OnceLock<()>,
     kept: tokio::sync::Mutex<pass::Kept>,
 }
 
@@ -84,7 +85,8 @@ impl Variants {
             recorder: Recorder::new(given.server.clone(), MANAGER, &given.identity),
             metrics: given.metrics.clone(),
             alarm: Alarm::new(rhythm),
-            begun: AtomicBool::new(false),
+            shown: OnceLock::new(),
+            begun: OnceLock::new(),
         }
     }
 
@@ -99,12 +101,12 @@ impl Variants {
             return;
         }
         self.republish();
+        self.shown.get_or_init(|| ());
         if stop.run_until_cancelled(self.fleet.synced()).await.is_none() {
             return;
         }
-        self.republish();
         self.fleet.note_excluded(None);
-        self.begun.store(true, Ordering::Release);
+        self.begun.get_or_init(|| ());
         let mut failures = 0;
         // With nothing there, there is nothing to begin with.
         let mut due = (self.count().0 > 0 || self.fleet.has_untold()).then(Instant::now);
@@ -123,12 +125,18 @@ impl Variants {
     }
 
     fn hear(&self, news: News) {
-        if let News::Gone((namespace, name)) = &news {
-            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone.
-            self.metrics.fleet().forget(&Key::new(namespace, name));
+        match &news {
+            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone, and where others
+            // act, their numbers and ours would add up.
+            News::Gone((namespace, name)) => self.metrics.fleet().forget(&Key::new(namespace, name)),
+            News::Namespace(name) if self.fleet.is_excluded(name) => self.metrics.fleet().forget_all_of(name),
+            News::Variant(_) | News::Map(_) | News::Target(_) | News::Namespace(_) => {}
         }
-        // Whatever else comes before the first pass is seen by it.
-        if !self.begun.load(Ordering::Acquire) {
+        if self.begun.get().is_none() {
+            // Whatever comes before the first pass is seen by it, which may be long in coming.
+            if self.shown.get().is_some() {
+                self.reshow(&news);
+            }
             return;
         }
         match news {
@@ -189,9 +197,90 @@ impl Drop for Variants {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
+    use jiff::{SignedDuration, Timestamp};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use steersman_plan::variant::names::EXCLUDE_ANNOTATION;
 
     use super::*;
+    use crate::controllers::Told;
+    use crate::observe::cache::Scope;
+    use crate::observe::llamastack::server::http;
+    use crate::observe::variant::Options;
+    use crate::reach::Inside;
+
+    /// Nobody is asked anything.
+    fn variants() -> Variants {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        let given = Given {
+            server: Server::new(Client::new(nobody, "default"), String::new(), Duration::ZERO),
+            scope: Scope::Cluster,
+            identity: "test".to_owned(),
+            metrics: Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)),
+            told: Told::default(),
+            inside: http(Inside { through: None }).unwrap(),
+            image_labels: false,
+            fleet: Options::default(),
+            fleet_rhythm: Rhythm::default(),
+        };
+        Variants::new(&given, Rhythm::default())
+    }
+
+    fn stored(namespace: &str, target: &str) -> serde_json::Value {
+        json!({ "metadata": { "namespace": namespace, "name": "v", "uid": "u" },
+            "spec": { "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" },
+            "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
+    }
+
+    /// Whether or not a pass is about to come: the first may be awaited for long, and another take its time.
+    #[tokio::test]
+    async fn whose_namespace_is_left_alone_is_not_shown_from_that_moment_on() {
+        for begun in [false, true] {
+            let variants = variants();
+            variants.fleet.put_variant(&stored("n", "decode"));
+            variants.fleet.put_variant(&stored("other", "decode"));
+            variants.republish();
+            variants.shown.get_or_init(|| ());
+            if begun {
+                variants.begun.get_or_init(|| ());
+            }
+            let shown = |namespace: &str| variants.metrics.fleet().shown(&Key::new(namespace, "v")).is_some();
+            let mark = |value: &str| {
+                let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
+                variants.fleet.put_namespace(&marked);
+                variants.hear(News::Namespace("n".to_owned()));
+            };
+            assert!(shown("n") && shown("other"));
+            mark("true");
+            assert!(!shown("n") && shown("other"), "begun: {begun}");
+            mark("false");
+            assert_eq!(shown("n"), !begun, "what was decided before, or by the next pass");
+            assert!(shown("other"));
+        }
+    }
+
+    #[tokio::test]
+    async fn before_the_first_pass_what_changes_is_not_shown_as_it_was() {
+        let variants = variants();
+        variants.fleet.put_variant(&stored("n", "decode"));
+        let news = News::Variant(("n".to_owned(), "v".to_owned()));
+        let target = || variants.metrics.fleet().shown(&Key::new("n", "v")).map(|shown| shown.target_name);
+        variants.hear(news.clone());
+        assert_eq!(target(), None, "it is not known yet who is acted on");
+        variants.republish();
+        variants.shown.get_or_init(|| ());
+        assert_eq!(target().as_deref(), Some("decode"));
+        let mut moved = stored("n", "prefill");
+        let told = json!({ "type": "TargetResolved", "status": "True", "reason": "TargetFound",
+            "message": "Scale target Deployment decode found", "lastTransitionTime": "2026-11-16T00:00:00Z" });
+        moved["status"]["conditions"] = json!([told]);
+        variants.fleet.put_variant(&moved);
+        variants.hear(news);
+        assert_eq!(target(), None, "nothing was decided for that one");
+    }
 
     #[test]
     fn whoever_is_left_alone_is_looked_at_again() {

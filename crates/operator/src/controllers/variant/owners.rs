@@ -1,35 +1,93 @@
 //! Ties objects to their workloads, where they ask for it.
-//! Comes in: the objects of a pass; goes out: an owner reference on each that asks for one, and how many could not be written.
+//! Comes in: the objects of a pass; goes out: an owner reference on each that asks for one, an event where it is refused, and
+//! how many are to be tried again.
+
+use std::collections::BTreeMap;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::json;
-use steersman_plan::variant::VariantSeen;
+use steersman_api::Family;
+use steersman_plan::variant::names::OWNER_ANNOTATION;
+use steersman_plan::variant::{Key, VariantSeen};
+use steersman_plan::{Note, NoteKind};
 
 use super::Variants;
+use super::pass::TELLING;
+use crate::apply::Owner;
+use crate::client::CallError;
+use crate::controllers::stored_kind;
 use crate::observe::variant::{MANAGER, variant_resource};
 
+/// Why objects are not tied, as they were told.
+pub type Untied = BTreeMap<Key, String>;
+
 impl Variants {
-    /// After the statuses: the object is another version by it.
-    pub async fn tie(&self, all: &[VariantSeen]) -> usize {
+    /// After the statuses: the object is another version by it. Whoever is not reached in time is tied in another pass.
+    pub async fn tie(&self, all: &[VariantSeen], untied: &mut Untied) -> usize {
+        let until = tokio::time::Instant::now() + TELLING;
+        let mut refused = Untied::new();
         let mut failed = 0;
         for seen in all.iter().filter(|seen| !seen.deleting) {
             let Some((uid, owner)) = self.fleet.untied(seen) else { continue };
             let resource = variant_resource();
-            let (namespace, name) = (&seen.key.namespace, &seen.key.name);
+            let Key { namespace, name } = &seen.key;
             let objects: Api<DynamicObject> = Api::namespaced_with(self.server.client.clone(), namespace, &resource);
             let wish = json!({
                 "apiVersion": resource.api_version, "kind": resource.kind,
                 "metadata": { "name": name, "uid": uid, "ownerReferences": [owner] },
             });
             let (ours, wish) = (PatchParams::apply(MANAGER).force(), Patch::Apply(&wish));
-            match self.server.call(objects.patch(name, &ours, &wish)).await {
+            let patched = tokio::time::timeout_at(until, self.server.call(objects.patch(name, &ours, &wish))).await;
+            match patched.unwrap_or_else(|_| Err(self.server.too_slow(TELLING))) {
                 Ok(_) => tracing::info!(namespace, name, owner = owner.name, "tied to its workload"),
+                Err(error) if is_refusal(&error) => {
+                    let said = error.to_string();
+                    if untied.get(&seen.key) != Some(&said) {
+                        tracing::warn!(namespace, name, %error, "may not be tied to its workload");
+                        let kind = stored_kind(Family::Va);
+                        let owner = Owner { kind, namespace: namespace.clone(), name: name.clone(), uid, legacy: None };
+                        let _ = tokio::time::timeout_at(until, self.recorder.tell(&owner, &note(&error))).await;
+                    }
+                    refused.insert(seen.key.clone(), said);
+                }
                 Err(error) => {
                     failed += 1;
                     tracing::warn!(namespace, name, %error, "could not be tied to its workload");
                 }
             }
         }
+        *untied = refused;
         failed
+    }
+}
+
+/// It stays so until somebody changes a right or a policy: no pass is made for its sake.
+fn is_refusal(error: &CallError) -> bool {
+    matches!(error, CallError::Answered { code, .. } if (400..500).contains(code) && !matches!(code, 404 | 409 | 429))
+}
+
+fn note(error: &CallError) -> Note {
+    let right = match error {
+        CallError::Answered { code: 403, .. } => {
+            "Grant Steersman's account the right to delete variantautoscalings, which some clusters ask of whoever sets owner \
+             references, or"
+        }
+        _ => "Mend what refuses it, or",
+    };
+    let message = format!(
+        "The owner reference that annotation {OWNER_ANNOTATION} asks for is refused: {error}. {right} remove the annotation"
+    );
+    Note { kind: NoteKind::Warning, reason: "OwnerReferenceRefused", message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_has_to_change_is_a_refusal() {
+        for (code, expected) in [(403, true), (422, true), (404, false), (409, false), (429, false), (500, false)] {
+            assert_eq!(is_refusal(&CallError::Answered { code, message: String::new() }), expected, "{code}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_plan::readable::Unreadable;
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
@@ -23,6 +24,7 @@ use steersman_plan::{Finding, Note, NoteKind, Severity};
 use super::decide::decide;
 use super::lines::Lines;
 use super::metering::Metering;
+use super::owners::Untied;
 use super::{Variants, shown};
 use crate::apply::{Owner, Stored, Told, write_status};
 use crate::controllers::unreadable::LeftAlone;
@@ -35,6 +37,9 @@ pub const AT_ONCE: usize = 16;
 
 /// Statuses made ready to be written: with the calls of its writing, each takes eight kilobytes.
 const PREPARED: usize = 256;
+
+/// For all events of one pass that no status goes with: an API server that takes none of them holds up no decision.
+pub const TELLING: Duration = Duration::from_secs(10);
 
 /// How a pass went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +67,21 @@ pub struct Kept {
     told: BTreeSet<String>,
     lines: Lines,
     left_alone: LeftAlone,
+    untied: Untied,
 }
 
 impl Kept {
     pub fn new(fleet: &Fleet) -> Self {
         let (config, _) = read(&fleet.maps.alone(), &Config::default(), Mode::Steersman);
-        let (metering, lines, left_alone) = (Metering::default(), Lines::default(), LeftAlone::default());
-        Self { config, metering, memory: Memory::default(), told: BTreeSet::new(), lines, left_alone }
+        Self {
+            config,
+            metering: Metering::default(),
+            memory: Memory::default(),
+            told: BTreeSet::new(),
+            lines: Lines::default(),
+            left_alone: LeftAlone::default(),
+            untied: Untied::default(),
+        }
     }
 }
 
@@ -100,10 +113,11 @@ impl Variants {
         steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
         kept.lines.leaving(&look.seen);
         let interval = kept.config.interval;
-        self.tell_unreadable(kept, &look).await;
         if look.seen.variants.iter().all(|seen| seen.deleting) {
             tracing::info!("No active VariantAutoscalings found, skipping optimization");
             self.metrics.fleet().publish(self.unreadable(&look));
+            self.tell_unreadable(kept, &look).await;
+            self.metrics.fleet().passed(0, 0, Timestamp::now());
             kept.memory = look.seen.memory;
             return Passed { interval, overtaken, failed, unreadable: look.unreadable.len(), ..Passed::default() };
         }
@@ -122,7 +136,10 @@ impl Variants {
         if let Some(look) = Arc::get_mut(&mut look) {
             (look.seen.models, look.seen.memory) = (BTreeMap::new(), Memory::default());
         }
-        let passed = self.apply(&look, &plan).await;
+        let mut passed = self.apply(&look, &plan).await;
+        passed.failed += self.tie(&look.seen.variants, &mut kept.untied).await;
+        // Last: nobody else has to wait for those who are left alone.
+        self.tell_unreadable(kept, &look).await;
         self.metrics.fleet().passed(passed.decided, passed.written, Timestamp::now());
         Passed { interval, overtaken: passed.overtaken + overtaken, failed: passed.failed + failed, ..passed }
     }
@@ -154,12 +171,19 @@ impl Variants {
     }
 
     async fn tell_unreadable(&self, kept: &Kept, look: &Look) {
-        for (place, version, unreadable) in &look.unreadable {
-            let Some(uid) = self.fleet.variants.with(place, |known| known.uid.clone()) else { continue };
-            let (namespace, name) = place.clone();
+        let tell = |(place, version, unreadable): &(Place, String, Unreadable)| {
+            let uid = self.fleet.variants.with(place, |known| known.uid.clone())?;
+            let ((namespace, name), version, unreadable) = (place.clone(), version.clone(), unreadable.clone());
             let owner = Owner { kind: stored_kind(Api::Va), namespace, name, uid, legacy: None };
-            kept.left_alone.tell(&self.recorder, Api::Va, &owner, version, unreadable).await;
-        }
+            let told = async move {
+                kept.left_alone.tell(&self.recorder, Api::Va, &owner, &version, &unreadable).await;
+            };
+            Some(told.boxed())
+        };
+        let told: Vec<_> = look.unreadable.iter().filter_map(tell).collect();
+        let all = stream::iter(told).buffer_unordered(AT_ONCE).collect::<()>();
+        // Whoever is not told within this time is told in the next pass.
+        let _ = tokio::time::timeout(TELLING, all).await;
         let unreadable: BTreeSet<&Place> = look.unreadable.iter().map(|(place, ..)| place).collect();
         kept.left_alone.keep(|place| unreadable.contains(place));
     }
@@ -167,6 +191,7 @@ impl Variants {
     /// In the log and as events on the ConfigMap; objects have a condition. Each once, also over restarts: what stands in an
     /// object's condition was told.
     async fn tell_findings(&self, kept: &mut Kept, findings: &[Finding], look: &Look) {
+        let until = tokio::time::Instant::now() + TELLING;
         let now: BTreeSet<String> = findings.iter().map(|finding| finding.message.clone()).collect();
         for finding in findings.iter().filter(|finding| !kept.told.contains(&finding.message)) {
             let Finding { severity, reason, message, remedy } = finding;
@@ -181,7 +206,8 @@ impl Variants {
             };
             if let Some(owner) = self.map(finding).filter(|_| !look.seen.variants.iter().any(stands)) {
                 let note = Note { kind: NoteKind::Warning, reason, message: finding.to_string() };
-                self.recorder.tell(&owner, &note).await;
+                // Numbers do not wait for long: the log and the conditions say the same.
+                let _ = tokio::time::timeout_at(until, self.recorder.tell(&owner, &note)).await;
             }
         }
         kept.told = now;
@@ -247,7 +273,6 @@ impl Variants {
         }
         gauges.step(Step::Report, reported);
         gauges.step(Step::Write, wrote);
-        passed.failed += self.tie(&look.seen.variants).await;
         passed
     }
 
@@ -304,9 +329,13 @@ impl Variants {
         }
         let stored_value = Stored { resource_version: &stamp.version, status: stamp.strange.as_ref() };
         match write_status(&self.server, MANAGER, &owner, stored_value, &value).await {
-            Ok(Told::Now | Told::Before) => {
+            Ok(told @ (Told::Now(_) | Told::Before)) => {
                 self.fleet.variants.wrote(&(namespace.clone(), name.clone()), |record| {
                     if record.uid == stamp.uid && record.version == stamp.version {
+                        // With the old version, a pass that comes before the watch would be refused, and tell its event twice.
+                        if let Told::Now(version) = told {
+                            record.version = version;
+                        }
                         record.strange = None;
                         if let Ok(seen) = &mut record.seen {
                             seen.status = Some(status);

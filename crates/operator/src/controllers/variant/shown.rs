@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Conflict, Decision, VariantSeen, suppressed};
+use steersman_plan::variant::{Conflict, Decision, Key, VariantSeen, suppressed};
 
 use super::Variants;
+use crate::observe::variant::News;
 use crate::telemetry::variant::{Resolution, Shown};
 
 /// Of an object that was just decided on.
@@ -66,5 +67,19 @@ impl Variants {
             }
         });
         self.metrics.fleet().publish(all);
+    }
+
+    /// What an object says of itself has changed before anybody decides on it anew.
+    pub fn reshow(&self, news: &News) {
+        match news {
+            News::Variant((namespace, name)) => {
+                let key = Key::new(namespace, name);
+                let shown = self.fleet.acted_on(&key, |variant| stored(variant.seen.as_ref().ok()?)).flatten();
+                self.metrics.fleet().show(key, shown);
+            }
+            // Those of one that is no longer excluded come back.
+            News::Namespace(_) => self.republish(),
+            News::Gone(_) | News::Map(_) | News::Target(_) => {}
+        }
     }
 }

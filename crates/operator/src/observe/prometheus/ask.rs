@@ -155,7 +155,7 @@ impl Pass {
 
     /// A server may repeat what it was sent.
     fn blot(&self, said: &str) -> String {
-        self.secret
+        self.secrets
             .iter()
             .filter(|secret| !secret.is_empty())
             .fold(said.to_owned(), |said, secret| said.replace(secret, "…"))

@@ -243,10 +243,12 @@ impl<'a> Look<'a> {
 impl Found {
     /// All answers about the pods of these namespaces. Half of what is needed is nothing.
     fn take_in(&mut self, namespaces: &BTreeSet<&str>, answers: Answers) {
-        let missing = |(what, answer): &(What, Result<_, String>)| {
-            answer.as_ref().err().filter(|_| NEEDED.contains(what)).cloned()
+        // In this order and not in that of their coming, so that the same trouble is told in the same words.
+        let failed = |needed: &What| {
+            let answer = answers.iter().find(|(what, _)| what == needed);
+            answer.and_then(|(_, answer)| answer.as_ref().err().cloned())
         };
-        if let Some(cause) = answers.iter().find_map(missing) {
+        if let Some(cause) = NEEDED.iter().find_map(failed) {
             self.failed.extend(namespaces.iter().map(|namespace| ((*namespace).to_owned(), cause.clone())));
             return;
         }

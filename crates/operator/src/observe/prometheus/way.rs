@@ -26,11 +26,17 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub struct Way {
     pub settings: Settings,
     url: Uri,
-    /// `user:password` of the address, as a header.
-    login: Option<HeaderValue>,
+    login: Option<Login>,
     server_name: Option<ServerName<'static>>,
     /// The client with the files that it was made from.
     made: Mutex<Option<(Files, Http)>>,
+}
+
+/// `user:password` of the address.
+struct Login {
+    header: HeaderValue,
+    /// The forms in which a server may repeat it.
+    secrets: Vec<String>,
 }
 
 /// What one look goes with.
@@ -39,7 +45,7 @@ pub struct Pass {
     pub url: Uri,
     pub headers: HeaderMap,
     /// To be blotted out of whatever a server says.
-    pub secret: Option<String>,
+    pub secrets: Vec<String>,
     /// Where the token comes from, for messages.
     pub token_from: Option<String>,
     /// The moment that is asked about, by Prometheus' clock. None: when it gets the question.
@@ -70,17 +76,19 @@ impl Way {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        let token = self.token()?;
+        let (token, mut secrets) = (self.token()?, Vec::new());
         if let Some((token, from)) = &token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
                 .map_err(|_| format!("the token of {from} has characters that no token has; write it anew"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
+            secrets.push(token.clone());
         } else if let Some(login) = &self.login {
-            headers.insert(AUTHORIZATION, login.clone());
+            headers.insert(AUTHORIZATION, login.header.clone());
+            secrets.clone_from(&login.secrets);
         }
-        let (secret, token_from) = token.unzip();
-        Ok(Pass { http, url: self.url.clone(), headers, secret, token_from, at: None })
+        let token_from = token.map(|(_, from)| from);
+        Ok(Pass { http, url: self.url.clone(), headers, secrets, token_from, at: None })
     }
 
     /// The token, and where it comes from.
@@ -169,7 +177,7 @@ fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
 }
 
 /// Where queries go, and the login that stood in the address.
-fn address(base: &str) -> Result<(Uri, Option<HeaderValue>), String> {
+fn address(base: &str) -> Result<(Uri, Option<Login>), String> {
     // The address may hold a password: it is not told.
     let bad = || "PROMETHEUS_BASE_URL is not an address such as https://prometheus.monitoring.svc:9090".to_owned();
     let url: Uri = base.parse().map_err(|_| bad())?;
@@ -186,14 +194,16 @@ fn address(base: &str) -> Result<(Uri, Option<HeaderValue>), String> {
     Ok((Uri::from_parts(parts).map_err(|_| bad())?, login))
 }
 
-/// The header for `user:password`, both as an address writes them.
-fn basic(login: &str) -> Option<HeaderValue> {
+/// Of `user:password`, both as an address writes them.
+fn basic(login: &str) -> Option<Login> {
     // Letters such as `%40` stand for others; a plus sign is itself here, other than in a form.
     let plain = format!("={}", login.replace('+', "%2B"));
     let (_, plain) = form_urlencoded::parse(plain.as_bytes()).next()?;
-    let mut header = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(plain.as_bytes()))).ok()?;
+    let encoded = STANDARD.encode(plain.as_bytes());
+    let mut header = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
     header.set_sensitive(true);
-    Some(header)
+    let password = |login: &str| login.split_once(':').map(|(_, password)| password.to_owned());
+    Some(Login { header, secrets: [Some(encoded), password(&plain), password(login)].into_iter().flatten().collect() })
 }
 
 /// A query as a form.
@@ -216,18 +226,31 @@ mod tests {
             ("https://mimir/prometheus/?x=1", "https://mimir/prometheus/api/v1/query"),
             ("http://[::1]:9090", "http://[::1]:9090/api/v1/query"),
         ] {
-            assert_eq!(address(base).unwrap(), (expected.parse().unwrap(), None), "{base}");
+            let (url, login) = address(base).unwrap();
+            assert_eq!((url, login.is_none()), (expected.parse().unwrap(), true), "{base}");
         }
         let (url, login) = address("https://us%40er:pa+ss@prom/").unwrap();
         assert_eq!(url, "https://prom/api/v1/query");
-        let decoded = STANDARD.decode(login.unwrap().to_str().unwrap().trim_start_matches("Basic ")).unwrap();
+        let login = login.unwrap();
+        let decoded = STANDARD.decode(login.header.to_str().unwrap().trim_start_matches("Basic ")).unwrap();
         assert_eq!(decoded, b"us@er:pa+ss");
+    }
+
+    #[test]
+    fn whatever_a_server_repeats_of_a_login_is_known() {
+        for (login, expected) in [
+            ("user:p%40ss", vec!["dXNlcjpwQHNz", "p@ss", "p%40ss"]),
+            ("user", vec!["dXNlcg=="]),
+            ("user:", vec!["dXNlcjo=", "", ""]),
+        ] {
+            assert_eq!(basic(login).unwrap().secrets, expected, "{login}");
+        }
     }
 
     #[test]
     fn an_address_that_cannot_be_read_is_not_told() {
         for base in ["https://us er:secret@prom", "prom:9090", "", "/prometheus", "https://"] {
-            let said = address(base).unwrap_err();
+            let said = address(base).err().unwrap();
             assert!(said.starts_with("PROMETHEUS_BASE_URL is not an address") && !said.contains("secret"), "{said}");
         }
     }

@@ -104,7 +104,7 @@ impl Fleet {
         self.acted_on(key, |_| ()).is_some()
     }
 
-    fn acted_on<T>(&self, key: &Key, look: impl FnOnce(&Variant) -> T) -> Option<T> {
+    pub fn acted_on<T>(&self, key: &Key, look: impl FnOnce(&Variant) -> T) -> Option<T> {
         if self.is_excluded(&key.namespace) {
             return None;
         }

@@ -23,6 +23,8 @@ pub enum Heard {
     Nothing,
     /// There is no right to it: why.
     Refused(String),
+    /// The list fails for another cause, which may pass.
+    Failed(String),
     /// There were none, as their API was not served; it is now, and a list is to come.
     Unlisted,
     /// A complete list, and all that came after it.
@@ -74,10 +76,9 @@ impl<R: Record> Mirror<R> {
         let mut events = pin!(watch(api, config).default_backoff());
         let mut incoming = Vec::new();
         while let Some(event) = events.next().await {
-            if let Err(error) = event.as_ref()
-                && client::is_forbidden(error)
-            {
-                self.refused(client::watch_trouble(error));
+            if let Err(error) = event.as_ref() {
+                let cause = client::watch_trouble(error);
+                if client::is_forbidden(error) { self.refused(cause) } else { self.failed(cause) }
             }
             if let Some(event) = watching.hear_event(event) {
                 self.take_in(event, &mut incoming, &record).into_iter().for_each(&changed);
@@ -122,6 +123,11 @@ impl<R: Record> Mirror<R> {
 
     /// Returns once there is an answer, be it that there is no right to one.
     pub async fn answered(&self) {
+        let _ = self.heard.subscribe().wait_for(|heard| !matches!(heard, Heard::Nothing | Heard::Failed(_))).await;
+    }
+
+    /// Returns once they were asked for, whatever came of it.
+    pub async fn tried(&self) {
         let _ = self.heard.subscribe().wait_for(|heard| *heard != Heard::Nothing).await;
     }
 
@@ -164,12 +170,21 @@ impl<R: Record> Mirror<R> {
 
     /// There is no right to them. What was listed before is still the best that is known.
     pub fn refused(&self, cause: String) {
+        self.unheard(Heard::Refused(cause));
+    }
+
+    /// They cannot be listed now.
+    pub fn failed(&self, cause: String) {
+        self.unheard(Heard::Failed(cause));
+    }
+
+    fn unheard(&self, why: Heard) {
         self.heard.send_if_modified(|heard| {
-            let first = *heard != Heard::Listed;
-            if first {
-                *heard = Heard::Refused(cause);
+            let is_news = *heard != Heard::Listed && *heard != why;
+            if is_news {
+                *heard = why;
             }
-            first
+            is_news
         });
     }
 

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Resource;
+#[cfg(test)]
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
@@ -198,7 +200,8 @@ impl Fleet {
         match self.groups.fill(server, groups, &all, targets::group).await {
             Err(CallError::Answered { code: 404, .. }) => drop(self.groups.empty()),
             Err(CallError::Answered { code: 403, message }) => self.groups.refused(message),
-            listed => listed?,
+            Err(error) => self.groups.failed(error.to_string()),
+            Ok(()) => {}
         }
         let pod = |object: &DynamicObject| pods::pod(object, &self.owners);
         self.pods.fill(server, api(&gvk::<Pod>()), &all, pod).await?;
@@ -290,7 +293,7 @@ impl Fleet {
         self.instance.is_none() || variant.instance == self.instance
     }
 
-    fn is_excluded(&self, namespace: &str) -> bool {
+    pub fn is_excluded(&self, namespace: &str) -> bool {
         self.namespaces.get(&(String::new(), namespace.to_owned())).is_some_and(|marks| marks.excluded)
     }
 
@@ -302,6 +305,18 @@ impl Fleet {
                 look(namespace, name, variant);
             }
         });
+    }
+
+    #[cfg(test)]
+    pub fn put_variant(&self, object: &serde_json::Value) {
+        let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
+        self.variants.put((object.namespace().unwrap_or_default(), object.name_any()), Some(objects::variant(&object)));
+    }
+
+    #[cfg(test)]
+    pub fn put_namespace(&self, object: &serde_json::Value) {
+        let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
+        self.namespaces.put((String::new(), object.name_any()), maps::marks(&object));
     }
 
     /// Namespaces whose own maps count.

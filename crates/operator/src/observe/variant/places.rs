@@ -12,7 +12,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{TargetName, TargetSeen, VariantSeen};
 
 use super::Fleet;
-use super::scales::{Scaled, Selected};
+use super::scales::{Hanging, Scaled, Selected};
 use super::targets::Way;
 use crate::client::Server;
 use crate::observe::prometheus::PodPlace;
@@ -93,6 +93,7 @@ impl Fleet {
 
     /// Each workload that no watch brings once, whatever number of objects name it.
     async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], named: &[Named]) -> Vec<Answered> {
+        let hanging = Hanging::default();
         let mut asked = Vec::new();
         for (at, named) in named.iter().enumerate() {
             // One who writes another version, or what is none, is nobody else's trouble.
@@ -114,7 +115,7 @@ impl Fleet {
                     continue;
                 };
                 let place = (namespace, named.target.name.clone());
-                asked.push(self.ask_scale(server, (at, by), kind, place, named.pods > 0).boxed());
+                asked.push(self.ask_scale(server, (at, by), kind, place, named.pods > 0, &hanging).boxed());
             }
         }
         let (mut asked, mut answered) = (stream::iter(asked).buffer_unordered(AT_ONCE), Vec::new());
@@ -139,8 +140,9 @@ impl Fleet {
         kind: GroupVersionKind,
         place: (String, String),
         owned: bool,
+        hanging: &Hanging,
     ) -> Answered {
-        let scale = self.scales.look(server, &kind, &place).await;
+        let scale = self.scales.look(server, &kind, &place, hanging).await;
         let selected = match &scale {
             Answer::Known(Some(scaled)) if !owned && scaled.runs() => {
                 Some(self.scales.select(server, &place.0, scaled.selector.as_deref()).await)

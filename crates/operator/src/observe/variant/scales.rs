@@ -2,8 +2,8 @@
 //! Comes in: kind, namespace and name; goes out: how many replicas there are and which pods they are, or that there is no
 //! such workload.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -42,15 +42,59 @@ pub enum Selected {
     Unknown(String),
 }
 
+/// Whether it is the object that is missing: without a scale subresource, the path is, which is said in other words.
+fn names(message: &str, name: &str) -> bool {
+    message.contains(&format!("\"{name}\" not found"))
+}
+
 /// Which resource a kind is does not change while its API is served.
 #[derive(Default)]
 pub struct Scales {
     known: Mutex<BTreeMap<(String, String, String), ApiResource>>,
 }
 
+/// Kinds whose API has let somebody wait in vain during one look: the next of them would only wait as long, and the time of the
+/// others would be gone.
+#[derive(Default)]
+pub struct Hanging {
+    kinds: Mutex<BTreeSet<String>>,
+}
+
+impl Hanging {
+    fn kinds(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn knows(&self, kind: &GroupVersionKind) -> bool {
+        self.kinds().contains(&format!("{}/{}", kind.api_version(), kind.kind))
+    }
+
+    /// Why there is no answer.
+    fn explain(&self, kind: &GroupVersionKind, error: &CallError) -> String {
+        if matches!(error, CallError::TooSlow { .. }) {
+            self.kinds().insert(format!("{}/{}", kind.api_version(), kind.kind));
+        }
+        error.to_string()
+    }
+}
+
 impl Scales {
     /// Ready replicas are not part of a scale: whoever knows the pods counts them.
-    pub async fn look(&self, server: &Server, kind: &GroupVersionKind, place: &Place) -> Answer<Option<Scaled>> {
+    pub async fn look(
+        &self,
+        server: &Server,
+        kind: &GroupVersionKind,
+        place: &Place,
+        hanging: &Hanging,
+    ) -> Answer<Option<Scaled>> {
+        if hanging.knows(kind) {
+            return Answer::Unknown(format!(
+                "it was not asked for, as the API of {} gave no answer for another workload of kind {} in time; look at the \
+                 server of that API",
+                kind.api_version(),
+                kind.kind
+            ));
+        }
         let resource = match self.resource(server, kind).await {
             Ok(Some(resource)) => resource,
             Ok(None) => {
@@ -61,7 +105,7 @@ impl Scales {
                     kind.api_version()
                 ));
             }
-            Err(error) => return Answer::Unknown(error.to_string()),
+            Err(error) => return Answer::Unknown(hanging.explain(kind, &error)),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource);
         match server.call(api.get_scale(&place.1)).await {
@@ -71,7 +115,7 @@ impl Scales {
                 // An empty one would select whatever there is.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
-            Err(CallError::Answered { code: 404, message }) if message.contains(&place.1) => Answer::Known(None),
+            Err(CallError::Answered { code: 404, message }) if names(&message, &place.1) => Answer::Known(None),
             Err(CallError::Answered { code: 404, .. }) => {
                 Answer::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
             }
@@ -79,7 +123,7 @@ impl Scales {
                 let right = format!("{}/scale of group {:?}", resource.plural, kind.group);
                 Answer::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
             }
-            Err(error) => Answer::Unknown(error.to_string()),
+            Err(error) => Answer::Unknown(hanging.explain(kind, &error)),
         }
     }
 
@@ -114,5 +158,33 @@ impl Scales {
             Ok(None) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_missing_only_where_its_own_name_is_not_found() {
+        for (message, name, expected) in [
+            ("rollouts.argoproj.io \"server\" not found", "server", true),
+            ("the server could not find the requested resource", "server", false),
+            ("rollouts.argoproj.io \"my-server\" not found", "server", false),
+        ] {
+            assert_eq!(names(message, name), expected, "{name} in {message}");
+        }
+    }
+
+    #[test]
+    fn only_a_kind_that_lets_wait_is_not_asked_for_again() {
+        let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
+        let hanging = Hanging::default();
+        hanging.explain(&other, &CallError::Answered { code: 500, message: String::new() });
+        assert!(!hanging.knows(&other));
+        hanging.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
+        assert_eq!((hanging.knows(&slow), hanging.knows(&other)), (true, false));
     }
 }

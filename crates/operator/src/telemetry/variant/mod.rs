@@ -96,6 +96,21 @@ impl Gauges {
         self.lock().shown.get(key).cloned()
     }
 
+    /// What is known of one object while the others stay as they are. None: the object is gone, or nothing is known.
+    pub fn show(&self, key: Key, shown: Option<Shown>) {
+        match shown {
+            Some(shown) => drop(self.lock().shown.insert(key, shown)),
+            None => self.forget(&key),
+        }
+    }
+
+    /// The namespace is left alone.
+    pub fn forget_all_of(&self, namespace: &str) {
+        let mut state = self.lock();
+        state.shown.retain(|key, _| key.namespace != namespace);
+        state.scaled.retain(|key, _| key.namespace != namespace);
+    }
+
     /// The object is gone.
     pub fn forget(&self, key: &Key) {
         let mut state = self.lock();
@@ -121,6 +136,7 @@ impl Gauges {
         let mut state = self.lock();
         state.shown.clear();
         state.scaled.clear();
+        state.passed = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

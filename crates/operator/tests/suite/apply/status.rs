@@ -57,11 +57,13 @@ async fn a_status_is_written_once_and_only_on_the_object_that_was_seen() {
         write_status(&server, MANAGER, &owner, stored, &status).await
     };
 
-    assert_eq!(write(&made, json!({ "phase": "Pending", "old": 1 })).await, Ok(Told::Now));
+    let told = write(&made, json!({ "phase": "Pending", "old": 1 })).await.unwrap();
+    assert_eq!(told, Told::Now(widgets.get("w").await.unwrap().resource_version().unwrap()));
     assert_eq!(write(&made, json!({ "phase": "Ready" })).await, Ok(Told::Overtaken));
     let seen = widgets.get("w").await.unwrap();
-    assert_eq!(write(&seen, json!({ "phase": "Ready" })).await, Ok(Told::Now));
+    let told = write(&seen, json!({ "phase": "Ready" })).await.unwrap();
     let seen = widgets.get("w").await.unwrap();
+    assert_eq!(told, Told::Now(seen.resource_version().unwrap()));
     assert_eq!(seen.data, json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }), "fields of old go");
     let before = counter.calls();
     assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(Told::Before));

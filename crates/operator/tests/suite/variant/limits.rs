@@ -1,6 +1,9 @@
 //! Accelerators of real nodes, and owners.
 
-use k8s_openapi::api::core::v1::Node;
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::client::Body;
+use steersman_testkit::cut::{Fate, fated};
 
 use super::*;
 
@@ -97,4 +100,31 @@ async fn an_object_goes_with_its_workload_only_where_it_asks_for_it() {
     scene.pass().await;
     assert_eq!(owners(&scene).await, [other]);
     scene.assert_silent().await;
+}
+
+#[tokio::test]
+async fn an_owner_that_is_refused_is_told_once_and_fails_no_pass() {
+    let Some(scene) = Scene::new("disowned").await else { return };
+    scene.deploy("decode", 2).await;
+    scene.create("v", spec("decode")).await;
+    let asks = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
+    scene.objects().patch("v", &PatchParams::default(), &asks).await.unwrap();
+    let ties = |request: &Request<Body>| {
+        let ties = request.method() == Method::PATCH && request.uri().path().contains("/variantautoscalings/");
+        ties.then_some(Fate::Answered(403))
+    };
+    let variants = scene.controller(fated(&scene.admin, ties));
+    for _ in 0..2 {
+        pass(&variants).await.unwrap();
+    }
+    assert_eq!(owners(&scene).await, Vec::<Value>::new());
+    let (kind, message) = scene.namespace.event("OwnerReferenceRefused").await.unwrap();
+    assert_eq!(kind, "Warning");
+    let asked = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
+    let remedy = "Grant Steersman's account the right to delete variantautoscalings";
+    assert!(message.starts_with(asked) && message.contains(remedy), "{message}");
+    let told = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let told = told.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));
+    let counts: Vec<Option<i32>> = told.map(|event| event.series.as_ref().and_then(|series| series.count)).collect();
+    assert_eq!(counts, [None], "once");
 }
