@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{
-    Binding, Metrics, Mode, ModelSeen, Silence, Standing, TargetName, TargetSeen, note, plan,
+    Binding, Metrics, Mode, ModelSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, note, plan,
 };
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, spec, stored, the_model};
@@ -263,6 +263,15 @@ fn one_strange_figure_asks_for_twice_as_many_and_not_for_a_thousand() {
     assert!(first.story.wish > 100, "{}", first.story);
     assert_eq!(first.story.limits, ["growth in one pass: at most 5"]);
     assert_eq!(first.story.binding, Binding::Limits);
+    // Replicas that carry more than it had without a queue show that it was strange.
+    for (kv, expected) in [(0.3, 3), (0.3, 2), (0.0, 1), (0.0, 1)] {
+        let decided = plan(&seen);
+        let status = stored(&seen).into_values().next();
+        let followed = decided.decisions.values().next().unwrap().replicas.unwrap();
+        let passed = a_fleet(vec![VariantSeen { status, ..a_variant("v", "5", followed) }], kv, 0.0);
+        seen = Seen { memory: decided.memory, config: seen.config, ..passed };
+        assert_eq!(replicas(&seen, "v"), expected, "{kv}: {}", decision(&seen, "v").story);
+    }
     let mut seen = a_fleet(vec![a_variant("v", "5", 9)], 0.001, 50.0);
     by_tokens(&mut seen);
     assert_eq!(replicas(&seen, "v"), 18);

@@ -83,6 +83,16 @@ impl Memory {
         seen.at = Some(now);
     }
 
+    /// A replica that is not full and carries so many tokens shows that fewer were not the most: one with a queue may also have
+    /// been about to begin.
+    pub fn refute(&mut self, key: &str, carried: i64) {
+        let Some(seen) = self.history.get_mut(key) else { return };
+        seen.tokens.retain(|tokens| *tokens >= carried);
+        if seen.tokens.is_empty() {
+            self.history.remove(key);
+        }
+    }
+
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "token counts are far smaller")]
     pub fn average(&self, key: &str) -> Option<i64> {
         let tokens = &self.history.get(key)?.tokens;

@@ -95,6 +95,9 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory
         for replica in replicas.iter().filter(|replica| full(model, replica)) {
             memory.observe(&history_key(model, replica), replica.tokens_in_use, model.now);
         }
+        for replica in replicas.iter().filter(|replica| !full(model, replica)) {
+            memory.refute(&history_key(model, replica), replica.tokens_in_use);
+        }
     }
     let mut capacities: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     let mut demands: BTreeMap<&str, f64> = BTreeMap::new();
