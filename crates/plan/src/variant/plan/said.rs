@@ -38,9 +38,13 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
     let bounded = shares::targets(analysis, states, true);
     let free = shares::targets(analysis, states, false);
     let current = |name: &str| states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current);
-    let number = |(name, granted): (&String, &i32)| {
-        let wish = free.replicas.get(name).copied().unwrap_or(*granted);
+    let number = |(name, target): (&String, &i32)| {
+        // Whoever is to have fewer, and still has them, keeps them while one is missing.
+        let kept = bounded.transition && analysis.missing.is_some() && *target < current(name);
+        let granted = &if kept { current(name) } else { *target };
+        let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(*granted);
         let reason = match (granted.cmp(&current(name)), &analysis.missing) {
+            (_, Some(why)) if kept => format!("saturation-only mode: scale-down is taken back: {why}"),
             _ if bounded.transition => "saturation-only mode: no-change".to_owned(),
             (Ordering::Greater, Some(why)) => format!("saturation-only mode: scale-up: {why}"),
             (Ordering::Greater, None) => "saturation-only mode: scale-up".to_owned(),
@@ -78,6 +82,9 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
         let State { variant, current, .. } = state;
         let pods = *analysis.pods.get(variant)?;
         match state.awaited() {
+            Some(desired) if desired < *current && analysis.missing.is_some() => {
+                Some(format!("{variant} was to have {desired} replicas and keeps its {current}, as one is missing"))
+            }
             Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
             None if state.is_moving(pods) => {
                 Some(format!("{variant} is to have {current} replicas, and {pods} have metrics"))

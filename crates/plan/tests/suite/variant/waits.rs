@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Binding, Metrics, Seen, Silence, TargetSeen, plan};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, pods, replicas, spec, target, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, pods, replicas, spec, stored, target, the_model};
 
 /// A pass now, and so many minutes on.
 fn later(seen: &mut Seen, minutes: i64) {
@@ -29,6 +29,28 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
     let told = "saturation-only mode: no-change; the workload has 2 replicas and has not followed 4";
     assert_eq!(decision(&seen, "a").reason, told);
+}
+
+#[test]
+fn a_scale_down_that_nobody_has_followed_yet_is_taken_back_while_replicas_are_missing() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.95, 20.0);
+        if tokens {
+            by_tokens(&mut seen);
+        }
+        seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
+        let kept = decision(&seen, "v");
+        if !tokens {
+            assert_eq!((kept.replicas, kept.story.wish, kept.story.binding), (Some(5), 5, Binding::Hold));
+            let reason = "saturation-only mode: scale-down is taken back: both KV spare";
+            assert!(kept.reason.starts_with(reason), "{}", kept.reason);
+            let words = "an earlier decision is still being carried out: v was to have 4 replicas and keeps its 5, as one is \
+                         missing";
+            assert_eq!(kept.story.hold.as_deref(), Some(words));
+            seen.variants[0].status = stored(&seen).into_values().next();
+        }
+        assert!(replicas(&seen, "v") > 5, "tokens {tokens}: {}", decision(&seen, "v").story);
+    }
 }
 
 #[test]
