@@ -262,7 +262,9 @@ fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let story = &decision.story;
     let limited = |limits: &str| match told.wanted {
-        Some(wanted) if told.wanted != told.granted => format!("; wanted {wanted}, limited by {limits}"),
+        Some(wanted) if told.wanted != told.granted || story.is_unmoved() => {
+            format!("; wanted {wanted}, limited by {limits}")
+        }
         _ => String::new(),
     };
     let (truth, reason, message) = match &decision.standing {

@@ -39,7 +39,15 @@ pub struct Story {
 /// With these words begins what is said while an earlier decision keeps a model from another one.
 pub const IN_TRANSITION: &str = "an earlier decision is still being carried out";
 
+/// With these words begins what is said of a workload that stays below its number.
+pub const UNMOVED: &str = "its workload, which has stayed at";
+
 impl Story {
+    /// The number is granted, and the workload stays below it.
+    pub fn is_unmoved(&self) -> bool {
+        self.limits.iter().any(|limit| limit.starts_with(UNMOVED))
+    }
+
     /// The number waits for what was decided before.
     pub fn in_transition(&self) -> bool {
         self.hold.as_deref().is_some_and(|hold| hold.starts_with(IN_TRANSITION))

@@ -137,14 +137,14 @@ impl<'a> Group<'a> {
                 _ => Binding::Solver,
             };
         }
-        if number.is_some() && story.wish != replicas || bounds.clamp(replicas) != replicas {
-            let slowed = number.and_then(|number| number.limit.clone());
+        let slowed = number.and_then(|number| number.limit.clone());
+        if slowed.is_some() || number.is_some() && story.wish != replicas || bounds.clamp(replicas) != replicas {
             let (bound, words) = match slowed.or_else(|| bounds.binding(story.wish)) {
                 Some(bound) => (bound.clone(), format!("wanted {}, limited by {bound}", story.wish)),
                 None => {
                     // It stands in for another, which tells the wish.
                     story.wish = replicas;
-                    ("the bounds of other variants".to_owned(), "in place of a variant at its bounds".to_owned())
+                    ("what other variants cannot have".to_owned(), "in place of a variant that cannot grow".to_owned())
                 }
             };
             reason = format!("{reason}; {words}");

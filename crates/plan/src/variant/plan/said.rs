@@ -41,8 +41,10 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
     let number = |(name, target): (&String, &i32)| {
         // Whoever is to have fewer, and still has them, keeps them while one is missing.
         let kept = bounded.transition && analysis.missing.is_some() && *target < current(name);
-        let granted = &if kept { current(name) } else { *target };
-        let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(*granted);
+        let least = if kept { current(name) } else { *target };
+        let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
+        let state = states.iter().find(|state| state.variant == *name).filter(|_| wish > least);
+        let (granted, limit) = state.map_or((least, None), |state| obstacle(state, least, wish));
         let reason = match (granted.cmp(&current(name)), &analysis.missing) {
             (_, Some(why)) if kept => format!("saturation-only mode: scale-down is taken back: {why}"),
             _ if bounded.transition => "saturation-only mode: no-change".to_owned(),
@@ -51,8 +53,7 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
             (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
             (Ordering::Equal, _) => "saturation-only mode: no-change".to_owned(),
         };
-        let limit = states.iter().find(|state| state.variant == *name).and_then(|state| state.out_of_room(wish));
-        (name.clone(), Number { granted: *granted, wish, reason, limit: limit.filter(|_| wish > *granted) })
+        (name.clone(), Number { granted, wish, reason, limit })
     };
     let need = match (&analysis.missing, analysis.one_can_go) {
         (Some(why), _) => format!("one replica more: {why}"),
@@ -73,6 +74,16 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
         spare: analysis.spare_kv,
         waits: bounded.transition.then(|| format!("{IN_TRANSITION}: {}", awaited(analysis, states).join(", "))),
         doubt: None,
+    }
+}
+
+/// What a variant gets that is kept from its wish by something else than its bounds, and what that is.
+fn obstacle(state: &State, granted: i32, wish: i32) -> (i32, Option<String>) {
+    match state.limits().clamp(wish) {
+        _ if state.stuck => (granted, Some("replicas that do not become ready".to_owned())),
+        // Its number stays above what it has: it may follow any time, and nobody waits for it.
+        open if state.unfollowed && open > granted => (open, Some(state.unmoved(open))),
+        _ => (granted, state.out_of_room(wish)),
     }
 }
 
@@ -117,8 +128,8 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         capacity: variant.capacity,
         current: state.current,
         ready: state.ready(),
-        // More of what does not become ready is of no use.
-        bounds: if state.stuck { state.limits().at_most(state.current) } else { state.limits() },
+        // More of what does not become ready is of no use, nor of what does not come.
+        bounds: if state.stuck || state.unfollowed { state.limits().at_most(state.current) } else { state.limits() },
     });
     let offers: Vec<Offer> = offers.collect();
     let bounded = cost_aware(&offers, need, true, Mode::Steersman);
@@ -127,15 +138,14 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
         let wish = free.get(&offer.variant).copied().unwrap_or(solved);
         let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(GROWTH));
-        let granted = solved.min(most);
-        let reason = Reason::of(offer.current, granted, need).to_string();
-        let state = states.iter().find(|state| state.variant == offer.variant).filter(|_| wish > granted);
-        let limit = match state {
-            Some(_) if granted < solved => Some(format!("growth in one pass: at most {most}")),
-            Some(state) if state.stuck => Some("replicas that do not become ready".to_owned()),
-            Some(state) => state.out_of_room(wish),
-            None => None,
+        let slowed = solved.min(most);
+        let state = states.iter().find(|state| state.variant == offer.variant).filter(|_| wish > slowed);
+        let (granted, limit) = match state {
+            Some(_) if slowed < solved => (slowed, Some(format!("growth in one pass: at most {most}"))),
+            Some(state) => obstacle(state, slowed, wish.min(most)),
+            None => (slowed, None),
         };
+        let reason = Reason::of(offer.current, granted, need).to_string();
         (offer.variant.clone(), Number { granted, wish, reason, limit })
     };
     Said {

@@ -31,6 +31,7 @@ impl Group<'_> {
                 pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
                 stuck: false,
                 over: false,
+                unfollowed: false,
                 gpus: variant.gpus(),
                 accelerator: variant.accelerator(),
                 cost: variant.cost().unwrap_or(USUAL_COST),
@@ -59,7 +60,10 @@ impl Group<'_> {
             let waits = memory.wait(&variant.memory_key(), awaited, now);
             state.stuck = waits.short.is_some_and(|(_, since)| too_long(since));
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
-            if waits.away.is_some_and(|(_, since)| too_long(since)) {
+            let in_vain = waits.away.is_some_and(|(_, since)| too_long(since));
+            let asked = state.awaited().is_some_and(|desired| desired > current);
+            state.unfollowed = memory.unfollowed(&variant.memory_key(), current, asked, in_vain, now);
+            if in_vain || asked && state.unfollowed {
                 state.desired = None;
             }
         }

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::limits::Bounds;
+use super::story::UNMOVED;
 
 /// One variant of the model as its workload is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -26,6 +27,8 @@ pub struct State {
     pub stuck: bool,
     /// It has had more that are ready for so long that nobody waits for them to go: a rollout that pauses.
     pub over: bool,
+    /// It was asked for more for so long, and has stayed as it is, that others grow in its place.
+    pub unfollowed: bool,
     /// Accelerators per replica.
     pub gpus: i32,
     pub accelerator: String,
@@ -49,6 +52,15 @@ impl State {
     pub fn out_of_room(&self, wish: i32) -> Option<String> {
         let (most, why) = self.room.as_ref()?;
         (*most < wish && self.bounds.allow(*most)).then(|| format!("gpu-limiter: {why}"))
+    }
+
+    /// What keeps it from a wish that nothing here stands against.
+    pub fn unmoved(&self, wish: i32) -> String {
+        let current = self.current;
+        format!(
+            "{UNMOVED} {current} and does not follow {wish}: look at maxReplicas of its HPA or ScaledObject, or at a quota; or set \
+             spec.maxReplicas"
+        )
     }
 
     /// Whether as many as it is to have will be measured if one waits.

@@ -150,7 +150,10 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         replicas.iter().any(by_bounds)
     };
     if analysis.missing.is_some() {
-        let settled = |variant: &str| state(variant).is_none_or(|state| state.pending == 0);
+        // What keeps a workload from more is no bound of the wish.
+        let ready = |state: &State| state.pending == 0 || state.stuck && !bounded;
+        let follows = |state: &State| !state.unfollowed || !bounded;
+        let settled = |variant: &str| state(variant).is_none_or(|state| ready(state) && follows(state));
         let open = replicas
             .iter()
             .filter(|(variant, count)| settled(variant) && bounds(variant).allow(count.saturating_add(1)));
@@ -160,7 +163,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         let comes = states.iter().any(|state| state.pending > 0 && !state.stuck);
         let begins = || {
             let idle = states.iter().filter(|state| bounded && !comes && !replicas.contains_key(&state.variant));
-            let open = idle.filter(|state| state.current == 0 && state.limits().allow(1));
+            let open = idle.filter(|state| state.current == 0 && !state.unfollowed && state.limits().allow(1));
             let cheapest = open.min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.variant.cmp(&b.variant)));
             cheapest.map(|state| (state.variant.clone(), 0))
         };

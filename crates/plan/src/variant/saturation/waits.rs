@@ -1,10 +1,13 @@
 //! Workloads that are not as they are to be.
 //! Comes in: what is awaited of one; goes out: since when it is seen so, which is kept from one pass to the next.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::tokens::capacity::Memory;
+
+/// For so long after it was last asked in vain, a workload is not the first one that is asked for more.
+const ANOTHER_TRY: SignedDuration = SignedDuration::from_hours(1);
 
 /// What is awaited of a workload, and since when it is seen so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +18,8 @@ pub struct Waits {
     pub over: Option<(i32, Timestamp)>,
     /// The number that was decided, and the one that it is told to have.
     pub away: Option<((i32, i32), Timestamp)>,
+    /// Replicas beyond which it has not gone although it was to, and when it last was.
+    pub unfollowed: Option<(i32, Timestamp)>,
 }
 
 /// What a workload is not yet.
@@ -33,11 +38,21 @@ impl Memory {
             short: since(before.short, awaited.short, now),
             over: since(before.over, awaited.over, now),
             away: since(before.away, awaited.away, now),
+            unfollowed: before.unfollowed.filter(|(_, last)| now.duration_since(*last) <= ANOTHER_TRY),
         };
         if waits != Waits::default() {
             self.waits.insert(key.to_owned(), waits.clone());
         }
         waits
+    }
+
+    /// Whether a workload does not follow numbers above what it has. `asked`: it is to have more by now; `in_vain`: for too long.
+    /// Numbers above it are published all the same, so that it is seen at once when it follows again.
+    pub fn unfollowed(&mut self, key: &str, current: i32, asked: bool, in_vain: bool, now: Timestamp) -> bool {
+        let Some(waits) = self.waits.get_mut(key) else { return false };
+        let known = waits.unfollowed.filter(|(stayed, _)| *stayed == current);
+        waits.unfollowed = if asked && (in_vain || known.is_some()) { Some((current, now)) } else { known };
+        waits.unfollowed.is_some()
     }
 }
 

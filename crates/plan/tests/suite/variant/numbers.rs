@@ -37,7 +37,7 @@ fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
     assert!(cheap.reason.ends_with("; wanted 3, limited by maxReplicas=2"), "{}", cheap.reason);
     let dear = decision(&seen, "dear");
     assert_eq!((dear.replicas, dear.story.binding), (Some(3), Binding::Limits));
-    assert!(dear.reason.ends_with("(0.050 < 0.100); in place of a variant at its bounds"), "{}", dear.reason);
+    assert!(dear.reason.ends_with("(0.050 < 0.100); in place of a variant that cannot grow"), "{}", dear.reason);
 }
 
 #[test]

@@ -32,6 +32,82 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
 }
 
 #[test]
+fn a_workload_that_does_not_follow_leaves_the_growth_to_the_next_and_says_so() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("cheap", "5", 10), a_variant("dear", "20", 1)], 0.95, 2.0);
+        if tokens {
+            by_tokens(&mut seen);
+        }
+        let number = replicas(&seen, "cheap");
+        assert!(number > 10, "tokens {tokens}");
+        seen.variants[0].status = Some(decided(number, "Earlier", ago(1)));
+        assert_eq!(replicas(&seen, "dear"), 1, "tokens {tokens}: it may only be late");
+        // Its HPA goes no further.
+        later(&mut seen, 11);
+        let cheap = decision(&seen, "cheap");
+        assert_eq!((cheap.replicas, cheap.story.binding), (Some(number), Binding::Limits), "{}", cheap.story);
+        let told = format!(
+            "its workload, which has stayed at 10 and does not follow {number}: look at maxReplicas of its HPA or ScaledObject, \
+             or at a quota; or set spec.maxReplicas"
+        );
+        assert_eq!(cheap.story.limits, std::slice::from_ref(&told));
+        assert!(replicas(&seen, "dear") > 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
+        let status = stored(&seen).into_values().next().unwrap();
+        let says = format!("replicas on H100; wanted {number}, limited by {told}");
+        assert!(status.conditions.iter().any(|one| one.message.ends_with(&says)), "{:?}", status.conditions);
+        // Nothing is missing for a while; the next time nobody waits ten minutes again.
+        the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.65, 0.0));
+        assert_eq!(replicas(&seen, "cheap"), 10, "tokens {tokens}");
+        later(&mut seen, 30);
+        seen.variants[0].status = Some(decided(10, "Earlier", ago(1)));
+        the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.95, 2.0));
+        assert!(replicas(&seen, "dear") > 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
+        // Once it moves it is asked first again.
+        *target(&mut seen, 0) = TargetSeen { replicas: Some(11), ready: 11, gpus: 1, ..TargetSeen::default() };
+        seen.variants[0].status = Some(decided(11, "Earlier", ago(1)));
+        the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.95, 2.0));
+        assert_eq!(replicas(&seen, "dear"), 1, "tokens {tokens}");
+    }
+}
+
+#[test]
+fn a_workload_that_does_not_begin_leaves_it_to_the_next() {
+    for tokens in [false, true] {
+        let variants = vec![a_variant("runs", "5", 2), a_variant("middle", "10", 0), a_variant("dear", "20", 0)];
+        let mut seen = a_fleet(variants, 0.95, 2.0);
+        if tokens {
+            by_tokens(&mut seen);
+            // What they can take is known from before.
+            let mut before = a_fleet(vec![a_variant("middle", "10", 1), a_variant("dear", "20", 1)], 0.5, 0.0);
+            by_tokens(&mut before);
+            seen.memory = plan(&before).memory;
+        }
+        spec(&mut seen.variants[0]).max_replicas = Some(2);
+        seen.variants[1].status = Some(decided(1, "Earlier", ago(1)));
+        assert_eq!((replicas(&seen, "middle"), replicas(&seen, "dear")), (1, 0), "tokens {tokens}");
+        later(&mut seen, 11);
+        assert_eq!(replicas(&seen, "dear"), 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
+    }
+}
+
+#[test]
+fn what_a_replica_that_hangs_keeps_a_model_from_is_told() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 10)], 0.95, 2.0);
+        if tokens {
+            by_tokens(&mut seen);
+        }
+        target(&mut seen, 0).ready = 9;
+        the_model(&mut seen).pods.as_mut().unwrap().pop();
+        later(&mut seen, 11);
+        let kept = decision(&seen, "v");
+        assert_eq!((kept.replicas, kept.story.binding), (Some(10), Binding::Limits), "{}", kept.story);
+        assert!(kept.story.wish > 10, "{}", kept.story);
+        assert_eq!(kept.story.limits, ["replicas that do not become ready"]);
+    }
+}
+
+#[test]
 fn a_scale_down_that_nobody_has_followed_yet_is_taken_back_while_replicas_are_missing() {
     for tokens in [false, true] {
         let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.95, 20.0);
