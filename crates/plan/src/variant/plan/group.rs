@@ -267,30 +267,40 @@ impl<'a> Group<'a> {
     }
 
     /// What was decided, or runs, stays where the engine would have less.
-    fn lower_nothing(&self, said: &mut Said, guessed: &Guessed) {
+    fn lower_nothing(&self, said: &mut Said, why: &str) {
         for variant in self.variants {
             let (kept, _) = hold(variant, self.seen.now);
             if said.numbers.get(&variant.key.name).is_some_and(|number| number.granted < kept) {
                 said.numbers.remove(&variant.key.name);
             }
         }
-        said.doubt = Some(format!(
-            "pod {} has a queue, and nobody knows how long its requests are: nothing is lowered",
-            guessed.pod
-        ));
+        said.doubt = Some(format!("{why}: nothing is lowered"));
     }
 
     fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], states: &[State], memory: &mut Memory) -> Result<Said, String> {
         let thresholds = self.seen.config.thresholds(self.namespace, self.model, Mode::Steersman).unwrap_or_default();
         match thresholds.analyzer {
             Analyzer::Shares => {
-                let mut analysis =
-                    shares::analyze(&replicas::by_share(pods, Mode::Steersman), &thresholds, Mode::Steersman);
+                let (picker, unknown) = match self.metrics.map(|metrics| &metrics.queue) {
+                    Some(Answer::Known(queue)) => (queue.map(|queue| queue.requests), None),
+                    Some(Answer::Unknown(why)) => (None, Some(why)),
+                    None => (None, None),
+                };
+                let mut replicas = replicas::by_share(pods, Mode::Steersman);
+                replicas::share_out(&mut replicas, picker.unwrap_or_default());
+                let mut analysis = shares::analyze(&replicas, &thresholds, Mode::Steersman);
                 // A variant that is still starting has no metrics, and is in transition all the same.
                 for state in states.iter().filter(|state| state.current > 0) {
                     analysis.pods.entry(state.variant.clone()).or_default();
                 }
-                Ok(by_shares(&analysis, states))
+                let mut said = by_shares(&analysis, states, picker);
+                if let Some(why) = unknown {
+                    let words = format!(
+                        "how many requests wait at the endpoint picker is unknown ({why}), look whether its metrics can be read"
+                    );
+                    self.lower_nothing(&mut said, &words);
+                }
+                Ok(said)
             }
             Analyzer::Tokens => {
                 let queue = match self.metrics.map(|metrics| &metrics.queue) {
@@ -310,8 +320,9 @@ impl<'a> Group<'a> {
                     queue,
                 };
                 let mut said = by_tokens(&tokens::analyze(&model, &replicas, states, memory), states);
-                if let Some(guessed) = guessed {
-                    self.lower_nothing(&mut said, &guessed);
+                if let Some(Guessed { pod }) = guessed {
+                    let words = format!("pod {pod} has a queue, and nobody knows how long its requests are");
+                    self.lower_nothing(&mut said, &words);
                 }
                 Ok(said)
             }

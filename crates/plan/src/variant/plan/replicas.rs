@@ -22,6 +22,15 @@ pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Re
     pods.iter().map(replica).collect()
 }
 
+/// What waits at the endpoint picker would wait at the replicas if it let it through.
+#[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
+pub fn share_out(replicas: &mut [shares::Replica], waiting: f64) {
+    let each = waiting / replicas.len() as f64;
+    for replica in replicas.iter_mut().filter(|_| waiting.is_finite() && waiting > 0.0) {
+        replica.queue += each;
+    }
+}
+
 /// A pod whose queue nobody can weigh, as none of its requests has ended lately: exactly what a saturated one looks like.
 /// What others of the model say, or said before, is the best guess; it may add replicas and never takes any away.
 pub struct Guessed {

@@ -34,7 +34,8 @@ pub struct Number {
 /// One wrong figure shall not ask for a thousand replicas: in one pass a variant at most doubles, or gets so many more.
 const GROWTH: i32 = 4;
 
-pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
+/// `picker`: how many requests wait before the replicas, where there is an endpoint picker.
+pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f64>) -> Said {
     let bounded = shares::targets(analysis, states, true);
     let free = shares::targets(analysis, states, false);
     let current = |name: &str| states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current);
@@ -62,11 +63,12 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State]) -> Said {
     };
     Said {
         signal: format!(
-            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}{}",
+            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}{}{}",
             analysis.replicas - analysis.non_saturated,
             analysis.replicas,
             analysis.spare_kv,
             analysis.spare_queue,
+            picker.map(|waiting| format!(", {waiting:.0} requests wait at the endpoint picker")).unwrap_or_default(),
             given_up(states)
         ),
         need,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
+use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{
     Binding, Metrics, Mode, ModelSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, note, plan,
 };
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, replicas, spec, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, pods, replicas, spec, stored, the_model};
 
 #[test]
 fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
@@ -130,11 +131,29 @@ fn the_token_engine_adds_all_that_is_missing_at_once() {
     let grown = decision(&seen, "v");
     assert_eq!(grown.replicas, Some(3));
     assert_eq!(grown.reason, "V2 scale-up (optimizer: cost-aware, required: 12047)");
-    the_model(&mut seen).queue = Answer::Known(Some(steersman_plan::variant::saturation::tokens::SchedulerQueue {
-        requests: 100.0,
-        bytes: 0.0,
-    }));
+    the_model(&mut seen).queue = Answer::Known(Some(SchedulerQueue { requests: 100.0, bytes: 0.0 }));
     assert_eq!(replicas(&seen, "v"), 5, "what waits before the replicas counts too");
+}
+
+#[test]
+fn what_waits_at_the_endpoint_picker_counts_as_if_it_waited_at_the_replicas() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 3)], 0.1, 0.0);
+    assert_eq!(replicas(&seen, "v"), 2, "nothing waits");
+    for (requests, expected) in [(0.0, 2), (3.0, 2), (6.0, 3), (500.0, 4)] {
+        the_model(&mut seen).queue = Answer::Known(Some(SchedulerQueue { requests, bytes: 0.0 }));
+        let decided = decision(&seen, "v");
+        assert_eq!(decided.replicas, Some(expected), "{requests}: {}", decided.story);
+        let told = format!(", {requests} requests wait at the endpoint picker");
+        assert!(decided.story.signal.ends_with(&told), "{}", decided.story);
+    }
+    the_model(&mut seen).queue = Answer::Unknown("timeout".into());
+    let held = decision(&seen, "v");
+    assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold), "{}", held.story);
+    let words = "how many requests wait at the endpoint picker is unknown (timeout), look whether its metrics can be read: \
+                 nothing is lowered";
+    assert_eq!(held.story.hold.as_deref(), Some(words));
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.9, 9.0));
+    assert_eq!(replicas(&seen, "v"), 4, "it grows by what is known");
 }
 
 #[test]
