@@ -99,6 +99,7 @@ fn the_limiter_answers_as_upstream() {
             accelerator: given.acc,
             current: given.current,
             target: given.target,
+            held: 0,
             gpus: given.gpus,
             spare_kv: given.spare,
             cost: given.cost,

@@ -1,5 +1,6 @@
 //! The accelerators that the cluster has.
-//! Comes in: what variants want and what nodes offer; goes out: how much of it each gets, the most saturated first.
+//! Comes in: what variants want and what nodes offer; goes out: how much of it each gets, whoever holds a grant first, then the most
+//! saturated.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,8 @@ pub struct Wanted {
     pub accelerator: String,
     pub current: i32,
     pub target: i32,
+    /// What it was granted before. Up to that it comes first: else a grant that is being carried out would be taken back.
+    pub held: i32,
     /// Accelerators per replica.
     pub gpus: i32,
     pub spare_kv: f64,
@@ -41,15 +44,18 @@ pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted>
         a.spare_kv.total_cmp(&b.spare_kv).then(a.cost.total_cmp(&b.cost)).then(a.variant.cmp(&b.variant))
     });
     let mut given: BTreeMap<usize, i32> = BTreeMap::new();
-    for at in order {
+    let held = order.iter().map(|at| (*at, wanted[*at].target.min(wanted[*at].held)));
+    let all = order.iter().map(|at| (*at, wanted[*at].target));
+    for (at, target) in held.chain(all) {
         let one = &wanted[at];
+        let given = given.entry(at).or_default();
         let left = free.get_mut(&one.accelerator);
         let room = left.as_ref().map_or(0, |left| **left / one.gpus.max(1)).max(0);
-        let added = one.target.saturating_sub(one.current).min(room);
+        let added = target.saturating_sub(one.current).saturating_sub(*given).clamp(0, room);
         if let Some(left) = left {
             *left = left.saturating_sub(added.saturating_mul(one.gpus.max(1)));
         }
-        given.insert(at, added);
+        *given = given.saturating_add(added);
     }
     wanted.iter().enumerate().map(|(at, one)| granted(one, given.get(&at).copied())).collect()
 }

@@ -75,6 +75,16 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         wanted.push(wants(variant, decision, replicas, target));
     }
     if seen.settings.mode == Mode::Steersman {
+        let follows = |variant: &&VariantSeen| {
+            plan.decisions.get(&variant.key).is_some_and(|decision| !decision.story.is_unmoved())
+        };
+        for (one, variant) in wanted.iter_mut().zip(&places) {
+            match follows(variant) {
+                true => one.held = variant.previous().replicas,
+                // Whoever does not take what it was granted is served last.
+                false => one.spare_kv = f64::INFINITY,
+            }
+        }
         wanted.extend(unseen(seen, plan, &places));
     }
     let granted = match &seen.gpus {
@@ -114,6 +124,7 @@ fn wants(variant: &VariantSeen, decision: &Decision, current: i32, target: i32) 
         accelerator: decision.accelerator.clone(),
         current,
         target,
+        held: 0,
         gpus: variant.gpus(),
         spare_kv: decision.spare,
         cost: variant.cost().unwrap_or(USUAL_COST),

@@ -3,9 +3,9 @@
 use steersman_api::variant::v1alpha1::{CurrentAlloc, VariantAutoscalingStatus};
 use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
-use steersman_plan::variant::{Binding, Seen, Silence};
+use steersman_plan::variant::{Binding, Seen, Silence, plan};
 
-use super::{MODEL, a_fleet, a_variant, decision, replicas, spec, the_model};
+use super::{MODEL, a_fleet, a_variant, ago, decided, decision, replicas, spec, the_model};
 
 /// With the limiter on, and so many of each.
 fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
@@ -77,8 +77,8 @@ fn an_object_that_cannot_be_looked_at_keeps_its_accelerators() {
     assert_eq!(replicas(&seen, "v"), 5, "its workload is gone");
 }
 
-#[test]
-fn a_change_that_the_limiter_makes_is_told_as_its_own() {
+/// Two models with a variant each, of which one accelerator more is free; both want it.
+fn rivals() -> Seen {
     let mut seen = a_fleet(vec![a_variant("a", "5", 2)], 0.9, 2.0);
     let mut rival = a_variant("b", "5", 2);
     spec(&mut rival).model_id = format!("{MODEL}-2");
@@ -89,7 +89,27 @@ fn a_change_that_the_limiter_makes_is_told_as_its_own() {
     rivals.pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = target.clone());
     seen.models.insert(steersman_plan::variant::Key::new(super::NAMESPACE, &format!("{MODEL}-2")), rivals);
     offer(&mut seen, &[("H100", 5)]);
+    seen
+}
+
+#[test]
+fn a_change_that_the_limiter_makes_is_told_as_its_own() {
+    let seen = rivals();
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2), "both saw one that is free");
     let told = "; limited by gpu-limiter: no scale-up (target=2, current=2); nodes offer 5 of H100";
     assert!(decision(&seen, "b").reason.ends_with(told), "{}", decision(&seen, "b").reason);
+}
+
+#[test]
+fn what_was_granted_is_not_taken_back_because_another_is_saturated_a_little_more() {
+    let mut seen = rivals();
+    // That of a has one replica with a little to spare.
+    the_model(&mut seen).pods.as_mut().unwrap()[0].kv = Some(0.79);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3), "nobody was granted it before");
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2), "its HPA is about to follow");
+    // Whoever does not follow keeps nothing from others.
+    seen.memory = plan(&seen).memory;
+    seen.now += jiff::SignedDuration::from_mins(11);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
 }
