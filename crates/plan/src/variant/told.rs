@@ -40,10 +40,13 @@ fn words(text: &str) -> Option<String> {
 
 fn is_same(stored: &DecisionStory, new: &DecisionStory) -> bool {
     let numbers = |story: &DecisionStory| (story.granted, story.decided_by.clone());
+    // Whom nobody waits for any more stands in the signal alone.
+    let signal = |story: &DecisionStory| story.signal.as_deref().map(without_figures);
     let hold = |story: &DecisionStory| story.hold.as_deref().map(without_figures);
     let limits = |story: &DecisionStory| story.limits.iter().map(|limit| without_figures(limit)).collect::<Vec<_>>();
     numbers(stored) == numbers(new)
         && is_alike(stored, new)
+        && signal(stored) == signal(new)
         && hold(stored) == hold(new)
         && limits(stored) == limits(new)
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
-use steersman_plan::variant::{Seen, Silence};
+use steersman_plan::variant::{Seen, Silence, plan};
 
-use super::{a_fleet, a_variant, ago, decided, decision, now, spec, stored, the_model};
+use super::{a_fleet, a_variant, ago, decided, decision, now, pods, spec, stored, target, the_model};
 
 fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
@@ -56,6 +57,27 @@ fn figures_that_move_make_no_new_story_and_another_number_or_obstacle_does() {
     assert_eq!(story(&still).hold.as_deref(), Some("the metrics are 7m0s old"), "older is no news");
     the_model(&mut still).pods = Err(Silence::Failed("timeout".into()));
     assert_eq!(story(&still).hold.as_deref(), Some("the metrics could not be read: timeout"));
+}
+
+#[test]
+fn an_obstacle_that_is_over_is_told_no_longer() {
+    let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 1)], 0.65, 1.0);
+    target(&mut seen, 0).ready = 1;
+    the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| *pod.name != *"cheap-decode-1");
+    seen.memory = plan(&seen).memory;
+    seen.now += SignedDuration::from_mins(11);
+    seen.variants[0].status = Some(status(&seen));
+    let told = "; 1 of cheap do not become ready and are not waited for, look at their pods";
+    assert!(story(&seen).signal.unwrap().ends_with(told), "{:?}", story(&seen));
+    let number = story(&seen).granted;
+    target(&mut seen, 0).ready = 2;
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.65, 1.0));
+    let over = story(&seen);
+    assert_eq!((over.granted, over.signal.unwrap().contains("not waited for")), (number, false));
+    // The load alone is no news.
+    seen.variants[0].status = Some(status(&seen));
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.66, 0.5));
+    assert_eq!(Some(status(&seen)), seen.variants[0].status);
 }
 
 #[test]
