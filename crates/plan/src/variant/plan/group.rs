@@ -10,7 +10,7 @@ use super::super::limits::enforce::{Sleep, enforce};
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::{State, shares, tokens};
 use super::super::seen::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
-use super::super::story::{Binding, Story};
+use super::super::story::{Binding, IN_TRANSITION, Story};
 use super::accelerators::Free;
 use super::hold::hold;
 use super::replicas::{self, Guessed};
@@ -126,6 +126,10 @@ impl<'a> Group<'a> {
                 story.hold = said.waits.clone().or_else(|| said.doubt.clone());
             }
             Err(why) => story.hold = Some(why.clone()),
+        }
+        if number.is_none() && said.is_ok() && variant.current() == Some(0) && replicas > 0 {
+            let awaited = format!("{IN_TRANSITION}: it is to have {replicas} replicas and has 0");
+            story.hold.get_or_insert(awaited);
         }
         if let Some(number) = number {
             (replicas, story.wish, reason) = (number.granted, number.wish, number.reason.clone());

@@ -56,6 +56,12 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
         };
         (name.clone(), Number { granted, wish, reason, limit })
     };
+    let mut numbers: BTreeMap<String, Number> = bounded.replicas.iter().map(number).collect();
+    let grows = numbers.iter().any(|(name, number)| number.granted > current(name));
+    for state in states.iter().filter(|state| state.current == 0 && state.unfollowed && state.bounds.allow(0)) {
+        let wanted = analysis.missing.is_some() && !grows;
+        numbers.entry(state.variant.clone()).or_insert_with(|| asleep(state, i32::from(wanted)));
+    }
     let need = match (&analysis.missing, analysis.one_can_go) {
         (Some(why), _) => format!("one replica more: {why}"),
         (None, true) => "one replica fewer suffices".to_owned(),
@@ -72,11 +78,18 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
             given_up(states)
         ),
         need,
-        numbers: bounded.replicas.iter().map(number).collect(),
+        numbers,
         spare: analysis.spare_kv,
         waits: bounded.transition.then(|| format!("{IN_TRANSITION}: {}", awaited(analysis, states).join(", "))),
         doubt: None,
     }
+}
+
+/// One that was to run, and has no replica: it is taken as it is, unless it is the last that could grow.
+fn asleep(state: &State, wish: i32) -> Number {
+    let (granted, limit) = if wish > 0 { obstacle(state, 0, wish) } else { (0, None) };
+    let reason = if granted > 0 { "scale-up" } else { "no-change" };
+    Number { granted, wish, reason: format!("saturation-only mode: {reason}"), limit }
 }
 
 /// What a variant gets that is kept from its wish by something else than its bounds, and what that is.

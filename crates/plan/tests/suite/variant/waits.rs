@@ -91,6 +91,28 @@ fn a_workload_that_does_not_begin_leaves_it_to_the_next() {
 }
 
 #[test]
+fn a_variant_that_somebody_set_to_zero_is_taken_so_after_a_while_where_others_serve() {
+    let mut seen = a_fleet(vec![a_variant("by-hand", "5", 0), a_variant("other", "20", 2)], 0.65, 1.0);
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(60)));
+    let kept = decision(&seen, "by-hand");
+    assert_eq!((kept.replicas, kept.story.binding), (Some(3), Binding::Hold), "{}", kept.story);
+    let words = "an earlier decision is still being carried out: it is to have 3 replicas and has 0";
+    assert_eq!(kept.story.hold.as_deref(), Some(words));
+    later(&mut seen, 11);
+    let taken = decision(&seen, "by-hand");
+    assert_eq!(taken.replicas, Some(0), "{}", taken.story);
+    let told = "saturation-only mode: no-change; the workload has 0 replicas and has not followed 3";
+    assert_eq!(taken.reason, told);
+    // Where it is the last that could grow it is asked all the same.
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.95, 2.0));
+    assert_eq!((replicas(&seen, "by-hand"), replicas(&seen, "other")), (0, 3));
+    spec(&mut seen.variants[1]).max_replicas = Some(2);
+    let asked = decision(&seen, "by-hand");
+    assert_eq!((asked.replicas, asked.story.binding), (Some(1), Binding::Limits), "{}", asked.story);
+    assert!(asked.story.limits[0].contains("has stayed at 0 and does not follow 1"), "{}", asked.story);
+}
+
+#[test]
 fn what_a_replica_that_hangs_keeps_a_model_from_is_told() {
     for tokens in [false, true] {
         let mut seen = a_fleet(vec![a_variant("v", "5", 10)], 0.95, 2.0);
