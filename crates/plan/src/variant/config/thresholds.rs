@@ -8,6 +8,12 @@ use super::super::Mode;
 /// The name of the engine that counts tokens.
 const TOKENS: &str = "saturation";
 
+/// A share of the KV cache that idle servers may hold: some always hold a block.
+const LEAST_ROOM: f64 = 0.01;
+
+/// What decimals may miss it by.
+const MARGIN: f64 = 1e-9;
+
 /// One entry as written; what is absent is taken from the entry below it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -179,6 +185,13 @@ impl Thresholds {
                 "queueLengthThreshold ({:.1}) is below 1, with which the token engine takes every busy replica for full",
                 self.queue_length
             )),
+            _ if self.analyzer == Analyzer::Shares && self.kv_cache - self.kv_spare < LEAST_ROOM - MARGIN => {
+                Some(format!(
+                    "kvCacheThreshold ({:.3}) is less than {LEAST_ROOM} above kvSpareTrigger ({:.3}), with which every idle replica \
+                 counts as short: raise the first or lower the second",
+                    self.kv_cache, self.kv_spare
+                ))
+            }
             _ if self.queue_length < self.queue_spare => Some(format!(
                 "queueLengthThreshold ({:.1}) is below queueSpareTrigger ({:.1}), with which every idle replica counts as short",
                 self.queue_length, self.queue_spare

@@ -85,6 +85,22 @@ fn an_entry_for_a_model_is_judged_as_it_lies_over_the_common_one() {
 }
 
 #[test]
+fn an_idle_replica_has_room_between_both_shares_of_its_cache() {
+    for (share, spare, engine, good) in [
+        ("0.8", "0.8", "", false),
+        ("0.105", "0.1", "", false),
+        ("0.11", "0.1", "", true),
+        ("0.8", "0.8", "saturation", true),
+    ] {
+        let entry = format!("kvCacheThreshold: {share}\nkvSpareTrigger: {spare}\nanalyzerName: {engine:?}");
+        let (_, findings) = told(&seen(&[(SYSTEM, SATURATION, &[("default", &entry)])]), &Config::default());
+        assert_eq!(findings.is_empty(), good, "{entry}: {findings:?}");
+        let words = "is less than 0.01 above kvSpareTrigger (0.";
+        assert!(good || findings[0].contains(words), "{findings:?}");
+    }
+}
+
+#[test]
 fn an_entry_for_a_model_that_turns_bad_is_what_it_last_was() {
     let with = |spare: &str, share: &str| {
         let (common, mine) = (format!("kvSpareTrigger: {spare}"), format!("model_id: m\nkvCacheThreshold: {share}"));
