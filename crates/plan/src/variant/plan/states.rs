@@ -58,7 +58,7 @@ impl Group<'_> {
                 away: state.awaited().map(|desired| (desired, current)),
             };
             let waits = memory.wait(&variant.memory_key(), awaited, now);
-            state.stuck = waits.short.is_some_and(|(_, since)| too_long(since));
+            state.stuck = state.pending > 0 && waits.short.is_some_and(|(_, since)| too_long(since));
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
             let in_vain = waits.away.is_some_and(|(_, since)| too_long(since));
             let asked = state.awaited().is_some_and(|desired| desired > current);

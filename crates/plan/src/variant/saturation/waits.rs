@@ -9,11 +9,17 @@ use super::tokens::capacity::Memory;
 /// For so long after it was last asked in vain, a workload is not the first one that is asked for more.
 const ANOTHER_TRY: SignedDuration = SignedDuration::from_hours(1);
 
+/// So long all have to be ready until it is forgotten that some were not: a container that crashes again and again is ready for
+/// moments.
+const WHOLE: SignedDuration = SignedDuration::from_mins(3);
+
 /// What is awaited of a workload, and since when it is seen so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     /// Replicas that it is to have, of which some are not ready.
     pub short: Option<(i32, Timestamp)>,
+    /// Since when all of them are ready again.
+    pub whole: Option<Timestamp>,
     /// Replicas that it is to have, while more are ready.
     pub over: Option<(i32, Timestamp)>,
     /// The number that was decided, and the one that it is told to have.
@@ -33,9 +39,14 @@ pub struct Awaited {
 impl Memory {
     /// Since when it is awaited. Whatever has changed meanwhile is awaited anew.
     pub fn wait(&mut self, key: &str, awaited: Awaited, now: Timestamp) -> Waits {
-        let before = self.waits.remove(key).unwrap_or_default();
+        let mut before = self.waits.remove(key).unwrap_or_default();
+        if before.whole.is_some_and(|since| now.duration_since(since) >= WHOLE) {
+            (before.short, before.whole) = (None, None);
+        }
+        let whole = before.short.filter(|_| awaited.short.is_none());
         let waits = Waits {
-            short: since(before.short, awaited.short, now),
+            short: whole.or_else(|| since(before.short, awaited.short, now)),
+            whole: whole.map(|_| before.whole.unwrap_or(now)),
             over: since(before.over, awaited.over, now),
             away: since(before.away, awaited.away, now),
             unfollowed: before.unfollowed.filter(|(_, last)| now.duration_since(*last) <= ANOTHER_TRY),

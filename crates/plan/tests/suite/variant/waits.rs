@@ -207,6 +207,26 @@ fn replicas_that_do_not_become_ready_hold_the_others_back_for_a_while_and_no_lon
 }
 
 #[test]
+fn a_replica_that_is_ready_for_moments_is_not_waited_for_anew_each_time() {
+    let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 1)], 0.9, 2.0);
+    let crashes = |seen: &mut Seen, ready: i32| {
+        target(seen, 0).ready = ready;
+        the_model(seen).pods = Ok(pods(&seen.variants, 0.9, 2.0));
+    };
+    for (ready, minutes) in [(1, 4), (2, 1), (1, 4), (2, 1), (1, 1)] {
+        crashes(&mut seen, ready);
+        assert_eq!(replicas(&seen, "dear"), 1, "{}", decision(&seen, "dear").story);
+        later(&mut seen, minutes);
+    }
+    assert_eq!(replicas(&seen, "dear"), 2, "{}", decision(&seen, "dear").story);
+    crashes(&mut seen, 2);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (3, 1), "now all are ready");
+    later(&mut seen, 3);
+    crashes(&mut seen, 1);
+    assert_eq!(replicas(&seen, "dear"), 1, "after some minutes it is another failure");
+}
+
+#[test]
 fn what_was_awaited_before_an_outage_of_the_workload_is_awaited_anew() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
     target(&mut seen, 0).ready = 1;
