@@ -15,10 +15,17 @@ pub fn hold(variant: &VariantSeen, now: Timestamp) -> (i32, String) {
     if previous.at.is_none() && current == 0 && bounds.min <= 0 {
         return (bounds.clamp(0), NOTHING_RUNS.to_owned());
     }
-    let path = match previous.at {
-        Some(_) if previous.replicas >= current => Path::Fallback,
-        _ => Path::LastResort,
-    };
+    let kept = bounds.clamp(current);
+    if previous.at.is_some() && previous.replicas < kept.min(current) {
+        let was = previous.replicas;
+        let clamped =
+            if kept == current { String::new() } else { format!(" (clamped from {current} to {kept} for bounds)") };
+        return (
+            kept,
+            format!("Not enough is known to have fewer: the {current} that run are kept, {was} were decided{clamped}"),
+        );
+    }
+    let path = if previous.at.is_some() { Path::Fallback } else { Path::LastResort };
     let own = Variant {
         variant_id: variant.spec.variant_id.clone().unwrap_or_default(),
         accelerators: variant.spec.accelerator_count.unwrap_or(1),

@@ -192,6 +192,21 @@ fn the_first_number_of_an_object_is_what_runs() {
 }
 
 #[test]
+fn a_lower_number_that_is_not_followed_yet_gives_way_to_what_runs_where_nothing_is_known() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.5, 1.0);
+    seen.variants[0].status = Some(decided(4, "Earlier", ago(1)));
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    let kept = decision(&seen, "v");
+    let words = "Not enough is known to have fewer: the 5 that run are kept, 4 were decided";
+    assert_eq!((kept.replicas, kept.reason.as_str()), (Some(5), words));
+    spec(&mut seen.variants[0]).max_replicas = Some(3);
+    assert_eq!(
+        (replicas(&seen, "v"), decision(&seen, "v").reason.as_str()),
+        (3, "Earlier (clamped from 4 to 3 for bounds)")
+    );
+}
+
+#[test]
 fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     let mut before = a_fleet(vec![a_variant("v", "5", 1)], 0.5, 1.0);
     before.variants[0].status = Some(decided(1, "Earlier", ago(1)));
