@@ -140,12 +140,14 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         replicas.insert(state.variant.clone(), state.current);
     }
     let bounds = |variant: &str| state(variant).filter(|_| bounded).map(State::limits).unwrap_or_default();
-    let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_default();
+    let told = |variant: &str| state(variant).map_or(0.0, |state| state.cost);
+    let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_else(|| told(variant));
     // New bounds do the same in this pass.
     let changes = |way: Ordering| {
         let by_bounds = |(variant, count): (&String, &i32)| {
             let kept = bounds(variant).clamp(*count);
-            kept.cmp(count) == way && state(variant).and_then(|state| state.desired).is_some_and(|told| told != kept)
+            kept.cmp(count) == way
+                && state(variant).and_then(|state| state.desired).is_some_and(|desired| desired != kept)
         };
         replicas.iter().any(by_bounds)
     };

@@ -227,6 +227,15 @@ fn a_replica_that_is_ready_for_moments_is_not_waited_for_anew_each_time() {
 }
 
 #[test]
+fn replicas_that_nobody_measures_cost_what_their_object_says() {
+    let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 2)], 0.1, 0.0);
+    target(&mut seen, 1).ready = 0;
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.1, 0.0));
+    later(&mut seen, 11);
+    assert_eq!((replicas(&seen, "cheap"), replicas(&seen, "dear")), (2, 1));
+}
+
+#[test]
 fn what_was_awaited_before_an_outage_of_the_workload_is_awaited_anew() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
     target(&mut seen, 0).ready = 1;
