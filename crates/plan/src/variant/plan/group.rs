@@ -324,8 +324,8 @@ impl<'a> Group<'a> {
                     queue,
                 };
                 let mut said = by_tokens(&tokens::analyze(&model, &replicas, states, memory), states);
-                if let Some(Guessed { pod }) = guessed {
-                    let words = format!("pod {pod} has a queue, and nobody knows how long its requests are");
+                if let Some(Guessed { variant }) = guessed {
+                    let words = format!("a pod of {variant} has a queue, and nobody knows how long its requests are");
                     self.lower_nothing(&mut said, &words);
                 }
                 Ok(said)

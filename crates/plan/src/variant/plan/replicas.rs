@@ -34,7 +34,8 @@ pub fn share_out(replicas: &mut [shares::Replica], waiting: f64) {
 /// A pod whose queue nobody can weigh, as none of its requests has ended lately: exactly what a saturated one looks like.
 /// What others of the model say, or said before, is the best guess; it may add replicas and never takes any away.
 pub struct Guessed {
-    pub pod: String,
+    /// Whose pod it is. Which one changes under load from pass to pass, and is no news.
+    pub variant: String,
 }
 
 /// Why not: a capacity that nobody knows.
@@ -72,8 +73,8 @@ pub fn by_token(
         })
     };
     let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, String>>()?;
-    let guessed = pods.iter().find(|(_, pod)| unweighed(pod)).map(|(_, pod)| Guessed { pod: pod.name.to_string() });
-    Ok((replicas, guessed))
+    let guessed = pods.iter().filter(|(_, pod)| unweighed(pod)).map(|(owner, _)| owner.key.name.clone()).min();
+    Ok((replicas, guessed.map(|variant| Guessed { variant })))
 }
 
 /// How long the model's requests are, on average over the pods that have finished some, and else as they were last.

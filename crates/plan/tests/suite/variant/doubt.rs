@@ -5,7 +5,7 @@ use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, Standing, plan};
 
 use super::{a_fleet, a_variant, by_tokens, decision, replicas, the_model};
 
-const WHY: &str = "pod v-decode-0 has a queue, and nobody knows how long its requests are: nothing is lowered";
+const WHY: &str = "a pod of v has a queue, and nobody knows how long its requests are: nothing is lowered";
 
 /// Its queue grows, and not one of its requests has ended within five minutes.
 fn hang(pod: &mut PodSeen, queue: f64) {
@@ -60,4 +60,8 @@ fn what_is_only_guessed_lowers_nothing() {
         assert_eq!((held.replicas, held.standing), (Some(count), Standing::Held), "{name}");
         assert_eq!((held.story.binding, held.story.hold.as_deref()), (Binding::Hold, Some(WHY)), "{name}");
     }
+    // Another pod is no other story.
+    first(&mut seen).queue = Some(0.0);
+    hang(&mut the_model(&mut seen).pods.as_mut().unwrap()[1], 1.0);
+    assert_eq!(decision(&seen, "v").story.hold.as_deref(), Some(WHY));
 }
