@@ -107,16 +107,19 @@ fn kept(variant: &Variant, now: Timestamp) -> Fallen {
     let Previous { replicas: previous, reason, at } = variant.previous.clone();
     let replicas = variant.bounds.clamp(previous);
     match at {
-        _ if replicas != previous => {
-            let reason = format!("{} (clamped from {previous} to {replicas} for bounds)", unclamped(&reason));
-            Fallen { replicas, reason: reason.trim_start().to_owned(), at: now }
-        }
+        _ if replicas != previous => Fallen { replicas, reason: clamped(&reason, previous, replicas), at: now },
         _ if reason.is_empty() => {
             let reason = "Fallback: preserving previous allocation (no optimizer solution)".to_owned();
             Fallen { replicas, reason, at: now }
         }
         at => Fallen { replicas, reason, at: at.unwrap_or(now) },
     }
+}
+
+/// The reason of a number that bounds have changed since.
+pub fn clamped(reason: &str, from: i32, to: i32) -> String {
+    let reason = format!("{} (clamped from {from} to {to} for bounds)", unclamped(reason));
+    reason.trim_start().to_owned()
 }
 
 /// Without what earlier bounds did: bounds that change often must not make the reason longer each time.

@@ -187,7 +187,11 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
     Decision {
         replicas: known.then_some(kept),
         // A number of which nobody told why is told once.
-        reason: if previous.reason.is_empty() { why.clone() } else { previous.reason },
+        reason: match previous.reason.as_str() {
+            "" => why.clone(),
+            reason if known && kept != previous.replicas => fallback::clamped(reason, previous.replicas, kept),
+            reason => reason.to_owned(),
+        },
         accelerator: variant.accelerator(),
         spare: 0.0,
         metrics: Metrics::NotAsked,
@@ -301,6 +305,16 @@ impl VariantSeen {
                     "spec.variantProfile and spec.sloClassRef are ignored by this version of Steersman: replicas are \
                           decided by how saturated the running ones are."
                         .to_owned(),
+                remedy: "Nothing needs to be changed.".to_owned(),
+            });
+        }
+        if let Some(id) = &self.spec.variant_id {
+            findings.push(Finding {
+                severity: Severity::Info,
+                reason: "VariantIDIgnored",
+                message: format!(
+                    "spec.variantID {id:?} is shown and decides nothing: variants are told apart by their names."
+                ),
                 remedy: "Nothing needs to be changed.".to_owned(),
             });
         }

@@ -1,5 +1,6 @@
 //! Bounds that change while nothing can be decided.
 
+use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Silence, Standing};
 
 use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
@@ -18,6 +19,18 @@ fn bounds_that_change_often_do_not_make_the_reason_longer() {
         assert_eq!(decision(&seen, "v").reason, expected);
         seen.variants[0].status = stored(&seen).into_values().next();
     }
+}
+
+#[test]
+fn a_number_that_new_bounds_lower_while_its_workload_is_away_says_so() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.4, 1.0);
+    seen.variants[0].target = Answer::Known(None);
+    assert_eq!(decision(&seen, "v").reason, "Earlier");
+    spec(&mut seen.variants[0]).max_replicas = Some(3);
+    let kept = decision(&seen, "v");
+    assert_eq!((kept.replicas, kept.reason.as_str()), (Some(3), "Earlier (clamped from 5 to 3 for bounds)"));
+    seen.variants[0].status = stored(&seen).into_values().next();
+    assert_eq!(stored(&seen).into_values().next(), seen.variants[0].status, "once");
 }
 
 /// Schemas of other generations let them pass.

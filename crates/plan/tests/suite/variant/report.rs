@@ -133,6 +133,12 @@ fn fields_that_are_not_acted_on_are_named() {
         serde_json::from_value(serde_json::json!({ "name": "service-classes-config", "key": "premium.yaml" })).unwrap(),
     );
     assert_eq!(told(&status(&seen), names::SPEC).1, "VariantProfileIgnored");
+    spec(&mut seen.variants[0]).slo_class_ref = None;
+    assert_eq!(told(&status(&seen), names::SPEC).2, "Every field of the spec is acted on.");
+    spec(&mut seen.variants[0]).variant_id = Some("llama-H100-1".into());
+    let words = "spec.variantID \"llama-H100-1\" is shown and decides nothing: variants are told apart by their names.";
+    let (_, reason, message) = told(&status(&seen), names::SPEC);
+    assert!(reason == "VariantIDIgnored" && message.starts_with(words), "{message}");
 }
 
 fn fault(severity: Severity, message: &str) -> Finding {
