@@ -9,14 +9,17 @@ mod rotation;
 mod secret;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, ServiceReference, WebhookClientConfig,
 };
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::json;
 use steersman::certs::SECRET;
 use steersman::rbac::NAMESPACE;
@@ -97,6 +100,15 @@ impl Site {
         self.until_secret("holds data", |_| true).await
     }
 
+    /// The Secret as it is, and all that it becomes from now on.
+    async fn follow_secret(&self) -> (Data, Versions) {
+        let secrets = self.secrets();
+        let listed = secrets.list(&ListParams::default().fields(&format!("metadata.name={SECRET}"))).await.unwrap();
+        let version = listed.metadata.resource_version.unwrap();
+        let secret = listed.items.into_iter().next().expect("a Secret with the certificate");
+        (secret.data.unwrap(), Versions { secrets, version })
+    }
+
     /// Waits until the CRD holds the bundle of the Secret, and returns the bundle.
     async fn until_trusted(&self, family: Family) -> ByteString {
         let trusted = async || {
@@ -115,6 +127,51 @@ impl Site {
 }
 
 type Data = BTreeMap<String, ByteString>;
+
+/// The versions of the Secret in their order, none left out: whoever looks at it now and then misses those that come and go
+/// in between.
+struct Versions {
+    secrets: Api<Secret>,
+    /// Up to which all were looked at.
+    version: String,
+}
+
+impl Versions {
+    /// The next version that is as expected.
+    async fn until(&mut self, what: &str, holds: impl Fn(&Data) -> bool) -> Data {
+        let found = tokio::time::timeout(wait::LIMIT, self.next(holds)).await;
+        found.unwrap_or_else(|_| panic!("within {:?} no version of the Secret {what}", wait::LIMIT))
+    }
+
+    async fn next(&mut self, holds: impl Fn(&Data) -> bool) -> Data {
+        let own = WatchParams::default().fields(&format!("metadata.name={SECRET}"));
+        loop {
+            // Begins where the last one was left, however long ago that was.
+            let mut changes = match self.secrets.watch(&own, &self.version).await {
+                Ok(changes) => pin!(changes),
+                Err(kube::Error::Api(status)) if status.code == 410 => panic!("versions are lost: {status}"),
+                // A busy API server refuses some.
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            while let Some(Ok(change)) = changes.next().await {
+                let there = matches!(change, WatchEvent::Added(_) | WatchEvent::Modified(_));
+                let secret = match change {
+                    WatchEvent::Added(secret) | WatchEvent::Modified(secret) | WatchEvent::Deleted(secret) => secret,
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(status) => panic!("versions are lost: {status}"),
+                };
+                self.version = secret.metadata.resource_version.unwrap();
+                match secret.data {
+                    Some(data) if there && holds(&data) => return data,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
 
 fn by_url(url: &str) -> WebhookClientConfig {
     WebhookClientConfig { url: Some(format!("{url}/convert")), ..WebhookClientConfig::default() }

@@ -6,9 +6,8 @@ use steersman::certs::SECRET;
 use steersman_api::Family;
 
 use super::load::Load;
+use super::rotation::SHORT;
 use super::{Site, cas};
-
-const SHORT: [&str; 2] = ["--webhook-certificate-life", "5m"];
 
 #[tokio::test]
 async fn a_secret_that_is_deleted_or_spoilt_comes_back_without_a_failed_request() {
@@ -19,11 +18,11 @@ async fn a_secret_that_is_deleted_or_spoilt_comes_back_without_a_failed_request(
     site.place.until_led_by("alone").await;
     let load = Load::start(&site, &[Family::Llsd]).await;
 
-    let before = site.secret().await;
+    let (before, mut secret) = site.follow_secret().await;
     site.secrets().delete(SECRET, &DeleteParams::default()).await.unwrap();
-    let back = site.until_secret("is back", |data| data.contains_key("next.crt")).await;
+    let back = secret.until("is back", |data| data.contains_key("next.crt")).await;
     assert_eq!(back["tls.crt"], before["tls.crt"], "what is trusted is served until its successor is");
-    let fresh = site.until_secret("holds one CA", |data| cas(&data["ca.crt"]) == 1).await;
+    let fresh = secret.until("holds one CA", |data| cas(&data["ca.crt"]) == 1).await;
     assert_ne!(fresh["tls.crt"], before["tls.crt"], "who deletes it wants another");
     assert_eq!(site.until_trusted(Family::Llsd).await, fresh["ca.crt"]);
     load.more(20).await;
