@@ -31,6 +31,7 @@ use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object, statement};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::process::operator::Place;
 use crate::schemas::{install, only, resource};
 use crate::server::server;
 
@@ -101,6 +102,13 @@ impl Scene {
         let namespace = cluster.namespace(prefix).await.unwrap();
         create(&admin, namespace.name(), spec).await.unwrap();
         Some(Self { cluster, admin, namespace })
+    }
+
+    /// Where operators compete for the cluster's one Lease: those of one test at a time.
+    async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        (turn, Place::of(self.cluster).await)
     }
 
     fn requests(&self) -> Api<DynamicObject> {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::process::operator::{Operator, Place};
+use crate::process::operator::Operator;
 use crate::servers::fake::{Fake, Plays};
 
 const METRICS: &str = r#"
@@ -164,8 +164,8 @@ fn says(type_: &'static str, word: &'static str) -> impl Fn(&Value) -> bool {
 async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_the_settings_say() {
     let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
     let Some(scene) = Scene::new("gpus", wish).await else { return };
-    let _turn = without_gpus(&scene.admin).await;
-    let place = Place::of(scene.cluster).await;
+    let _gpus = without_gpus(&scene.admin).await;
+    let (_turn, place) = scene.place().await;
     let (namespace, fake) = (scene.namespace.name().to_owned(), Fake::start().await);
     exporter(&scene.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running("10.6.0.1")).await;
     let through = fake.address.to_string();

@@ -19,7 +19,7 @@ async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Oper
 #[tokio::test]
 async fn a_request_lives_through_all_its_phases_by_watches_alone() {
     let Some(scene) = Scene::new("process", spec(json!({}))).await else { return };
-    let place = Place::of(scene.cluster).await;
+    let (_turn, place) = scene.place().await;
     let namespace = scene.namespace.name();
     let flags = ["--controllers", "dgdr", "--watch-namespace", namespace, "--operator-image", "steersman:1"];
     let operator = place.start("dgdr", &flags).await;
