@@ -76,7 +76,8 @@ async fn edge_a_secret_that_goes_takes_nothing_with_it() {
     scene.ready().await;
     let config = scene.config().await;
     assert_eq!(named(&config["registered_resources"]["models"], "model_id", "later")["provider_id"], "vllm");
-    assert!(scene.pods().await.is_disjoint(&pods), "what was asked for meanwhile is done");
+    let renewed = async || scene.pods().await.is_disjoint(&pods).then_some(());
+    wait::eventually("what was asked for meanwhile is done", renewed).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Changes while the server runs.
 
 use serde_json::json;
+use steersman_testkit::wait;
 
 use crate::scene::{Scene, condition, named, starter, vllm};
 
@@ -19,7 +20,9 @@ async fn us8_1_a_new_provider_rolls_out() {
     assert_ne!(after.hash(), before.hash(), "FR-026");
     let config = scene.config().await;
     assert_eq!(config["providers"]["safety"][0]["provider_id"], "guard");
-    assert!(scene.pods().await.is_disjoint(&pods), "the pods are new");
+    // One that is ending is still there for a while.
+    let renewed = async || scene.pods().await.is_disjoint(&pods).then_some(());
+    wait::eventually("the pods are new", renewed).await.unwrap();
     let old = scene.generated().await.contains(&before.config_map().unwrap());
     assert!(old, "the one before stays for a look back");
     assert_eq!(scene.versions(&before).await.len(), 1, "in one step");
