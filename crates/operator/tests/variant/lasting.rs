@@ -44,9 +44,12 @@ async fn a_killed_operator_shows_the_same_numbers_at_once_and_an_idle_one_rests(
     let Some(clock) = Scene::open("clock").await else { return };
     clock.variant("hand", spec("nothing", "none", json!({}))).await;
     clock.voice.passes(3).await;
-    assert_eq!(passes(), before, "nothing is looked at where nothing is");
+    // A pass that was due in the moment of the deletion sees it before it is told of it, and the telling makes one more. One
+    // that does not rest would have made as many as the clock.
+    let rested = passes();
+    assert!(rested <= before + 1, "nothing is looked at where nothing is: {} passes", rested - before);
     scene.variant("again", spec("decode", "llama", json!({}))).await;
     scene.until_settled("again", 2).await;
     scene.voice.passes(2).await;
-    assert!(passes() > before + 2, "and the clock runs again");
+    assert!(passes() > rested + 2, "and the clock runs again");
 }
