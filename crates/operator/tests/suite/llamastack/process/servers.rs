@@ -1,6 +1,6 @@
 //! What an operator says of servers and pods: providers and health as the servers tell them, and why pods are not ready.
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -111,9 +111,7 @@ async fn providers_version_and_health_are_the_server_s_own_words() {
 #[tokio::test]
 async fn pods_that_are_not_ready_say_why_until_they_are() {
     let Some(world) = world(Flavour::Full, "troubles").await else { return };
-    let namespaces: Api<Namespace> = Api::all(world.admin.clone());
-    let steer = Patch::Merge(Play::PullError.patch());
-    namespaces.patch(world.namespace.name(), &PatchParams::default(), &steer).await.unwrap();
+    world.namespace.play(Some(Play::PullError)).await.unwrap();
     let operator = world.place.start("troubles", &[]).await;
     world.create("starter", starter()).await;
     let says = |word: &'static str| {
@@ -174,8 +172,7 @@ async fn pods_that_are_not_ready_say_why_until_they_are() {
     assert!(message.ends_with("ask for less in spec.workload.resources"), "{message}");
 
     // What kwok does not play, as a kubelet would say it.
-    let steer = Patch::Merge(Play::Pending.patch());
-    namespaces.patch(world.namespace.name(), &PatchParams::default(), &steer).await.unwrap();
+    world.namespace.play(Some(Play::Pending)).await.unwrap();
     world.create("keyless", starter()).await;
     let keyless = ListParams::default().labels("app.kubernetes.io/instance=keyless");
     let accepted = async || {
