@@ -2,24 +2,26 @@
 
 use std::process::Command;
 
+use anyhow::{Context, Result};
+
 use crate::binaries::Binaries;
 use crate::cluster::Cluster;
 
 impl Cluster {
+    /// For those who run it themselves.
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
+        let program = Binaries::find()?.context("it is not built")?.path("kubectl");
+        let mut command = Command::new(program);
+        // What it remembers of other clusters lies in the home folder.
+        command.env_clear().env("HOME", &self.folder);
+        command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(arguments);
+        Ok(command)
+    }
+
     /// What kubectl prints, or what it complains about.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
-        let told = |error: &dyn std::fmt::Display| format!("kubectl cannot be run: {error}");
-        let binaries = Binaries::find().map_err(|error| told(&error))?;
-        let program = binaries.ok_or_else(|| told(&"it is not built"))?.path("kubectl");
-        // What it remembers of other clusters lies in the home folder.
-        let output = Command::new(program)
-            .env_clear()
-            .env("HOME", &self.folder)
-            .arg("--kubeconfig")
-            .arg(self.admin_kubeconfig())
-            .args(arguments)
-            .output()
-            .map_err(|error| told(&error))?;
+        let run = || anyhow::Ok(self.kubectl_command(arguments)?.output()?);
+        let output = run().map_err(|error| format!("kubectl cannot be run: {error:#}"))?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }

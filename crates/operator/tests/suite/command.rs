@@ -1,10 +1,10 @@
 //! Programs as somebody at a terminal runs them, with nothing of this machine's environment.
 //! Comes in: a command; goes out: what it printed, and how it ended.
 
+use std::path::Path;
 use std::process::Command;
 
-use steersman_testkit::Cluster;
-use steersman_testkit::binaries::Binaries;
+use steersman_testkit::{Cluster, wait};
 
 /// What a program printed.
 pub struct Said {
@@ -54,18 +54,21 @@ pub fn steersman(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same, as an administrator of the cluster.
-pub fn administers(cluster: &Cluster, arguments: &[&str]) -> Command {
+/// The same for commands that ask an API server, as whoever the kubeconfig is of. How long a busy one takes is not what these
+/// tests are about.
+pub fn asks(kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = steersman(arguments);
-    command.arg("--kubeconfig").arg(cluster.admin_kubeconfig());
+    command.arg("--kubeconfig").arg(kubeconfig).args(["--request-timeout", &wait::LIMIT.as_secs().to_string()]);
     command
 }
 
+/// The same, as an administrator of the cluster.
+pub fn administers(cluster: &Cluster, arguments: &[&str]) -> Command {
+    asks(&cluster.admin_kubeconfig(), arguments)
+}
+
 pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
-    let binaries = Binaries::find().unwrap().expect("a cluster runs, so its programs are built");
-    let mut command = Command::new(binaries.path("kubectl"));
-    command.arg("--kubeconfig").arg(cluster.admin_kubeconfig()).args(arguments);
-    command
+    cluster.kubectl_command(arguments).expect("a cluster runs, so its programs are built")
 }
 
 pub fn said(command: &mut Command) -> Said {

@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 use steersman_testkit::{Account, Flavour, shared};
 
-use crate::command::{Said, said, steersman};
+use crate::command::{Said, asks, said};
 
 fn preflight(kubeconfig: &Path, output: &str) -> Said {
-    said(steersman(&["preflight", "-o", output, "--kubeconfig"]).arg(kubeconfig))
+    said(&mut asks(kubeconfig, &["preflight", "-o", output]))
 }
 
 #[tokio::test]

@@ -100,8 +100,7 @@ impl Place {
     }
 
     pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Said {
-        let mut command = command::steersman(&["crds"]);
-        said(command.args(arguments).arg("--kubeconfig").arg(kubeconfig))
+        said(&mut command::asks(kubeconfig, &[&["crds"], arguments].concat()))
     }
 
     /// `crds --apply` with this test's converter.
