@@ -70,7 +70,7 @@ pub fn resource(family: Family, version: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
-/// Installs a CRD and waits until its objects can be listed. One that a failed test has left is removed first.
+/// Installs a CRD and waits until its objects can be listed and found. One that a failed test has left is removed first.
 pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     if crds.delete(&crd.name_any(), &DeleteParams::default()).await.is_ok() {
@@ -88,6 +88,12 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &A
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), served);
     let listed = async || objects.list(&ListParams::default()).await.ok().map(|_| ());
     wait::eventually(&format!("{name} is served"), listed).await.unwrap();
+    // What can be listed is not found at once by those who look for its kind.
+    let found = async || {
+        let there = client.list_api_group_resources(&served.api_version).await.ok()?;
+        there.resources.iter().any(|known| known.name == served.plural).then_some(())
+    };
+    wait::eventually(&format!("{name} is found"), found).await.unwrap();
 }
 
 pub async fn uninstall(client: &Client, family: Family) {
