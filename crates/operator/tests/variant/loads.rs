@@ -37,8 +37,6 @@ async fn load_brings_a_replica_of_the_cheaper_variant_and_its_end_takes_it_away(
     // Three pods are enough for it.
     scene.voice.passes(2).await;
     assert_eq!((desired(&scene.object(cheap).await), desired(&scene.object(dear).await)), (Some(2), Some(1)));
-    // What was measured counts for a minute.
-    player.serve(0);
     scene.until_gauges(cheap, [Some(2.0), Some(2.0), Some(1.0)]).await;
     scene.until_gauges(dear, [Some(1.0), Some(1.0), Some(1.0)]).await;
     let labels = [
@@ -52,6 +50,8 @@ async fn load_brings_a_replica_of_the_cheaper_variant_and_its_end_takes_it_away(
     let up = [("variant_name", cheap), ("namespace", scene.name()), ("direction", "up"), ("reason", "solver")];
     assert_eq!(scene.voice.value("wva_replica_scaling_total", &up).await, Some(1.0));
     scene.shown(cheap, "load-up").await;
+    // What was measured counts for a minute.
+    player.serve(0);
     let seen = scene.until_desired(cheap, 1).await;
     assert_eq!(reason(&seen), "saturation-only mode: scale-down");
     assert_eq!(seen["status"]["desiredOptimizedAlloc"]["lastUpdate"]["numReplicasChanged"], -1);
