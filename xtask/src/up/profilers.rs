@@ -9,17 +9,22 @@ use anyhow::{Context, Result};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use steersman_api::Family;
 use steersman_plan::dynamo::graph::merge::merge;
-use steersman_plan::dynamo::profile_job;
+use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::{Cluster, Profiler};
 use tokio::time;
 
-use super::show::{LOOK_EVERY, listed};
+use super::show::{self, LOOK_EVERY, listed};
 
-/// How long each phase takes; a real one takes minutes.
+/// How long each phase takes once it is told; a real one takes minutes.
 const PHASE: Duration = Duration::from_secs(2);
+
+/// How long a phase waits to be told, where nobody may be there who would.
+const TOLD: Duration = Duration::from_secs(60);
 
 /// What a profiler says on its way.
 const SAID: [(&str, &str); 6] = [
@@ -68,14 +73,32 @@ async fn one(cluster: &Cluster, program: &Path, folder: PathBuf, pod: Pod) -> (S
 
 async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) -> Result<()> {
     let spec = spec(pod).context("the pod has no profiler")?;
+    let namespace = pod.namespace().context("the pod has no namespace")?;
+    let requests = show::objects(&cluster.admin().await?, Family::Dgdr, &namespace);
+    let request = pod.labels().get(names::LABEL_PROFILED).context("the pod is of no request")?;
     let mut profiler = Profiler::start(cluster, program, folder, pod).await?;
     for (phase, message) in SAID {
         profiler.says(phase, message)?;
+        // The relay looks as seldom as the phases change: one of them could go by between two of its looks.
+        let _ = time::timeout(TOLD, until_told(&requests, request, phase)).await;
         time::sleep(PHASE).await;
     }
     match result(&spec) {
         Ok(result) => profiler.succeeds(&result).await,
         Err(problem) => profiler.fails("GeneratingDGD", &problem).await,
+    }
+}
+
+/// Until the request says that it is in this phase, or is gone.
+async fn until_told(requests: &Api<DynamicObject>, request: &str, phase: &str) {
+    loop {
+        match requests.get_opt(request).await {
+            Ok(Some(found)) if found.data["status"]["profilingPhase"] != phase => {}
+            Ok(_) => return,
+            // As long as the API server is busy.
+            Err(_) => {}
+        }
+        time::sleep(LOOK_EVERY).await;
     }
 }
 
