@@ -20,7 +20,7 @@ use crate::client::{self, CallError, ConnectError, Server};
 use crate::controllers::{self, Given};
 use crate::crds;
 use crate::health::{self, Readiness};
-use crate::leader::{Election, Fence, Timing};
+use crate::leader::{Election, Fence};
 use crate::observe;
 use crate::rbac::Rule;
 use crate::reach::Inside;
@@ -113,7 +113,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = observe::llamastack::server::http(Inside { through: settings.reach_through.clone() })?;
-    let election = Election::new(server.clone(), &settings.namespace, &lease, &identity, Timing::default());
+    let election = Election::new(server.clone(), &settings.namespace, &lease, &identity, settings.timing());
     let act = |fence: Fence, stop: CancellationToken| {
         metrics.fleet().speak_while(&fence);
         let given = Given {

@@ -2,6 +2,7 @@
 //! Comes in: flags and the environment variables that stand in for them, read once; goes out: one value that the process
 //! keeps to for its whole life.
 
+mod election;
 mod requests;
 
 use std::hash::{BuildHasher, RandomState};
@@ -20,8 +21,10 @@ use tracing::Level;
 use crate::certs::reach;
 use crate::cli::ClusterArgs;
 use crate::controllers::{FleetRhythm, Told};
+use crate::leader::Timing;
 use crate::observe::cache::Scope;
 use crate::{controllers, crds, rbac};
+use election::ElectionArgs;
 use requests::RequestArgs;
 
 #[derive(Clone, Debug, Args)]
@@ -74,6 +77,8 @@ pub struct Settings {
     variant_settle: Duration,
     #[command(flatten)]
     requests: RequestArgs,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     pub addresses: Addresses,
     #[command(flatten)]
@@ -186,6 +191,11 @@ impl Settings {
     pub fn fleet_rhythm(&self) -> FleetRhythm {
         let usual = FleetRhythm::default();
         FleetRhythm { settle: self.variant_settle, longest: usual.longest.max(self.variant_settle * 2) }
+    }
+
+    /// How long things take in the election.
+    pub fn timing(&self) -> Timing {
+        self.election.timing()
     }
 
     /// What controllers need to know.

@@ -57,6 +57,10 @@ pub struct Asked<'a> {
     pub judged: Option<&'a [&'a str]>,
 }
 
+/// For an operator that has its Lease to itself: a machine that stands still for a while does not take it away, and with it
+/// all that the operator has counted. Whoever comes after one that was killed waits as long, unless it has the same name.
+pub const STEADY: [&str; 4] = ["--lease-duration", "120", "--renew-deadline", "100"];
+
 /// How an operator is run, as often as one likes.
 #[derive(Clone)]
 pub struct Launch {

@@ -12,6 +12,7 @@ use kube::core::GroupVersionKind;
 use serde_json::json;
 use steersman::admission;
 use steersman_api::Family;
+use steersman_testkit::operator::STEADY;
 use steersman_testkit::{Account, Asked, Cluster, Flavour, Launch, NodePool, Operator, Options, Own, own, skip};
 use tokio::sync::OnceCell;
 
@@ -54,7 +55,8 @@ pub async fn start(family: Family, fleet: Vec<NodePool>) -> Result<Option<World>
 async fn operate(cluster: &Cluster, family: Family, folder: &Path) -> Result<Operator> {
     let account = Account::install(cluster).await?;
     let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&["--operator-image", OPERATOR_IMAGE]);
+    let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&STEADY);
+    let launch = launch.with(&["--operator-image", OPERATOR_IMAGE]);
     let named = [family.short_name()];
     let judged = admission::FAMILIES.contains(&family);
     let asked = Asked { converted: &named, judged: judged.then_some(&named) };

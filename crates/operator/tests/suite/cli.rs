@@ -42,7 +42,7 @@ fn help_and_version_are_on_standard_output() {
 
 #[test]
 fn wrong_usage_is_status_2_and_names_what_is_accepted() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&[], "Usage: steersman <COMMAND>"),
         (&["prefligth"], "'preflight'"),
         (&["preflight", "-o", "yaml"], "[possible values: text, json]"),
@@ -51,6 +51,7 @@ fn wrong_usage_is_status_2_and_names_what_is_accepted() {
         (&["run", "--controllers", "llsd,dgd"], "has no controller for dgd; it has dgdr, llsd"),
         (&["run", "--controllers", "pods"], "there is no controller \"pods\"; the names are dgdr, dgd, llsd, va"),
         (&["run", "--metrics-address", "8080"], "give an IP address and a port"),
+        (&["run", "--renew-deadline", "20"], "give a shorter --renew-deadline or a longer --lease-duration"),
         (&["preflight", "--request-timeout", "0"], "give a whole number of seconds from 1 to 300"),
         (&["preflight", "--request-timeout", "301"], "give a whole number of seconds from 1 to 300"),
     ];

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::rbac;
-use steersman_testkit::operator::until_leads;
+use steersman_testkit::operator::{STEADY, until_leads};
 use steersman_testkit::{Cluster, Launch, Log, Namespace, Operator as Process, apply, metrics, wait};
 use tempfile::TempDir;
 
@@ -119,7 +119,8 @@ impl Operator {
         let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await.unwrap();
         let own = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
         let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let launch = Launch::new(program, &kubeconfig, "the-only-one").with(&own).with(&["--controllers", "va"]);
+        let launch =
+            Launch::new(program, &kubeconfig, "the-only-one").with(&own).with(&["--controllers", "va"]).with(&STEADY);
         let folder = tempfile::tempdir().unwrap();
         let process = launch.start(folder.path()).unwrap();
         Self { voice: Voice::of(&process), process: Some(process), home, launch, folders: vec![folder] }

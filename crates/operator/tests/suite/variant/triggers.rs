@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Namespace as CoreNamespace;
 use kube::api::DeleteParams;
+use steersman_testkit::operator::STEADY;
 use steersman_testkit::{metrics, wait};
 
 use super::process::until_desired;
@@ -17,7 +18,7 @@ const RARELY: &str = "1h";
 
 impl Scene {
     async fn start(&self, place: &Place, more: &[&str]) -> Operator {
-        place.start("va", &[&self.flags()[..], more].concat()).await
+        place.start("va", &[&self.flags()[..], &STEADY, more].concat()).await
     }
 
     async fn fleet(&self, count: usize) {

@@ -1,0 +1,134 @@
+//! How long the leader among several replicas leads without being heard of.
+//! Comes in: two flags; goes out: times of which the leader's own is the shorter one.
+
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+
+use crate::leader::Timing;
+
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Leader election")]
+struct Flags {
+    /// How many seconds other replicas wait before they take the Lease of a leader that does not renew it. After the death of
+    /// a leader nobody acts for as long
+    #[arg(long = "lease-duration", value_name = "SECONDS", default_value = "15", value_parser = lease)]
+    lease: Duration,
+    /// How many seconds the leader acts on without having renewed its Lease, where the API server is slow or away; shorter
+    /// than --lease-duration, so that it stops before another begins
+    #[arg(long = "renew-deadline", value_name = "SECONDS", default_value = "10", value_parser = deadline)]
+    deadline: Duration,
+}
+
+/// The flags, of which one bounds the other.
+#[derive(Clone, Copy, Debug)]
+pub struct ElectionArgs(Flags);
+
+impl ElectionArgs {
+    pub fn timing(self) -> Timing {
+        let Self(Flags { lease, deadline }) = self;
+        Timing { lease, deadline, ..Timing::default() }
+    }
+
+    fn checked(flags: Flags) -> Result<Self, Error> {
+        let Flags { lease, deadline } = flags;
+        if deadline < lease {
+            return Ok(Self(flags));
+        }
+        let said = format!(
+            "--renew-deadline {} is not shorter than --lease-duration {}: two replicas could act at once; give a shorter \
+             --renew-deadline or a longer --lease-duration",
+            deadline.as_secs(),
+            lease.as_secs()
+        );
+        Err(Error::raw(ErrorKind::ValueValidation, said))
+    }
+}
+
+impl FromArgMatches for ElectionArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        Self::checked(Flags::from_arg_matches(matches)?)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        let mut flags = self.0;
+        flags.update_from_arg_matches(matches)?;
+        *self = Self::checked(flags)?;
+        Ok(())
+    }
+}
+
+impl Args for ElectionArgs {
+    fn augment_args(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Flags::augment_args_for_update(command)
+    }
+}
+
+fn lease(given: &str) -> Result<Duration, String> {
+    seconds(given, 4)
+}
+
+/// The leader renews every other second, and one renewal must fit in.
+fn deadline(given: &str) -> Result<Duration, String> {
+    seconds(given, 3)
+}
+
+fn seconds(given: &str, least: u64) -> Result<Duration, String> {
+    match given.parse() {
+        Ok(seconds) if (least..=3600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("give a whole number of seconds from {least} to 3600")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        election: ElectionArgs,
+    }
+
+    fn timing(flags: &str) -> Result<Timing, String> {
+        let line = Line::try_parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat());
+        line.map(|line| line.election.timing()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_flags_are_the_times_of_the_election() {
+        let seconds =
+            |flags| timing(flags).map(|timing| [timing.lease, timing.deadline, timing.retry].map(|t| t.as_secs()));
+        assert_eq!(seconds(""), Ok([15, 10, 2]), "as client-go has it");
+        assert_eq!(seconds("--lease-duration 120 --renew-deadline 100"), Ok([120, 100, 2]));
+        assert_eq!(seconds("--lease-duration 4 --renew-deadline 3"), Ok([4, 3, 2]));
+    }
+
+    #[test]
+    fn a_leader_stops_before_another_begins() {
+        for (flags, said) in [
+            (
+                "--renew-deadline 15",
+                "--renew-deadline 15 is not shorter than --lease-duration 15: two replicas could act",
+            ),
+            (
+                "--lease-duration 5",
+                "--renew-deadline 10 is not shorter than --lease-duration 5: two replicas could act",
+            ),
+            ("--lease-duration 3 --renew-deadline 3", "give a whole number of seconds from 4 to 3600"),
+            ("--renew-deadline 2", "give a whole number of seconds from 3 to 3600"),
+            ("--lease-duration 3601", "give a whole number of seconds from 4 to 3600"),
+            ("--lease-duration 15s", "give a whole number of seconds from 4 to 3600"),
+        ] {
+            let error = timing(flags).unwrap_err();
+            assert!(error.contains(said), "{flags}: {error}");
+        }
+    }
+}
