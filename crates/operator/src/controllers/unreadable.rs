@@ -49,8 +49,12 @@ impl LeftAlone {
         }
         let kind = api.kind();
         tracing::warn!(namespace, name, cause = %unreadable, "a {kind} cannot be read and is left alone");
-        let written = recorder.tell(owner, &note(api, unreadable)).await;
-        self.told().insert(place, Told { version: version.to_owned(), at: Instant::now(), written });
+        let told = |written| Told { version: version.to_owned(), at: Instant::now(), written };
+        // Before the event: whoever waits no longer for it has tried all the same, and others have their turn.
+        self.told().insert(place.clone(), told(false));
+        if recorder.tell(owner, &note(api, unreadable)).await {
+            self.told().insert(place, told(true));
+        }
     }
 
     /// It is gone, or can be read.

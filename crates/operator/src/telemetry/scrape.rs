@@ -29,6 +29,9 @@ const PATH: &str = "/metrics";
 /// Reviews under way at once: strangers must not be able to make us flood the API server.
 pub const AT_ONCE: usize = 4;
 
+/// The same of those who were allowed lately, each of which may have to wait out an API server that hangs.
+pub const KNOWN_AT_ONCE: usize = 16;
+
 /// How long one waits for the reviews of others.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -71,7 +74,7 @@ pub fn routes(metrics: Arc<Metrics>, guard: Guard) -> Router {
             server,
             admitted: Admitted::new(trust),
             strangers: Semaphore::new(AT_ONCE),
-            known: Semaphore::new(AT_ONCE),
+            known: Semaphore::new(KNOWN_AT_ONCE),
         }),
     };
     let shared = Arc::new(Shared { metrics, door });

@@ -4,13 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use steersman_plan::variant::excluded;
 
 use super::Variants;
-use super::pass::{AT_ONCE, Ended, TELLING};
+use super::pass::{AT_ONCE, Ended};
+
+/// Longer than one event that nobody takes, after which there is the status to write.
+const TELLING: Duration = Duration::from_secs(30);
 
 impl Variants {
     /// Numbers that could not be told for now, because the object was changed or time ran out, or because the call failed.
@@ -26,7 +30,7 @@ impl Variants {
         let told: Vec<_> = told.collect();
         let (mut overtaken, mut failed) = (0, 0);
         let mut told = stream::iter(told).buffer_unordered(AT_ONCE);
-        // Those who are decided on do not wait for long for those who are not.
+        // The pass waits for it while it looks at the metrics, and not for ever.
         let until = tokio::time::Instant::now() + TELLING;
         while let Ok(Some((seen, ended))) = tokio::time::timeout_at(until, told.next()).await {
             let (namespace, variant) = (&seen.key.namespace, &seen.key.name);

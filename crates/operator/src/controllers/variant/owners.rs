@@ -29,6 +29,12 @@ impl Variants {
         let mut failed = 0;
         for seen in all.iter().filter(|seen| !seen.deleting) {
             let Some((uid, owner)) = self.fleet.untied(seen) else { continue };
+            if tokio::time::Instant::now() >= until {
+                refused.extend(std::mem::take(untied));
+                failed += 1;
+                tracing::warn!("not all objects could be tied to their workloads in time; the others follow");
+                break;
+            }
             let resource = variant_resource();
             let Key { namespace, name } = &seen.key;
             let objects: Api<DynamicObject> = Api::namespaced_with(self.server.client.clone(), namespace, &resource);
@@ -67,12 +73,13 @@ fn is_refusal(error: &CallError) -> bool {
 }
 
 fn note(error: &CallError) -> Note {
-    let right = match error {
-        CallError::Answered { code: 403, .. } => {
-            "Grant Steersman's account the right to delete variantautoscalings, which some clusters ask of whoever sets owner \
-             references, or"
-        }
-        _ => "Mend what refuses it, or",
+    // In the words of OwnerReferencesPermissionEnforcement.
+    let asks = matches!(error, CallError::Answered { code: 403, message } if message.contains("you can't delete"));
+    let right = if asks {
+        "Grant Steersman's account the right to delete variantautoscalings, which this cluster asks of whoever sets owner \
+         references, or"
+    } else {
+        "Mend what refuses it, or"
     };
     let message = format!(
         "The owner reference that annotation {OWNER_ANNOTATION} asks for is refused: {error}. {right} remove the annotation"
@@ -88,6 +95,23 @@ mod tests {
     fn only_what_somebody_has_to_change_is_a_refusal() {
         for (code, expected) in [(403, true), (422, true), (404, false), (409, false), (429, false), (500, false)] {
             assert_eq!(is_refusal(&CallError::Answered { code, message: String::new() }), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn the_right_that_the_cluster_asks_for_is_named() {
+        let asked = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: the API server \
+                     answered 403: ";
+        for (message, remedy) in [
+            (
+                "cannot set an ownerRef on a resource you can't delete: , <nil>",
+                "Grant Steersman's account the right to delete variantautoscalings, which this cluster asks of whoever sets \
+                 owner references, or remove the annotation",
+            ),
+            ("denied by a policy", "Mend what refuses it, or remove the annotation"),
+        ] {
+            let error = CallError::Answered { code: 403, message: message.to_owned() };
+            assert_eq!(note(&error).message, format!("{asked}{message}. {remedy}"));
         }
     }
 }

@@ -102,15 +102,18 @@ impl Variants {
         let (seen, mut findings) = self.configure(kept);
         findings.extend(kept.metering.follow(kept.config.prometheus.as_ref()));
         kept.lines.settings(&kept.config);
-        // Nobody has to wait for metrics that are not asked for.
-        let (overtaken, failed) = self.tell_excluded().await;
         let metering = kept.metering.way();
         let memory = std::mem::take(&mut kept.memory);
         let faults = (&seen, findings.as_slice());
         let settings = Settings::default();
-        let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
-        steps.step(Step::Ask, look.asked);
-        steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
+        let look = async {
+            let look = self.fleet.look(&self.server, metering, kept.config.clone(), faults, settings, memory).await;
+            steps.step(Step::Ask, look.asked);
+            steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
+            look
+        };
+        // Side by side: nobody has to wait for metrics that are not asked for, nor the others for those who are left alone.
+        let ((overtaken, failed), look) = tokio::join!(self.tell_excluded(), look);
         kept.lines.leaving(&look.seen);
         let interval = kept.config.interval;
         if look.seen.variants.iter().all(|seen| seen.deleting) {

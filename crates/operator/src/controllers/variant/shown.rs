@@ -74,8 +74,12 @@ impl Variants {
         match news {
             News::Variant((namespace, name)) => {
                 let key = Key::new(namespace, name);
-                let shown = self.fleet.acted_on(&key, |variant| stored(variant.seen.as_ref().ok()?)).flatten();
-                self.metrics.fleet().show(key, shown);
+                match self.fleet.acted_on(&key, |variant| variant.seen.as_ref().map(stored).ok()) {
+                    Some(Some(shown)) => self.metrics.fleet().show(key, shown),
+                    // What it says now cannot be read; what it said still holds.
+                    Some(None) => {}
+                    None => self.metrics.fleet().forget(&key),
+                }
             }
             // Those of one that is no longer excluded come back.
             News::Namespace(_) => self.republish(),

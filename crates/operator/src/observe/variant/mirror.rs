@@ -170,17 +170,17 @@ impl<R: Record> Mirror<R> {
 
     /// There is no right to them. What was listed before is still the best that is known.
     pub fn refused(&self, cause: String) {
-        self.unheard(Heard::Refused(cause));
+        self.unheard(Heard::Refused(cause), |heard| *heard != Heard::Listed);
     }
 
-    /// They cannot be listed now.
+    /// They cannot be listed now. That there is no right to them says more, and does not end by it.
     pub fn failed(&self, cause: String) {
-        self.unheard(Heard::Failed(cause));
+        self.unheard(Heard::Failed(cause), |heard| !matches!(heard, Heard::Listed | Heard::Refused(_)));
     }
 
-    fn unheard(&self, why: Heard) {
+    fn unheard(&self, why: Heard, is_less: impl Fn(&Heard) -> bool) {
         self.heard.send_if_modified(|heard| {
-            let is_news = *heard != Heard::Listed && *heard != why;
+            let is_news = is_less(heard) && *heard != why;
             if is_news {
                 *heard = why;
             }
@@ -379,6 +379,20 @@ mod tests {
         assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()), "that there were none says nothing now");
         assert_eq!(changes(&mirror, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
         assert_eq!(mirror.heard(), Heard::Listed);
+    }
+
+    #[test]
+    fn a_list_that_fails_does_not_hide_that_there_is_no_right_to_it() {
+        let mirror: Mirror<i64> = Mirror::default();
+        mirror.failed("500".to_owned());
+        assert_eq!(mirror.heard(), Heard::Failed("500".to_owned()));
+        mirror.refused("no right".to_owned());
+        mirror.failed("500".to_owned());
+        assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()));
+        changes(&mirror, list(&[("one", 1)]));
+        mirror.failed("500".to_owned());
+        mirror.refused("no right".to_owned());
+        assert_eq!(mirror.heard(), Heard::Listed, "what was listed is the best that is known");
     }
 
     #[test]

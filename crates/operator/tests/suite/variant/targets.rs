@@ -1,10 +1,16 @@
 //! Workloads: of any kind and name, absent, late, scaled by hand, contested.
 
+use std::time::Duration;
+
+use http::Request;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Event, Namespace as CoreNamespace, ReplicationController};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams};
+use kube::client::Body;
 use kube::core::GroupVersionKind;
+use steersman::client::Server;
+use steersman_testkit::cut::{Fate, fated};
 use steersman_testkit::wait;
 use tokio::net::TcpListener;
 
@@ -270,4 +276,26 @@ async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_i
     let (passed, ()) = tokio::join!(variants.pass(), meanwhile);
     assert_eq!((passed.decided, passed.overtaken, passed.written), (1, 1, 0));
     assert!(!shown(), "{}", given.metrics.text().unwrap());
+}
+
+#[tokio::test]
+async fn who_is_left_alone_is_told_though_nobody_takes_the_event() {
+    let Some(scene) = Scene::new("muted").await else { return };
+    scene.deploy("decode", 2).await;
+    scene.create("v", spec("decode")).await;
+    let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "muted" } } });
+    scene.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let ours = [("CONTROLLER_INSTANCE", "muted")];
+    let mute = |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(Fate::Hangs);
+    let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
+    // A little more than a call usually has.
+    let server = Server::new(fated(&scene.admin, mute), String::new(), Duration::from_secs(12));
+    let given = Given { server, ..given };
+    let variants = Variants::new(&given, FleetRhythm::default());
+    pass(&variants).await.unwrap();
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
+    let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
+    namespaces.patch(scene.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
+    pass(&variants).await.unwrap();
+    assert_eq!(condition(&scene.status("v").await, "OptimizationReady").1, "NamespaceExcluded");
 }
