@@ -67,8 +67,8 @@ pub struct VariantAutoscalingSpec {
     #[schemars(length(min = 1))]
     pub model_id: String,
 
-    /// Identifier of the variant in metrics and dashboards: model, accelerator and count joined by hyphens, for example
-    /// `meta/llama-3.1-8b-H100-SXM-4`.
+    /// Identifier of the variant for people and dashboards: model, accelerator and count joined by hyphens, for example
+    /// `meta/llama-3.1-8b-H100-SXM-4`. Nothing is decided by it.
     #[serde(default, rename = "variantID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1), regex(pattern = r"^.+-[A-Za-z0-9_-]+-[1-9][0-9]*$"))]
     pub variant_id: Option<String>,
