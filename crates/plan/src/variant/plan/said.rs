@@ -34,6 +34,8 @@ pub struct Number {
 /// One wrong figure shall not ask for a thousand replicas: in one pass a variant at most doubles, or gets so many more.
 const GROWTH: i32 = 4;
 
+const NO_CHANGE: &str = "saturation-only mode: no-change";
+
 /// `picker`: how many requests wait before the replicas, where there is an endpoint picker.
 pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f64>) -> Said {
     let bounded = shares::targets(analysis, states, true);
@@ -45,22 +47,36 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
         let least = if kept { current(name) } else { *target };
         let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
         let state = states.iter().find(|state| state.variant == *name).filter(|_| wish > least);
-        let (granted, limit) = state.map_or((least, None), |state| obstacle(state, least, wish));
-        let reason = match (granted.cmp(&current(name)), &analysis.missing) {
+        let limit = state.and_then(|state| obstacle(state, wish));
+        let reason = match (least.cmp(&current(name)), &analysis.missing) {
             (_, Some(why)) if kept => format!("saturation-only mode: scale-down is taken back: {why}"),
-            _ if bounded.transition => "saturation-only mode: no-change".to_owned(),
+            _ if bounded.transition => NO_CHANGE.to_owned(),
             (Ordering::Greater, Some(why)) => format!("saturation-only mode: scale-up: {why}"),
             (Ordering::Greater, None) => "saturation-only mode: scale-up".to_owned(),
             (Ordering::Less, _) => "saturation-only mode: scale-down".to_owned(),
-            (Ordering::Equal, _) => "saturation-only mode: no-change".to_owned(),
+            (Ordering::Equal, _) => NO_CHANGE.to_owned(),
         };
-        (name.clone(), Number { granted, wish, reason, limit })
+        (name.clone(), Number { granted: least, wish, reason, limit })
     };
     let mut numbers: BTreeMap<String, Number> = bounded.replicas.iter().map(number).collect();
-    let grows = numbers.iter().any(|(name, number)| number.granted > current(name));
-    for state in states.iter().filter(|state| state.current == 0 && state.unfollowed && state.bounds.allow(0)) {
-        let wanted = analysis.missing.is_some() && !grows;
-        numbers.entry(state.variant.clone()).or_insert_with(|| asleep(state, i32::from(wanted)));
+    for (state, asked) in unfollowed(states) {
+        let own = numbers.remove(&state.variant);
+        let wish = own.as_ref().map_or(0, |number| number.wish);
+        let number = match (&analysis.missing, own) {
+            (Some(why), _) => {
+                let (granted, limit) = unmoved(state, asked);
+                let grows = granted > state.current;
+                let reason =
+                    if grows { format!("saturation-only mode: scale-up: {why}") } else { NO_CHANGE.to_owned() };
+                Number { granted, wish: wish.max(asked), reason, limit }
+            }
+            (None, Some(own)) => own,
+            (None, None) => {
+                let current = state.current;
+                Number { granted: current, wish: current, reason: NO_CHANGE.to_owned(), limit: None }
+            }
+        };
+        numbers.insert(state.variant.clone(), number);
     }
     let need = match (&analysis.missing, analysis.one_can_go) {
         (Some(why), _) => format!("one replica more: {why}"),
@@ -85,21 +101,22 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
     }
 }
 
-/// One that was to run, and has no replica: it is taken as it is, unless it is the last that could grow.
-fn asleep(state: &State, wish: i32) -> Number {
-    let (granted, limit) = if wish > 0 { obstacle(state, 0, wish) } else { (0, None) };
-    let reason = if granted > 0 { "scale-up" } else { "no-change" };
-    Number { granted, wish, reason: format!("saturation-only mode: {reason}"), limit }
+/// Those that were asked for more in vain.
+fn unfollowed(states: &[State]) -> impl Iterator<Item = (&State, i32)> {
+    states.iter().filter_map(|state| Some((state, state.unfollowed?)))
 }
 
-/// What a variant gets that is kept from its wish by something else than its bounds, and what that is.
-fn obstacle(state: &State, granted: i32, wish: i32) -> (i32, Option<String>) {
-    match state.limits().clamp(wish) {
-        _ if state.stuck => (granted, Some("replicas that do not become ready".to_owned())),
-        // Its number stays above what it has: it may follow any time, and nobody waits for it.
-        open if state.unfollowed && open > granted => (open, Some(state.unmoved(open))),
-        _ => (granted, state.out_of_room(wish)),
-    }
+/// While something is missing, the number that was asked for in vain stands, whoever else grows meanwhile: the workload may follow
+/// any time, and nobody waits for it.
+fn unmoved(state: &State, asked: i32) -> (i32, Option<String>) {
+    let granted = state.limits().clamp(asked).max(state.current);
+    let limit = if granted > state.current { Some(state.unmoved(granted)) } else { state.out_of_room(asked) };
+    (granted, limit)
+}
+
+/// What keeps a variant from its wish beside its bounds.
+fn obstacle(state: &State, wish: i32) -> Option<String> {
+    if state.stuck { Some("replicas that do not become ready".to_owned()) } else { state.out_of_room(wish) }
 }
 
 /// Whom all others wait for.
@@ -144,21 +161,27 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         current: state.current,
         ready: state.ready(),
         // More of what does not become ready is of no use, nor of what does not come.
-        bounds: if state.stuck || state.unfollowed { state.limits().at_most(state.current) } else { state.limits() },
+        bounds: if state.stuck || state.unfollowed.is_some() {
+            state.limits().at_most(state.current)
+        } else {
+            state.limits()
+        },
     });
     let offers: Vec<Offer> = offers.collect();
     let bounded = cost_aware(&offers, need, true, Mode::Steersman);
     let free = cost_aware(&offers, need, false, Mode::Steersman);
-    let number = |offer: &Offer| {
+    let number = |(offer, state): (&Offer, &State)| {
         let solved = bounded.get(&offer.variant).copied().unwrap_or(offer.current);
         let wish = free.get(&offer.variant).copied().unwrap_or(solved);
         let most = offer.current.saturating_mul(2).max(offer.current.saturating_add(GROWTH));
         let slowed = solved.min(most);
-        let state = states.iter().find(|state| state.variant == offer.variant).filter(|_| wish > slowed);
-        let (granted, limit) = match state {
-            Some(_) if slowed < solved => (slowed, Some(format!("growth in one pass: at most {most}"))),
-            Some(state) => obstacle(state, slowed, wish.min(most)),
-            None => (slowed, None),
+        let (granted, wish, limit) = match state.unfollowed.filter(|_| analysis.short) {
+            Some(asked) => {
+                let (granted, limit) = unmoved(state, asked);
+                (granted, wish.max(asked), limit)
+            }
+            None if slowed < solved => (slowed, wish, Some(format!("growth in one pass: at most {most}"))),
+            None => (slowed, wish, obstacle(state, wish.min(most)).filter(|_| wish > slowed)),
         };
         let reason = Reason::of(offer.current, granted, need).to_string();
         (offer.variant.clone(), Number { granted, wish, reason, limit })
@@ -166,7 +189,7 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
     Said {
         signal: format!("{:.0} tokens of {:.0} in demand{}", analysis.demand, analysis.supply, given_up(states)),
         need: format!("required {:.0}, spare {:.0}", need.required, need.spare),
-        numbers: offers.iter().map(number).collect(),
+        numbers: offers.iter().zip(states).map(number).collect(),
         spare: 1.0 - analysis.utilization,
         waits: None,
         doubt: None,

@@ -10,6 +10,7 @@ use super::super::saturation::State;
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::waits::Awaited;
 use super::super::seen::VariantSeen;
+use super::super::story::UNMOVED;
 use super::group::Group;
 
 /// A workload that has not followed a decision for so long is taken as it is, and so are replicas that neither become ready
@@ -31,7 +32,7 @@ impl Group<'_> {
                 pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
                 stuck: false,
                 over: false,
-                unfollowed: false,
+                unfollowed: None,
                 gpus: variant.gpus(),
                 accelerator: variant.accelerator(),
                 cost: variant.cost().unwrap_or(USUAL_COST),
@@ -52,21 +53,31 @@ impl Group<'_> {
             let current = state.current;
             state.room = self.free.map(|free| free.room(variant, current));
             let ready = variant.target.known().and_then(Option::as_ref).map_or(0, |target| target.ready_pods);
+            let asked = state.awaited().filter(|desired| *desired > current);
             let awaited = Awaited {
                 short: (state.pending > 0).then_some(current),
                 over: (ready > current).then_some(current),
-                away: state.awaited().map(|desired| (desired, current)),
+                above: asked.map(|_| current),
+                below: state.awaited().filter(|desired| *desired < current).map(|desired| (desired, current)),
             };
-            let waits = memory.wait(&variant.memory_key(), awaited, now);
+            let key = variant.memory_key();
+            let waits = memory.wait(&key, awaited, now);
             state.stuck = state.pending > 0 && waits.short.is_some_and(|(_, since)| too_long(since));
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
-            let in_vain = waits.away.is_some_and(|(_, since)| too_long(since));
-            let asked = state.awaited().is_some_and(|desired| desired > current);
-            state.unfollowed = memory.unfollowed(&variant.memory_key(), current, asked, in_vain, now);
-            if in_vain || asked && state.unfollowed {
+            let in_vain = waits.above.is_some_and(|(_, since)| too_long(since)) || is_told_unmoved(variant, current);
+            state.unfollowed = memory.unfollowed(&key, current, asked, in_vain, now);
+            let kept = waits.below.is_some_and(|(_, since)| too_long(since));
+            if kept || asked.is_some() && state.unfollowed.is_some() {
                 state.desired = None;
             }
         }
         states
     }
+}
+
+/// The stored story tells that the workload stays at what it has: an operator that has just begun need not find out anew.
+fn is_told_unmoved(variant: &VariantSeen, current: i32) -> bool {
+    let told = variant.status.as_ref().and_then(|status| status.decision.as_ref());
+    let words = format!("{UNMOVED} {current} ");
+    told.is_some_and(|story| story.limits.iter().any(|limit| limit.starts_with(&words)))
 }

@@ -27,8 +27,8 @@ pub struct State {
     pub stuck: bool,
     /// It has had more that are ready for so long that nobody waits for them to go: a rollout that pauses.
     pub over: bool,
-    /// It was asked for more for so long, and has stayed as it is, that others grow in its place.
-    pub unfollowed: bool,
+    /// It was asked for this number for so long, and has stayed as it is, that others grow in its place.
+    pub unfollowed: Option<i32>,
     /// Accelerators per replica.
     pub gpus: i32,
     pub accelerator: String,
@@ -54,13 +54,19 @@ impl State {
         (*most < wish && self.bounds.allow(*most)).then(|| format!("gpu-limiter: {why}"))
     }
 
-    /// What keeps it from a wish that nothing here stands against.
-    pub fn unmoved(&self, wish: i32) -> String {
+    /// What keeps it from a number that nothing here stands against, and what may be done about it.
+    pub fn unmoved(&self, number: i32) -> String {
         let current = self.current;
-        format!(
-            "{UNMOVED} {current} and does not follow {wish}: look at maxReplicas of its HPA or ScaledObject, or at a quota; or set \
-             spec.maxReplicas"
-        )
+        let advice = match current {
+            0 => {
+                "an HPA does nothing at 0 replicas: scale the workload to 1, or use KEDA or the feature gate HPAScaleToZero"
+            }
+            _ => {
+                "look at maxReplicas of its HPA or ScaledObject, or at a quota; or set spec.maxReplicas; an HPA also ignores \
+                 differences of 10 % (its tolerance)"
+            }
+        };
+        format!("{UNMOVED} {current} and does not follow {number}: {advice}")
     }
 
     /// Whether as many as it is to have will be measured if one waits.

@@ -154,7 +154,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
     if analysis.missing.is_some() {
         // What keeps a workload from more is no bound of the wish.
         let ready = |state: &State| state.pending == 0 || state.stuck && !bounded;
-        let follows = |state: &State| !state.unfollowed || !bounded;
+        let follows = |state: &State| state.unfollowed.is_none() || !bounded;
         let settled = |variant: &str| state(variant).is_none_or(|state| ready(state) && follows(state));
         let open = replicas
             .iter()
@@ -165,7 +165,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         let comes = states.iter().any(|state| state.pending > 0 && !state.stuck);
         let begins = || {
             let idle = states.iter().filter(|state| bounded && !comes && !replicas.contains_key(&state.variant));
-            let open = idle.filter(|state| state.current == 0 && !state.unfollowed && state.limits().allow(1));
+            let open = idle.filter(|state| state.current == 0 && state.unfollowed.is_none() && state.limits().allow(1));
             let cheapest = open.min_by(|a, b| a.cost.total_cmp(&b.cost).then(a.variant.cmp(&b.variant)));
             cheapest.map(|state| (state.variant.clone(), 0))
         };

@@ -22,10 +22,21 @@ pub struct Waits {
     pub whole: Option<Timestamp>,
     /// Replicas that it is to have, while more are ready.
     pub over: Option<(i32, Timestamp)>,
-    /// The number that was decided, and the one that it is told to have.
-    pub away: Option<((i32, i32), Timestamp)>,
-    /// Replicas beyond which it has not gone although it was to, and when it last was.
-    pub unfollowed: Option<(i32, Timestamp)>,
+    /// Replicas that it is told to have, while a larger number is decided, whichever that is.
+    pub above: Option<(i32, Timestamp)>,
+    /// A smaller number that is decided, and the one that it is told to have.
+    pub below: Option<((i32, i32), Timestamp)>,
+    pub unfollowed: Option<Unfollowed>,
+}
+
+/// A number that a workload was asked for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfollowed {
+    pub asked: i32,
+    /// What it has stayed at.
+    pub stayed: i32,
+    /// When it was last asked.
+    pub last: Timestamp,
 }
 
 /// What a workload is not yet.
@@ -33,7 +44,8 @@ pub struct Waits {
 pub struct Awaited {
     pub short: Option<i32>,
     pub over: Option<i32>,
-    pub away: Option<(i32, i32)>,
+    pub above: Option<i32>,
+    pub below: Option<(i32, i32)>,
 }
 
 impl Memory {
@@ -48,8 +60,9 @@ impl Memory {
             short: whole.or_else(|| since(before.short, awaited.short, now)),
             whole: whole.map(|_| before.whole.unwrap_or(now)),
             over: since(before.over, awaited.over, now),
-            away: since(before.away, awaited.away, now),
-            unfollowed: before.unfollowed.filter(|(_, last)| now.duration_since(*last) <= ANOTHER_TRY),
+            above: since(before.above, awaited.above, now),
+            below: since(before.below, awaited.below, now),
+            unfollowed: before.unfollowed.filter(|known| now.duration_since(known.last) <= ANOTHER_TRY),
         };
         if waits != Waits::default() {
             self.waits.insert(key.to_owned(), waits.clone());
@@ -57,13 +70,24 @@ impl Memory {
         waits
     }
 
-    /// Whether a workload does not follow numbers above what it has. `asked`: it is to have more by now; `in_vain`: for too long.
-    /// Numbers above it are published all the same, so that it is seen at once when it follows again.
-    pub fn unfollowed(&mut self, key: &str, current: i32, asked: bool, in_vain: bool, now: Timestamp) -> bool {
-        let Some(waits) = self.waits.get_mut(key) else { return false };
-        let known = waits.unfollowed.filter(|(stayed, _)| *stayed == current);
-        waits.unfollowed = if asked && (in_vain || known.is_some()) { Some((current, now)) } else { known };
-        waits.unfollowed.is_some()
+    /// The number that a workload was asked for in vain, until it moves. `asked`: the number above `current` that it is to have by
+    /// now; `in_vain`: it is to have more for too long.
+    pub fn unfollowed(
+        &mut self,
+        key: &str,
+        current: i32,
+        asked: Option<i32>,
+        in_vain: bool,
+        now: Timestamp,
+    ) -> Option<i32> {
+        let waits = self.waits.get_mut(key)?;
+        let known = waits.unfollowed.filter(|known| known.stayed == current);
+        waits.unfollowed = match (known, asked) {
+            (Some(known), Some(_)) => Some(Unfollowed { last: now, ..known }),
+            (None, Some(asked)) if in_vain => Some(Unfollowed { asked, stayed: current, last: now }),
+            (known, _) => known,
+        };
+        waits.unfollowed.map(|known| known.asked)
     }
 }
 

@@ -17,6 +17,7 @@ mod ready;
 mod report;
 mod targets;
 mod told;
+mod unmoved;
 mod waits;
 mod zero;
 
@@ -160,6 +161,12 @@ fn replicas(seen: &Seen, name: &str) -> i32 {
     decision(seen, name).replicas.unwrap()
 }
 
+/// A pass now, and so many minutes on.
+fn later(seen: &mut Seen, minutes: i64) {
+    seen.memory = plan(seen).memory;
+    seen.now += SignedDuration::from_mins(minutes);
+}
+
 /// What all objects would have stored after this pass.
 fn stored(seen: &Seen) -> BTreeMap<Key, Arc<VariantAutoscalingStatus>> {
     let plan = plan(seen);
@@ -169,4 +176,12 @@ fn stored(seen: &Seen) -> BTreeMap<Key, Arc<VariantAutoscalingStatus>> {
         Some((variant.key.clone(), Arc::new(status)))
     };
     seen.variants.iter().filter_map(told).collect()
+}
+
+/// As it is once this pass is over.
+fn settle(seen: &mut Seen) {
+    let mut all = stored(seen);
+    for variant in &mut seen.variants {
+        variant.status = all.remove(&variant.key);
+    }
 }

@@ -6,7 +6,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
 use steersman_plan::{Note, NoteKind};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decision, now, spec, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decision, now, settle, spec, stored, the_model};
 
 /// Of the first object.
 fn told(seen: &Seen) -> Option<Note> {
@@ -14,14 +14,6 @@ fn told(seen: &Seen) -> Option<Note> {
     let plan = plan(seen);
     let decision = &plan.decisions[&variant.key];
     note(variant, decision, &report(variant, decision, true, seen.settings.mode, seen.now))
-}
-
-/// As it is once this pass is over.
-fn settle(seen: &mut Seen) {
-    let mut all = stored(seen);
-    for variant in &mut seen.variants {
-        variant.status = all.remove(&variant.key);
-    }
 }
 
 fn reason(seen: &Seen) -> &'static str {

@@ -61,6 +61,8 @@ pub struct Analysis {
     pub anticipated: f64,
     pub demand: f64,
     pub required: f64,
+    /// Those that serve do not suffice, whatever is still starting.
+    pub short: bool,
     pub spare: f64,
     pub utilization: f64,
 }
@@ -142,6 +144,7 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory
     analysis.demand += model.queue.map_or(0.0, |queue| queued(queue, load));
     analysis.utilization = ratio(analysis.demand, analysis.supply);
     analysis.required = over(analysis.demand, model.thresholds.scale_up, analysis.anticipated);
+    analysis.short = over(analysis.demand, model.thresholds.scale_up, analysis.supply) > 0.0;
     analysis.spare = (analysis.supply - analysis.demand / model.thresholds.scale_down).max(0.0);
     analysis
 }
