@@ -13,7 +13,8 @@ pub struct Wanted {
     pub accelerator: String,
     pub current: i32,
     pub target: i32,
-    /// What it was granted before. Up to that it comes first: else a grant that is being carried out would be taken back.
+    /// What it was granted and is about to take. Up to that it comes first: else a grant that is being carried out would be taken
+    /// back.
     pub held: i32,
     /// Accelerators per replica.
     pub gpus: i32,

@@ -11,6 +11,7 @@ use super::super::limits::gpus::{Granted, Wanted, limit};
 use super::super::seen::{Key, Seen, VariantSeen};
 use super::super::story::Binding;
 use super::hold::hold;
+use super::states::FOLLOW;
 use super::{Decision, FleetPlan, Standing};
 use crate::preflight::Answer;
 
@@ -18,10 +19,12 @@ fn is_on(seen: &Seen) -> bool {
     seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)
 }
 
-/// Accelerators that nobody uses. What one model leaves may be another's in the same pass: the last word has `share`.
+/// Accelerators that nobody uses or is about to take. What one model leaves may be another's in the same pass: the last word has `share`.
 pub struct Free<'a> {
     offered: &'a BTreeMap<String, i32>,
     left: BTreeMap<String, i32>,
+    /// Replicas that a variant was granted and is about to take.
+    coming: BTreeMap<&'a Key, i32>,
 }
 
 impl<'a> Free<'a> {
@@ -29,26 +32,38 @@ impl<'a> Free<'a> {
     pub fn of(seen: &'a Seen, conflicts: &BTreeMap<Key, Conflict>) -> Option<Self> {
         let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
         let mut left = offered.clone();
+        let mut coming = BTreeMap::new();
         let mut counted = BTreeSet::new();
         let lost = |variant: &&VariantSeen| matches!(conflicts.get(&variant.key), Some(Conflict::Lost { .. }));
         for variant in seen.variants.iter().filter(|variant| !variant.deleting && !lost(variant)) {
             if let Some(left) = left.get_mut(&variant.accelerator()).filter(|_| counted.insert(place(variant))) {
-                *left = left.saturating_sub(in_use(variant).saturating_mul(variant.gpus()));
+                let more = about_to_come(seen, variant);
+                *left = left.saturating_sub(in_use(variant).saturating_add(more).saturating_mul(variant.gpus()));
+                coming.insert(&variant.key, more);
             }
         }
-        Some(Self { offered, left })
+        Some(Self { offered, left, coming })
     }
 
     /// How many replicas there are accelerators for, never fewer than there are, and what there is.
     pub fn room(&self, variant: &VariantSeen, current: i32) -> (i32, String) {
         let accelerator = variant.accelerator();
-        let more = self.left.get(&accelerator).map_or(0, |left| left.max(&0) / variant.gpus());
+        let own = self.coming.get(&variant.key).copied().unwrap_or_default().saturating_mul(variant.gpus());
+        let more = self.left.get(&accelerator).map_or(0, |left| left.saturating_add(own).max(0) / variant.gpus());
         (current.saturating_add(more), offer(&accelerator, self.offered))
     }
 }
 
 fn place(variant: &VariantSeen) -> (String, String) {
     (variant.key.namespace.clone(), variant.workload())
+}
+
+/// Replicas that it was granted and does not have yet, for as long as it is waited for.
+fn about_to_come(seen: &Seen, variant: &VariantSeen) -> i32 {
+    let waits = seen.memory.waits.get(&variant.memory_key()).filter(|waits| waits.unfollowed.is_none());
+    let since = waits.and_then(|waits| waits.above).filter(|(current, _)| variant.current() == Some(*current));
+    let awaited = since.filter(|(_, since)| seen.now.duration_since(*since) <= FOLLOW);
+    awaited.map_or(0, |(current, _)| variant.previous().replicas.saturating_sub(current).max(0))
 }
 
 /// Replicas with accelerators: where they cannot be looked at, as many as there last were.
@@ -71,20 +86,19 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         let takes_part = |decision: &&Decision| matches!(decision.standing, Standing::Decided | Standing::Held);
         let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
         let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
+        let mut one = wants(variant, decision, replicas, target);
+        match decision.standing {
+            _ if seen.settings.mode == Mode::Upstream => {}
+            // Whoever does not take what it was granted is served last.
+            _ if decision.unfollowed => one.spare_kv = f64::INFINITY,
+            Standing::Decided => one.held = variant.previous().replicas,
+            // A number that is only kept takes nothing from those that are decided on.
+            _ => {}
+        }
         places.push(variant);
-        wanted.push(wants(variant, decision, replicas, target));
+        wanted.push(one);
     }
     if seen.settings.mode == Mode::Steersman {
-        let follows = |variant: &&VariantSeen| {
-            plan.decisions.get(&variant.key).is_some_and(|decision| !decision.story.is_unmoved())
-        };
-        for (one, variant) in wanted.iter_mut().zip(&places) {
-            match follows(variant) {
-                true => one.held = variant.previous().replicas,
-                // Whoever does not take what it was granted is served last.
-                false => one.spare_kv = f64::INFINITY,
-            }
-        }
         wanted.extend(unseen(seen, plan, &places));
     }
     let granted = match &seen.gpus {

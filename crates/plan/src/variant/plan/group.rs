@@ -89,14 +89,15 @@ impl<'a> Group<'a> {
         if sleep != Sleep::Forbidden || !self.runs_apart {
             enforce(&mut after, &costs.collect(), &sleep);
         }
-        let decide = |variant: &&VariantSeen| {
+        let decide = |(variant, state): (&&VariantSeen, &State)| {
             let name = &variant.key.name;
             let kept = held.get(name).cloned().unwrap_or_default();
             let (before, after) = (before.get(name).copied(), after.get(name).copied().unwrap_or(kept.0));
             let enforced = (before != Some(after)).then_some(after);
-            self.decision(variant, &metrics, &said, number(name), kept, enforced, &sleep)
+            let decision = self.decision(variant, &metrics, &said, number(name), kept, enforced, &sleep);
+            Decision { unfollowed: state.unfollowed.is_some(), ..decision }
         };
-        self.variants.iter().map(decide).collect()
+        self.variants.iter().zip(&states).map(decide).collect()
     }
 
     fn clamp(&self, name: &str, replicas: i32) -> i32 {
@@ -189,6 +190,7 @@ impl<'a> Group<'a> {
             accelerator: variant.accelerator(),
             spare: said.as_ref().map_or(1.0, |said| said.spare),
             metrics: metrics.clone(),
+            unfollowed: false,
             conflict: None,
             story,
             findings: variant.findings().into_iter().chain(self.never_sleeps(variant, sleep)).collect(),

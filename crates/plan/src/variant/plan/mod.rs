@@ -53,6 +53,8 @@ pub struct Decision {
     /// Share of the capacity that is free; whoever has least is served first where accelerators are short.
     pub spare: f64,
     pub metrics: Metrics,
+    /// Its workload was asked for more in vain.
+    pub unfollowed: bool,
     pub conflict: Option<Conflict>,
     pub story: Story,
     pub findings: Vec<Finding>,
@@ -195,6 +197,7 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
         accelerator: variant.accelerator(),
         spare: 0.0,
         metrics: Metrics::NotAsked,
+        unfollowed: false,
         conflict: conflict.cloned(),
         story: Story { hold: Some(why), binding: Binding::Hold, wish: kept, granted: kept, ..Story::default() },
         findings: variant.findings(),

@@ -118,6 +118,7 @@ fn decision(group: &Group<'_>, variant: &VariantSeen, metrics: &Metrics, said: O
         accelerator: variant.accelerator(),
         spare: said.map_or(1.0, |said| said.spare),
         metrics: metrics.clone(),
+        unfollowed: false,
         conflict: None,
         story: Story { solver: reason.clone(), binding, wish: replicas, granted: replicas, ..Story::default() },
         findings: variant.findings(),

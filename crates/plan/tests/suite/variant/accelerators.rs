@@ -5,7 +5,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{Binding, Seen, Silence, plan};
 
-use super::{MODEL, a_fleet, a_variant, ago, decided, decision, replicas, spec, the_model};
+use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, the_model};
 
 /// With the limiter on, and so many of each.
 fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
@@ -112,4 +112,39 @@ fn what_was_granted_is_not_taken_back_because_another_is_saturated_a_little_more
     seen.memory = plan(&seen).memory;
     seen.now += jiff::SignedDuration::from_mins(11);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
+}
+
+#[test]
+fn a_model_that_sleeps_keeps_a_grant_from_others_for_ten_minutes_and_no_longer() {
+    let mut seen = rivals();
+    seen.variants[0] = a_variant("a", "5", 0);
+    seen.variants[0].status = Some(decided(1, "Earlier", ago(1)));
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    offer(&mut seen, &[("H100", 3)]);
+    later(&mut seen, 1);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (1, 2), "its HPA is about to follow");
+    later(&mut seen, 10);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (0, 3));
+}
+
+#[test]
+fn a_number_that_is_only_kept_takes_nothing_from_one_that_is_decided() {
+    let mut seen = rivals();
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2));
+    the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
+}
+
+#[test]
+fn where_another_is_about_to_take_the_last_accelerator_one_of_another_kind_begins() {
+    let mut seen = rivals();
+    let mut other = a_variant("c", "20", 0);
+    let own = spec(&mut other);
+    (own.model_id, own.accelerator) = (format!("{MODEL}-2"), Some("L40S".into()));
+    seen.variants.push(other);
+    offer(&mut seen, &[("H100", 5), ("L40S", 8)]);
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+    later(&mut seen, 1);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b"), replicas(&seen, "c")), (3, 2, 1));
 }
