@@ -1,9 +1,10 @@
-//! Queues that nobody can weigh: the engine that counts tokens may add replicas, and takes none away.
+//! Queues that nobody can weigh, and capacities that queues show: the engine that counts tokens may add replicas, and takes none
+//! away.
 
 use jiff::SignedDuration;
 use steersman_plan::variant::{Binding, Metrics, PodSeen, Seen, Standing, plan};
 
-use super::{a_fleet, a_variant, by_tokens, decision, replicas, the_model};
+use super::{a_fleet, a_variant, by_tokens, decision, replicas, target, the_model};
 
 const WHY: &str = "a pod of v has a queue, and nobody knows how long its requests are: nothing is lowered";
 
@@ -64,4 +65,34 @@ fn what_is_only_guessed_lowers_nothing() {
     first(&mut seen).queue = Some(0.0);
     hang(&mut the_model(&mut seen).pods.as_mut().unwrap()[1], 1.0);
     assert_eq!(decision(&seen, "v").story.hold.as_deref(), Some(WHY));
+}
+
+/// Pods of 100,000 tokens, each with its share in use and its queue.
+fn loads(seen: &mut Seen, loads: &[(f64, f64)]) {
+    by_tokens(seen);
+    for (pod, (kv, queue)) in the_model(seen).pods.as_mut().unwrap().iter_mut().zip(loads) {
+        (pod.total_kv, pod.kv, pod.queue) = (Some(100_000), Some(*kv), Some(*queue));
+    }
+}
+
+#[test]
+fn only_a_replica_without_a_queue_shows_that_others_were_not_full() {
+    for (queue, falls) in [(4.0, false), (1.0, false), (0.0, true)] {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.0, 0.0);
+        loads(&mut seen, &[(0.2, 5.0), (0.2, 5.0), (0.20001, queue), (0.20001, queue)]);
+        let decided = decision(&seen, "v");
+        assert_eq!(decided.replicas < Some(4), falls, "queue {queue}: {}", decided.story);
+    }
+}
+
+#[test]
+fn a_replica_on_more_accelerators_shows_nothing_about_one_on_fewer() {
+    let mut seen = a_fleet(vec![a_variant("large", "20", 1), a_variant("small", "5", 2)], 0.0, 0.0);
+    loads(&mut seen, &[(0.6, 0.0), (0.3, 5.0), (0.3, 0.0)]);
+    let remembered = |gpus: i32| {
+        let mut seen = seen.clone();
+        target(&mut seen, 0).gpus = gpus;
+        plan(&seen).memory.history.len()
+    };
+    assert_eq!((remembered(4), remembered(1)), (1, 0));
 }

@@ -59,7 +59,7 @@ pub struct Lengths {
 pub struct Memory {
     /// By `namespace|model|variant`.
     pub records: BTreeMap<String, Record>,
-    /// Tokens in use when replicas had a queue, by model, accelerator and length of the answers.
+    /// Tokens in use when replicas had a queue, by model, accelerators and length of the answers.
     pub history: BTreeMap<String, Observations>,
     /// By `namespace|model|`.
     #[serde(default)]
@@ -83,8 +83,8 @@ impl Memory {
         seen.at = Some(now);
     }
 
-    /// A replica that is not full and carries so many tokens shows that fewer were not the most: one with a queue may also have
-    /// been about to begin.
+    /// A replica without a queue that carries so many tokens shows that fewer were not the most: one that had a queue may have been
+    /// about to begin.
     pub fn refute(&mut self, key: &str, carried: i64) {
         let Some(seen) = self.history.get_mut(key) else { return };
         seen.tokens.retain(|tokens| *tokens >= carried);

@@ -91,21 +91,26 @@ struct Load {
 
 pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory: &mut Memory) -> Analysis {
     let mut replicas: Vec<&Replica> = replicas.iter().collect();
+    let history = |replica: &Replica| {
+        let state = states.iter().find(|state| state.variant == replica.variant);
+        history_key(model, replica, state.map_or(1, |state| state.gpus))
+    };
     if model.mode == Mode::Steersman {
         replicas.sort_by(|a, b| a.pod.cmp(&b.pod));
         // All that is observed in this pass counts for all of its pods, whichever comes first.
         for replica in replicas.iter().filter(|replica| full(model, replica)) {
-            memory.observe(&history_key(model, replica), replica.tokens_in_use, model.now);
+            memory.observe(&history(replica), replica.tokens_in_use, model.now);
         }
-        for replica in replicas.iter().filter(|replica| !full(model, replica)) {
-            memory.refute(&history_key(model, replica), replica.tokens_in_use);
+        // One with a short queue is about to be full itself.
+        for replica in replicas.iter().filter(|replica| replica.queue == 0) {
+            memory.refute(&history(replica), replica.tokens_in_use);
         }
     }
     let mut capacities: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     let mut demands: BTreeMap<&str, f64> = BTreeMap::new();
     for replica in replicas.iter().filter(|replica| replica.total_kv > 0) {
         let memory_bound = scaled(replica.total_kv, model.thresholds.kv_cache);
-        let effective = memory_bound.min(compute_bound(model, replica, memory_bound, memory));
+        let effective = memory_bound.min(compute_bound(model, replica, &history(replica), memory_bound, memory));
         capacities.entry(&replica.variant).or_default().push(effective);
         *demands.entry(&replica.variant).or_default() += demand(replica);
     }
@@ -183,11 +188,10 @@ fn full(model: &Model<'_>, replica: &Replica) -> bool {
     queue && replica.tokens_in_use > 0 && replica.total_kv > 0
 }
 
-fn compute_bound(model: &Model<'_>, replica: &Replica, memory_bound: i64, memory: &mut Memory) -> i64 {
-    let key = history_key(model, replica);
+fn compute_bound(model: &Model<'_>, replica: &Replica, key: &str, memory_bound: i64, memory: &mut Memory) -> i64 {
     if full(model, replica) {
         if model.mode == Mode::Upstream {
-            memory.observe(&key, replica.tokens_in_use, model.now);
+            memory.observe(key, replica.tokens_in_use, model.now);
         }
         return replica.tokens_in_use;
     }
@@ -195,10 +199,10 @@ fn compute_bound(model: &Model<'_>, replica: &Replica, memory_bound: i64, memory
         let record = memory.records.get(&Memory::key(model.namespace, model.name, &replica.variant))?;
         Some(derived(record.args.as_ref()?, replica.input, replica.output)).filter(|tokens| *tokens > 0)
     };
-    memory.average(&key).or_else(|| from_args(memory)).unwrap_or(memory_bound)
+    memory.average(key).or_else(|| from_args(memory)).unwrap_or(memory_bound)
 }
 
-fn history_key(model: &Model<'_>, replica: &Replica) -> String {
+fn history_key(model: &Model<'_>, replica: &Replica, gpus: i32) -> String {
     let length = match replica.output {
         output if output < 100.0 => "short",
         output if output < 500.0 => "medium",
@@ -207,8 +211,8 @@ fn history_key(model: &Model<'_>, replica: &Replica) -> String {
     let key = format!("{}|{}|{length}", model.name, replica.accelerator);
     match model.mode {
         Mode::Upstream => key,
-        // The same model of another team may run otherwise.
-        Mode::Steersman => format!("{}|{key}", model.namespace),
+        // The same model of another team may run otherwise, and a replica on more accelerators carries more.
+        Mode::Steersman => format!("{}|{key}|{gpus}", model.namespace),
     }
 }
 
