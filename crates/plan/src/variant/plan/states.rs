@@ -54,12 +54,8 @@ impl Group<'_> {
             state.room = self.free.map(|free| free.room(variant, current));
             let ready = variant.target.known().and_then(Option::as_ref).map_or(0, |target| target.ready_pods);
             let asked = state.awaited().filter(|desired| *desired > current);
-            let awaited = Awaited {
-                short: (state.pending > 0).then_some(current),
-                over: (ready > current).then_some(current),
-                above: asked.map(|_| current),
-                below: state.awaited().filter(|desired| *desired < current).map(|desired| (desired, current)),
-            };
+            let awaited =
+                Awaited { current, short: state.pending > 0, over: ready > current, desired: state.awaited() };
             let key = variant.memory_key();
             let waits = memory.wait(&key, awaited, now);
             state.stuck = state.pending > 0 && waits.short.is_some_and(|(_, since)| too_long(since));

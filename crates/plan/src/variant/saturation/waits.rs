@@ -39,13 +39,17 @@ pub struct Unfollowed {
     pub last: Timestamp,
 }
 
-/// What a workload is not yet.
-#[derive(Clone, Copy, Debug, Default)]
+/// A workload, and what it is not yet.
+#[derive(Clone, Copy, Debug)]
 pub struct Awaited {
-    pub short: Option<i32>,
-    pub over: Option<i32>,
-    pub above: Option<i32>,
-    pub below: Option<(i32, i32)>,
+    /// Replicas that it is told to have.
+    pub current: i32,
+    /// Some of them are not ready.
+    pub short: bool,
+    /// More are ready.
+    pub over: bool,
+    /// Another number is decided.
+    pub desired: Option<i32>,
 }
 
 impl Memory {
@@ -55,13 +59,17 @@ impl Memory {
         if before.whole.is_some_and(|since| now.duration_since(since) >= WHOLE) {
             (before.short, before.whole) = (None, None);
         }
-        let whole = before.short.filter(|_| awaited.short.is_none());
+        let Awaited { current, .. } = awaited;
+        // Those of another count are others.
+        let whole = before.short.filter(|(count, _)| !awaited.short && *count == current);
+        let above = awaited.desired.filter(|desired| *desired > current);
+        let below = awaited.desired.filter(|desired| *desired < current);
         let waits = Waits {
-            short: whole.or_else(|| since(before.short, awaited.short, now)),
+            short: whole.or_else(|| since(before.short, awaited.short.then_some(current), now)),
             whole: whole.map(|_| before.whole.unwrap_or(now)),
-            over: since(before.over, awaited.over, now),
-            above: since(before.above, awaited.above, now),
-            below: since(before.below, awaited.below, now),
+            over: since(before.over, awaited.over.then_some(current), now),
+            above: since(before.above, above.map(|_| current), now),
+            below: since(before.below, below.map(|desired| (desired, current)), now),
             unfollowed: before.unfollowed.filter(|known| now.duration_since(known.last) <= ANOTHER_TRY),
         };
         if waits != Waits::default() {

@@ -143,6 +143,19 @@ fn a_replica_that_is_ready_for_moments_is_not_waited_for_anew_each_time() {
 }
 
 #[test]
+fn replicas_of_another_count_are_waited_for_anew() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 4)], 0.65, 1.0);
+    for (replicas, ready, minutes) in [(4, 3, 9), (4, 4, 1), (5, 5, 1), (4, 3, 0)] {
+        *target(&mut seen, 0) = TargetSeen { replicas: Some(replicas), ready, gpus: 1, ..TargetSeen::default() };
+        the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.65, 1.0));
+        seen.variants[0].status = Some(decided(replicas, "Earlier", ago(60)));
+        let signal = decision(&seen, "v").story.signal;
+        assert!(!signal.contains("not waited for"), "{replicas} of which {ready} are ready: {signal}");
+        later(&mut seen, minutes);
+    }
+}
+
+#[test]
 fn replicas_that_nobody_measures_cost_what_their_object_says() {
     let mut seen = a_fleet(vec![a_variant("cheap", "5", 2), a_variant("dear", "20", 2)], 0.1, 0.0);
     target(&mut seen, 1).ready = 0;
