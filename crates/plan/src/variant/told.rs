@@ -9,6 +9,8 @@ use super::plan::Decision;
 
 /// An object tells what a person reads: so many letters of each stage.
 const LONGEST: usize = 300;
+/// With this ends what was longer.
+const CUT: char = '…';
 /// And so many limits.
 const MOST: usize = 8;
 
@@ -33,22 +35,31 @@ fn words(text: &str) -> Option<String> {
     let kept = &text[..text.floor_char_boundary(LONGEST)];
     match (kept.len() < text.len(), kept.is_empty()) {
         (_, true) => None,
-        (true, _) => Some(format!("{kept}…")),
+        (true, _) => Some(format!("{kept}{CUT}")),
         (false, _) => Some(kept.to_owned()),
     }
 }
 
 fn is_same(stored: &DecisionStory, new: &DecisionStory) -> bool {
     let numbers = |story: &DecisionStory| (story.granted, story.decided_by.clone());
-    // Whom nobody waits for any more stands in the signal alone.
-    let signal = |story: &DecisionStory| story.signal.as_deref().map(without_figures);
-    let hold = |story: &DecisionStory| story.hold.as_deref().map(without_figures);
-    let limits = |story: &DecisionStory| story.limits.iter().map(|limit| without_figures(limit)).collect::<Vec<_>>();
+    let limits = stored.limits.len() == new.limits.len()
+        && stored.limits.iter().zip(&new.limits).all(|(one, other)| says_the_same(Some(one), Some(other)));
     numbers(stored) == numbers(new)
         && is_alike(stored, new)
-        && signal(stored) == signal(new)
-        && hold(stored) == hold(new)
-        && limits(stored) == limits(new)
+        // Whom nobody waits for any more stands in the signal alone.
+        && says_the_same(stored.signal.as_deref(), new.signal.as_deref())
+        && says_the_same(stored.hold.as_deref(), new.hold.as_deref())
+        && limits
+}
+
+/// A figure that gets longer moves the place at which a text is cut: such a one is compared as far as it goes.
+fn says_the_same(one: Option<&str>, other: Option<&str>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else { return one == other };
+    let cut = |text: &str| text.strip_suffix(CUT).map(without_figures);
+    let (one, other, cut_one, cut_other) = (without_figures(one), without_figures(other), cut(one), cut(other));
+    one == other
+        || cut_one.is_some_and(|begin| other.starts_with(&begin))
+        || cut_other.is_some_and(|begin| one.starts_with(&begin))
 }
 
 /// What is wanted beyond a limit moves with the load: it is told anew where it has doubled or halved.

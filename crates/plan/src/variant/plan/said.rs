@@ -140,8 +140,9 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
 
 /// Whom nobody waits for any more.
 fn given_up(states: &[State]) -> String {
-    let told = |State { variant, current, pending, stuck, over, .. }: &State| match (stuck, over) {
+    let told = |State { variant, current, pending, hangs, over, .. }: &State| match (hangs, over) {
         (true, _) => {
+            let pending = pending.max(&1);
             Some(format!("; {pending} of {variant} do not become ready and are not waited for, look at their pods"))
         }
         (_, true) => {

@@ -31,6 +31,7 @@ impl Group<'_> {
                 desired: previous.at.map(|_| previous.replicas),
                 pending: current.saturating_sub(target.map_or(0, |target| target.ready)).clamp(0, current),
                 stuck: false,
+                hangs: false,
                 over: false,
                 unfollowed: None,
                 gpus: variant.gpus(),
@@ -58,7 +59,8 @@ impl Group<'_> {
                 Awaited { current, short: state.pending > 0, over: ready > current, desired: state.awaited() };
             let key = variant.memory_key();
             let waits = memory.wait(&key, awaited, now);
-            state.stuck = state.pending > 0 && waits.short.is_some_and(|(_, since)| too_long(since));
+            state.hangs = waits.short.is_some_and(|(_, since)| too_long(since));
+            state.stuck = state.hangs && state.pending > 0;
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
             let in_vain = waits.above.is_some_and(|(_, since)| too_long(since)) || is_told_unmoved(variant, current);
             state.unfollowed = memory.unfollowed(&key, current, asked, in_vain, now);

@@ -25,6 +25,8 @@ pub struct State {
     pub pending: i32,
     /// They have not become ready for so long that nobody waits for them: such a variant keeps its number, and others grow.
     pub stuck: bool,
+    /// So it was a moment ago, too: a container that crashes again and again is ready in between, which is no news.
+    pub hangs: bool,
     /// It has had more that are ready for so long that nobody waits for them to go: a rollout that pauses.
     pub over: bool,
     /// It was asked for this number for so long, and has stayed as it is, that others grow in its place.

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
 use steersman_plan::variant::{Seen, Silence, plan};
 
-use super::{a_fleet, a_variant, ago, decided, decision, now, pods, spec, stored, target, the_model};
+use super::{a_fleet, a_variant, ago, decided, decision, later, now, pods, spec, stored, target, the_model};
 
 fn status(seen: &Seen) -> Arc<VariantAutoscalingStatus> {
     stored(seen).into_values().next().unwrap()
@@ -72,6 +72,9 @@ fn an_obstacle_that_is_over_is_told_no_longer() {
     let number = story(&seen).granted;
     target(&mut seen, 0).ready = 2;
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.65, 1.0));
+    // It may crash again in a moment.
+    assert_eq!(Some(status(&seen)), seen.variants[0].status);
+    later(&mut seen, 3);
     let over = story(&seen);
     assert_eq!((over.granted, over.signal.unwrap().contains("not waited for")), (number, false));
     // The load alone is no news.
@@ -106,4 +109,28 @@ fn a_number_that_waits_for_an_earlier_decision_says_so() {
     seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
     let story = decision(&seen, "v").story;
     assert!(story.in_transition(), "{story}");
+}
+
+#[test]
+fn a_text_that_is_cut_is_the_same_where_a_figure_before_the_cut_gets_longer() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    // With `the metrics could not be read: ` before it.
+    let failure = |seen: &mut Seen, figure: &str, long: usize, end: &str| {
+        the_model(seen).pods = Err(Silence::Failed(format!("{figure} x{}{end}", "é-".repeat(long))));
+    };
+    for (long, one, other, same) in [
+        (200, ("9", ""), ("10", ""), true),
+        (200, ("10", ""), ("9", ""), true),
+        (88, ("9", "tr"), ("1000", "tr"), true),
+        (88, ("1000", "tr"), ("9", "tr"), true),
+        (20, ("9", ""), ("9", &"and more ".repeat(40)), false),
+        (20, ("9", &"and more ".repeat(40)), ("9", ""), false),
+        (20, ("9", &"and more ".repeat(40)), ("9", &"and less ".repeat(40)), false),
+    ] {
+        failure(&mut seen, one.0, long, one.1);
+        seen.variants[0].status = Some(status(&seen));
+        let first = story(&seen).hold;
+        failure(&mut seen, other.0, long, other.1);
+        assert_eq!(story(&seen).hold == first, same, "{one:?} and {other:?}: {:?}", story(&seen).hold);
+    }
 }
