@@ -46,10 +46,11 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
         let kept = bounded.transition && analysis.missing.is_some() && *target < current(name);
         let least = if kept { current(name) } else { *target };
         let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
-        let state = states.iter().find(|state| state.variant == *name).filter(|_| wish > least);
-        let limit = state.and_then(|state| obstacle(state, wish));
+        let state = states.iter().find(|state| state.variant == *name);
+        let limit = state.filter(|_| wish > least).and_then(|state| obstacle(state, wish));
+        let taken_back = kept && state.is_some_and(|state| takes_back(state, *target));
         let reason = match (least.cmp(&current(name)), &analysis.missing) {
-            (_, Some(why)) if kept => format!("saturation-only mode: scale-down is taken back: {why}"),
+            (_, Some(why)) if taken_back => format!("saturation-only mode: scale-down is taken back: {why}"),
             _ if bounded.transition => NO_CHANGE.to_owned(),
             (Ordering::Greater, Some(why)) => format!("saturation-only mode: scale-up: {why}"),
             (Ordering::Greater, None) => "saturation-only mode: scale-up".to_owned(),
@@ -119,14 +120,20 @@ fn obstacle(state: &State, wish: i32) -> Option<String> {
     if state.stuck { Some("replicas that do not become ready".to_owned()) } else { state.out_of_room(wish) }
 }
 
+/// Whether a scale-down to `number` that is not followed yet can be taken back: its bounds may be what asks for it.
+fn takes_back(state: &State, number: i32) -> bool {
+    state.unfollowed.is_none() && state.bounds.clamp(state.current) > number
+}
+
 /// Whom all others wait for.
 fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
     let told = |state: &State| {
         let State { variant, current, .. } = state;
         let pods = *analysis.pods.get(variant)?;
         match state.awaited() {
-            Some(desired) if desired < *current && analysis.missing.is_some() => {
-                Some(format!("{variant} was to have {desired} replicas and keeps its {current}, as one is missing"))
+            Some(desired) if analysis.missing.is_some() && takes_back(state, desired) => {
+                let kept = state.bounds.clamp(*current);
+                Some(format!("{variant} was to have {desired} replicas and keeps its {kept}, as one is missing"))
             }
             Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
             None if state.is_moving(pods) => {

@@ -68,6 +68,23 @@ fn a_scale_down_that_nobody_has_followed_yet_is_taken_back_while_replicas_are_mi
 }
 
 #[test]
+fn a_scale_down_that_a_bound_asks_for_is_not_told_as_taken_back() {
+    for (max, number, back) in [(Some(3), 3, false), (Some(4), 4, true), (None, 5, true)] {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.95, 20.0);
+        seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+        spec(&mut seen.variants[0]).max_replicas = max;
+        let kept = decision(&seen, "v");
+        assert_eq!((kept.replicas, kept.reason.contains("taken back")), (Some(number), back), "{}", kept.story);
+        let words = match back {
+            true => format!("v was to have 3 replicas and keeps its {number}, as one is missing"),
+            false => "v is to have 3 replicas and has 5".to_owned(),
+        };
+        let hold = kept.story.hold.unwrap();
+        assert!(hold.ends_with(&words), "{hold}");
+    }
+}
+
+#[test]
 fn a_number_that_was_decided_long_ago_stands_when_somebody_sets_the_workload_back() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.6, 1.0);
     later(&mut seen, 1);
