@@ -111,7 +111,8 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     }
     let before = conditions::find(&stored.conditions, names::OPTIMIZATION).map(|known| known.message.as_str());
     let now = conditions::find(&status.conditions, names::OPTIMIZATION)?;
-    let short = decision.story.binding == Binding::Limits && decision.story.wish > decision.story.granted;
+    let story = &decision.story;
+    let short = story.is_unmoved() || story.binding == Binding::Limits && story.wish > story.granted;
     // How much is wanted moves with the load, and is no news.
     let told = before.is_some_and(|before| without_figures(before) == without_figures(&now.message));
     (short && !told).then(|| warning("ResourceConstrained", &now.message))

@@ -6,7 +6,7 @@ use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
 use steersman_plan::{Note, NoteKind};
 
-use super::{a_fleet, a_variant, ago, by_tokens, decision, now, settle, spec, stored, the_model};
+use super::{a_fleet, a_variant, ago, by_tokens, decision, later, now, settle, spec, stored, the_model};
 
 /// Of the first object.
 fn told(seen: &Seen) -> Option<Note> {
@@ -109,6 +109,26 @@ fn a_wish_that_is_not_granted_is_told_once() {
     settle(&mut seen);
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     assert_eq!(told(&seen), None);
+}
+
+#[test]
+fn a_workload_that_does_not_follow_is_told_once() {
+    for tokens in [false, true] {
+        let mut seen = a_fleet(vec![a_variant("v", "5", 10)], 0.95, 2.0);
+        if tokens {
+            by_tokens(&mut seen);
+        }
+        settle(&mut seen);
+        later(&mut seen, 1);
+        assert_eq!(told(&seen), None, "tokens {tokens}: it is waited for");
+        later(&mut seen, 10);
+        let note = told(&seen).unwrap();
+        assert_eq!((note.kind, note.reason), (NoteKind::Warning, "ResourceConstrained"), "tokens {tokens}");
+        assert!(note.message.contains("its workload, which has stayed at 10 and does not follow"), "{}", note.message);
+        settle(&mut seen);
+        later(&mut seen, 1);
+        assert_eq!(told(&seen), None, "tokens {tokens}");
+    }
 }
 
 #[test]
