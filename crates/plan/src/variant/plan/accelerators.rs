@@ -87,13 +87,12 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         let Some(decision) = plan.decisions.get(&variant.key).filter(takes_part) else { continue };
         let (Some(target), Some(replicas)) = (decision.replicas, variant.current()) else { continue };
         let mut one = wants(variant, decision, replicas, target);
-        match decision.standing {
-            _ if seen.settings.mode == Mode::Upstream => {}
+        match (seen.settings.mode, decision.unfollowed) {
+            (Mode::Upstream, _) => {}
             // Whoever does not take what it was granted is served last.
-            _ if decision.unfollowed => one.spare_kv = f64::INFINITY,
-            Standing::Decided => one.held = variant.previous().replicas,
-            // A number that is only kept takes nothing from those that are decided on.
-            _ => {}
+            (Mode::Steersman, true) => one.spare_kv = f64::INFINITY,
+            // Also where nothing is known of it now: what is missing takes nothing back.
+            (Mode::Steersman, false) => one.held = variant.previous().replicas,
         }
         places.push(variant);
         wanted.push(one);

@@ -128,11 +128,14 @@ fn a_model_that_sleeps_keeps_a_grant_from_others_for_ten_minutes_and_no_longer()
 }
 
 #[test]
-fn a_number_that_is_only_kept_takes_nothing_from_one_that_is_decided() {
+fn a_grant_outlives_a_gap_in_the_metrics_and_not_a_workload_that_does_not_take_it() {
     let mut seen = rivals();
     seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2));
     the_model(&mut seen).pods = Err(Silence::Missing);
+    assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (3, 2));
+    later(&mut seen, 1);
+    later(&mut seen, 11);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 3));
 }
 
