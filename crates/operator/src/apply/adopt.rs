@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
-use steersman_plan::ADOPTED;
+use steersman_reconcile::ADOPTED_LABEL;
 
 use super::claim::is_legacy;
 use super::owner::{Legacy, Owner};
@@ -26,13 +26,13 @@ pub(super) async fn take_over(
     wanted: &DynamicObject,
     live: &DynamicObject,
 ) -> Result<DynamicObject, CallError> {
-    let mark = wanted.labels().get(ADOPTED);
-    let Some(mark) = mark.filter(|mark| live.labels().get(ADOPTED) != Some(mark)) else {
+    let mark = wanted.labels().get(ADOPTED_LABEL);
+    let Some(mark) = mark.filter(|mark| live.labels().get(ADOPTED_LABEL) != Some(mark)) else {
         return fold(server, manager, owner, kind, live).await;
     };
     let api: Api<DynamicObject> =
         Api::namespaced_with(server.client.clone(), &owner.namespace, &ApiResource::from_gvk(kind));
-    let metadata = json!({ "resourceVersion": live.metadata.resource_version, "labels": { ADOPTED: mark } });
+    let metadata = json!({ "resourceVersion": live.metadata.resource_version, "labels": { ADOPTED_LABEL: mark } });
     let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({ "metadata": metadata }));
     let marked = server.call(api.patch(&live.name_any(), &params, &patch)).await?;

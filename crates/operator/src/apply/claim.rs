@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use steersman_plan::Failure;
+use steersman_reconcile::{Failure, ObjectId};
 
 use super::owner::{Legacy, Owner, controller};
 
@@ -50,7 +50,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn into_failure(self, object: String) -> Failure {
+    pub(super) fn into_failure(self, object: ObjectId) -> Failure {
         let transient = matches!(self, Self::Leaving | Self::Predecessor { .. });
         Failure { object, message: self.to_string(), transient, conflict: false }
     }
@@ -70,16 +70,16 @@ pub(super) fn judge(
     match controller(live) {
         Some(reference) if reference.uid == owner.uid => {}
         Some(reference) if reference.kind == owner.kind.kind && reference.name == owner.name => {
-            return Err(Refusal::Predecessor { owner: owner.describe_self() });
+            return Err(Refusal::Predecessor { owner: owner.id().to_string() });
         }
         Some(reference) => {
             let controller = format!("{} {}/{}", reference.kind, owner.namespace, reference.name);
-            return Err(Refusal::Controlled { controller, owner: owner.describe_self() });
+            return Err(Refusal::Controlled { controller, owner: owner.id().to_string() });
         }
         None if legacy.is_some_and(|legacy| is_marked(live, legacy)) && same_selector(wanted, live) => {}
         // Our own mark without a controller: somebody removed the reference, or restored the object from a backup.
         None if is_managed_by(live, manager) => {}
-        None => return Err(Refusal::Foreign { owner: owner.describe_self() }),
+        None => return Err(Refusal::Foreign { owner: owner.id().to_string() }),
     }
     match legacy_entry {
         None => Ok(Claim::Ours),
@@ -109,7 +109,7 @@ pub(super) fn judge_free(
     let known = |uid: &String| Some(uid) == wanted_by || *uid == owner.uid;
     if let Some(other) = controller(live).filter(|reference| !known(&reference.uid)) {
         let controller = format!("{} {}/{}", other.kind, owner.namespace, other.name);
-        return Err(Refusal::Controlled { controller, owner: owner.describe_self() });
+        return Err(Refusal::Controlled { controller, owner: owner.id().to_string() });
     }
     let labelled = wanted.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
     // What we wrote before was for whoever its labels name.
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(judged(json!({ "ownerReferences": ours }), "llama-stack"), Ok(Claim::Ours));
         let earlier = json!({ "ownerReferences": controlled_by("LlamaStackDistribution", "starter", "uid-0") });
         let refusal = judge(&owner(), OURS, &service(json!({}), "x"), &service(earlier, "x")).unwrap_err();
-        assert!(refusal.into_failure("Service team-a/x".into()).transient);
+        assert!(refusal.into_failure(ObjectId::new("Service", "team-a", "x")).transient);
     }
 
     #[test]

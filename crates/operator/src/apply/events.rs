@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::api::events::v1::{Event as KubeEvent, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
-use steersman_plan::{Note, NoteKind};
+use steersman_reconcile::Event;
 
 use super::owner::Owner;
 use crate::client::{CallError, Server};
@@ -49,19 +49,19 @@ impl Recorder {
     }
 
     /// Tells a note about the owner. An event that cannot be written is logged: no pass fails for it.
-    pub async fn tell(&self, owner: &Owner, note: &Note) -> bool {
-        let written = self.write(owner, note, Timestamp::now()).await;
+    pub async fn tell(&self, owner: &Owner, event: &Event) -> bool {
+        let written = self.write(owner, event, Timestamp::now()).await;
         if let Err(error) = &written {
-            let (object, reason, message) = (owner.describe_self(), note.reason, &note.message);
+            let (object, reason, message) = (owner.id(), event.reason, &event.message);
             tracing::warn!(%error, %object, reason, message, "an event could not be written");
         }
         written.is_ok()
     }
 
-    async fn write(&self, owner: &Owner, note: &Note, now: Timestamp) -> Result<(), CallError> {
-        let events: Api<Event> = Api::namespaced(self.server.client.clone(), &owner.namespace);
+    async fn write(&self, owner: &Owner, event: &Event, now: Timestamp) -> Result<(), CallError> {
+        let events: Api<KubeEvent> = Api::namespaced(self.server.client.clone(), &owner.namespace);
         let window = window(now);
-        let name = name(owner, note, window);
+        let name = name(owner, event, window);
         let known = self.told(window).counts.get(&name).copied();
         let count = match known {
             Some(count) => self.raise(&events, &name, count, now).await?,
@@ -69,14 +69,14 @@ impl Recorder {
         };
         let count = match count {
             Some(count) => count,
-            None => self.create(&events, self.event(owner, note, &name, now), now).await?,
+            None => self.create(&events, self.event(owner, event, &name, now), now).await?,
         };
         self.told(window).counts.insert(name, count);
         Ok(())
     }
 
     /// The count that is now on the event, which may be there from an earlier life of ours.
-    async fn create(&self, events: &Api<Event>, event: Event, now: Timestamp) -> Result<i32, CallError> {
+    async fn create(&self, events: &Api<KubeEvent>, event: KubeEvent, now: Timestamp) -> Result<i32, CallError> {
         match self.server.call(events.create(&PostParams::default(), &event)).await {
             Ok(_) => Ok(1),
             Err(CallError::Answered { code: 409, .. }) => {
@@ -92,7 +92,7 @@ impl Recorder {
     /// The new count; `None` if the event has expired meanwhile.
     async fn raise(
         &self,
-        events: &Api<Event>,
+        events: &Api<KubeEvent>,
         name: &str,
         count: i32,
         now: Timestamp,
@@ -107,17 +107,17 @@ impl Recorder {
         }
     }
 
-    fn event(&self, owner: &Owner, note: &Note, name: &str, now: Timestamp) -> Event {
-        Event {
+    fn event(&self, owner: &Owner, event: &Event, name: &str, now: Timestamp) -> KubeEvent {
+        KubeEvent {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 namespace: Some(owner.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            type_: Some(word(note.kind).to_owned()),
-            reason: Some(note.reason.to_owned()),
+            type_: Some(event.type_.as_str().to_owned()),
+            reason: Some(event.reason.to_owned()),
             action: Some("Reconcile".to_owned()),
-            note: Some(bounded(&note.message)),
+            note: Some(bounded(&event.message)),
             event_time: Some(MicroTime(now)),
             reporting_controller: Some(self.controller.clone()),
             reporting_instance: Some(self.instance.clone()),
@@ -129,7 +129,7 @@ impl Recorder {
                 uid: Some(owner.uid.clone()),
                 ..ObjectReference::default()
             }),
-            ..Event::default()
+            ..KubeEvent::default()
         }
     }
 
@@ -143,20 +143,13 @@ impl Recorder {
     }
 }
 
-fn word(kind: NoteKind) -> &'static str {
-    match kind {
-        NoteKind::Normal => "Normal",
-        NoteKind::Warning => "Warning",
-    }
-}
-
 fn window(now: Timestamp) -> i64 {
     now.as_second() / WINDOW.as_secs() as i64
 }
 
-fn name(owner: &Owner, note: &Note, window: i64) -> String {
+fn name(owner: &Owner, event: &Event, window: i64) -> String {
     let mut hasher = DefaultHasher::new();
-    (&owner.uid, word(note.kind), note.reason, &note.message, window).hash(&mut hasher);
+    (&owner.uid, event.type_.as_str(), event.reason, &event.message, window).hash(&mut hasher);
     let start: String = owner.name.chars().take(LONGEST_NAME).collect();
     format!("{}.{:016x}", start.trim_end_matches(['.', '-']), hasher.finish())
 }
@@ -187,8 +180,8 @@ mod tests {
         }
     }
 
-    fn note(message: &str) -> Note {
-        Note { kind: NoteKind::Warning, reason: "ImageUnknown", message: message.into() }
+    fn note(message: &str) -> Event {
+        Event::warning("ImageUnknown", message)
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! failure, and sends nothing for a child that is as it should be.
 
 mod adopt;
-mod asked;
 mod claim;
 mod differs;
 mod events;
@@ -16,12 +15,11 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use serde_json::Value;
-use steersman_plan::{Failure, Outcome, Severity, Write};
+use steersman_reconcile::{Failure, ObjectId, Outcome, Plan, Severity, Write, WriteOp};
 
 use crate::client::{CallError, Server};
 use claim::Claim;
 
-pub use asked::{Asked, Planned};
 pub use claim::is_managed_by;
 pub use differs::{Difference, differs};
 pub use events::Recorder;
@@ -38,8 +36,8 @@ pub struct Applied {
     pub children: Vec<DynamicObject>,
 }
 
-/// Does what `plan` says for `owner`: the writes in their order, then the sweep. `manager` is our field manager.
-pub async fn apply(server: &Server, manager: &str, owner: &Owner, plan: &impl Planned, live: &Live) -> Applied {
+/// Does what `plan` says for `owner`: the writes in their order, then the prune. `manager` is our field manager.
+pub async fn apply<R>(server: &Server, manager: &str, owner: &Owner, plan: &Plan<R>, live: &Live) -> Applied {
     let pass = Pass { server, manager, owner, live };
     let mut applied = Applied::default();
     applied.outcome.failure = pass.all(plan, &mut applied).await.err();
@@ -54,22 +52,22 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn all(&self, plan: &impl Planned, applied: &mut Applied) -> Result<(), Failure> {
-        let writes = plan.writes();
+    async fn all<R>(&self, plan: &Plan<R>, applied: &mut Applied) -> Result<(), Failure> {
         // What the caches still have of these is gone.
         let mut removed = Vec::new();
-        for asked in &writes {
-            let written = match *asked {
-                Asked::Child(write) => self.write(write, Tie::Child, &removed).await?,
-                Asked::Free(write) => self.write(write, Tie::Free, &removed).await?,
-                Asked::Own(patch) => {
+        for op in &plan.writes {
+            let written = match op {
+                WriteOp::Owned(write) => self.write(write, Tie::Child, &removed).await?,
+                WriteOp::Unowned(write) => self.write(write, Tie::Free, &removed).await?,
+                WriteOp::PatchOwner(patch) => {
                     self.patch_owner(patch).await?;
                     applied.outcome.written += 1;
                     None
                 }
-                Asked::Remove { kind, name, uid, version } => {
-                    applied.outcome.written += usize::from(self.remove(kind, name, Some(uid), version).await?);
-                    removed.push((kind, name));
+                WriteOp::Delete { kind, name, uid, version } => {
+                    applied.outcome.written +=
+                        usize::from(self.remove(kind, name, Some(uid), version.as_deref()).await?);
+                    removed.push((kind, name.as_str()));
                     None
                 }
             };
@@ -78,11 +76,11 @@ impl Pass<'_> {
                 applied.children.push(child);
             }
         }
-        // The plan leaves the sweep empty while something blocks; removing is worth a second look.
-        if plan.findings().iter().any(|finding| finding.severity == Severity::Blocker) {
+        // The plan leaves `prune` empty while something blocks; removing is worth a second look.
+        if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
             return Ok(());
         }
-        for child in self.orphans(plan.sweep(), &writes) {
+        for child in self.orphans(&plan.prune, &plan.writes) {
             let Some(kind) = kind_of(child) else { continue };
             let uid = child.metadata.uid.as_deref();
             applied.outcome.written += usize::from(self.remove(&kind, &child.name_any(), uid, None).await?);
@@ -143,7 +141,7 @@ impl Pass<'_> {
                     current = Some(folded.await.map_err(stopped)?);
                     adopted = true;
                 }
-                Err(refusal) => return Err(refusal.into_failure(self.owner.describe(&wanted))),
+                Err(refusal) => return Err(refusal.into_failure(self.owner.child_id(&wanted))),
             }
         }
         if let Some(patch) = current.as_ref().filter(|_| tie == Tie::Free).and_then(|object| self.owner.release(object))
@@ -156,7 +154,7 @@ impl Pass<'_> {
             let Some(difference) = differs(&wanted, object, self.manager) else {
                 return Ok(adopted.then(|| object.clone()));
             };
-            tracing::info!(object = %self.owner.describe(&wanted), %difference, "applying");
+            tracing::info!(object = %self.owner.child_id(&wanted), %difference, "applying");
             // Nothing but the object that was judged.
             wanted.metadata.uid.clone_from(&object.metadata.uid);
             // A plan that builds on what it has seen says which version that was. Our own adoption has moved it on.
@@ -169,7 +167,7 @@ impl Pass<'_> {
         if let (Err(CallError::Answered { code: 422, .. }), Some(object)) = (&answer, &current)
             && let Some(patch) = strays::patch(self.manager, &wanted, object)
         {
-            tracing::info!(object = %self.owner.describe(&wanted), "removing what others put in the way");
+            tracing::info!(object = %self.owner.child_id(&wanted), "removing what others put in the way");
             let taken = adopt::send(self.server, self.owner, kind, &name, &patch);
             taken.await.map_err(|error| failed(self.owner, &wanted, error))?;
             answer = self.server.call(api.patch(&name, &params, &Patch::Apply(&wanted))).await;
@@ -212,7 +210,7 @@ impl Pass<'_> {
         answer.map(|_| ()).map_err(|error| {
             // Gone is changed, too.
             let gone = matches!(error, CallError::Answered { code: 404, .. });
-            let failure = failure(self.owner.describe_self(), error);
+            let failure = failure(self.owner.id(), error);
             Failure { conflict: failure.conflict || gone, ..failure }
         })
     }
@@ -220,20 +218,18 @@ impl Pass<'_> {
     /// What the owner controls of the swept kinds and no longer wants.
     fn orphans<'a>(
         &'a self,
-        sweep: &'a [GroupVersionKind],
-        writes: &'a [Asked<'a>],
+        prune: &'a [GroupVersionKind],
+        writes: &'a [WriteOp],
     ) -> impl Iterator<Item = &'a DynamicObject> {
         let kept = |kind: &GroupVersionKind, child: &DynamicObject| {
-            writes.iter().any(|asked| {
-                let (Asked::Child(write) | Asked::Free(write)) = asked else { return false };
-                let object = write.object();
+            writes.iter().filter_map(WriteOp::object).any(|object| {
                 let same_kind = kind_of(object).is_some_and(|own| own.group == kind.group && own.kind == kind.kind);
                 same_kind && object.name_any() == child.name_any()
             })
         };
         // Volume claims hold users' data, whatever the plan says.
-        let swept = sweep.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
-        swept.flat_map(move |kind| {
+        let pruned = prune.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
+        pruned.flat_map(move |kind| {
             // What an earlier operator made and we never wrote is its users' to remove.
             let ours = self.live.of(kind);
             let ours = ours.filter(|child| self.owner.controls(child) && is_managed_by(child, self.manager));
@@ -253,8 +249,8 @@ impl Pass<'_> {
         params.preconditions =
             Some(Preconditions { uid: uid.map(str::to_owned), resource_version: version.map(str::to_owned) });
         let api = children(&self.server.client, self.owner, kind);
-        let object = self.owner.describe_named(kind, name);
-        tracing::info!(object, "removing");
+        let object = self.owner.child_id_named(kind, name);
+        tracing::info!(%object, "removing");
         match self.server.call(api.delete(name, &params)).await {
             Ok(_) => Ok(true),
             Err(CallError::Answered { code: 404, .. }) => Ok(false),
@@ -282,7 +278,7 @@ fn children(client: &Client, owner: &Owner, kind: &GroupVersionKind) -> Api<Dyna
 }
 
 fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
-    let mut failure = failure(owner.describe(object), error);
+    let mut failure = failure(owner.child_id(object), error);
     // How a server answers that knows no such path: "page" says nothing to whoever lacks a CRD.
     if failure.message.ends_with("404 page not found")
         && let Some(types) = &object.types
@@ -294,14 +290,14 @@ fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
     failure
 }
 
-fn failure(object: String, error: CallError) -> Failure {
+fn failure(object: ObjectId, error: CallError) -> Failure {
     let transient = is_transient(&error);
     let conflict = matches!(error, CallError::Answered { code: 409, .. });
     Failure { object, message: error.to_string(), transient, conflict }
 }
 
 fn refused(owner: &Owner, object: &DynamicObject, message: String) -> Failure {
-    Failure { object: owner.describe(object), message, transient: false, conflict: false }
+    Failure { object: owner.child_id(object), message, transient: false, conflict: false }
 }
 
 /// An object that is wrong stays wrong. All else (rights, quotas, a namespace that is not there, the network) may change

@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
+use steersman_reconcile::ObjectId;
 
 use super::claim::is_legacy;
 
@@ -97,20 +98,18 @@ impl Owner {
         object
     }
 
-    /// As `LlamaStackDistribution team-a/starter`.
-    pub(super) fn describe_self(&self) -> String {
-        format!("{} {}/{}", self.kind.kind, self.namespace, self.name)
+    /// The owner itself.
+    pub(super) fn id(&self) -> ObjectId {
+        ObjectId::new(&self.kind.kind, &self.namespace, &self.name)
     }
 
-    /// As `Deployment team-a/starter`.
-    pub(super) fn describe(&self, child: &DynamicObject) -> String {
+    pub(super) fn child_id(&self, child: &DynamicObject) -> ObjectId {
         let kind = child.types.as_ref().map_or("object", |types| types.kind.as_str());
-        format!("{kind} {}/{}", self.namespace, child.name_any())
+        ObjectId::new(kind, &self.namespace, child.name_any())
     }
 
-    /// The same of one that is not at hand.
-    pub(super) fn describe_named(&self, kind: &GroupVersionKind, name: &str) -> String {
-        format!("{} {}/{name}", kind.kind, self.namespace)
+    pub(super) fn child_id_named(&self, kind: &GroupVersionKind, name: &str) -> ObjectId {
+        ObjectId::new(&kind.kind, &self.namespace, name)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PostParams, TypeMeta};
 use serde_json::{Value, json};
-use steersman_plan::Failure;
+use steersman_reconcile::Failure;
 
 use super::is_transient;
 use super::owner::Owner;
@@ -58,8 +58,8 @@ pub async fn write_status(
         Ok(written) => Ok(Told::Now(written.metadata.resource_version.unwrap_or_default())),
         Err(CallError::Answered { code: 404 | 409, .. }) => Ok(Told::Overtaken),
         Err(error) => {
-            let object = format!("status of {}", owner.describe_self());
-            Err(Failure { object, transient: is_transient(&error), message: error.to_string(), conflict: false })
+            let message = format!("cannot write the status: {error}");
+            Err(Failure { object: owner.id(), transient: is_transient(&error), message, conflict: false })
         }
     }
 }

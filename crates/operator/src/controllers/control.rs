@@ -11,7 +11,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
-use steersman_plan::Next;
+use steersman_reconcile::Requeue;
 use tokio_util::sync::CancellationToken;
 
 use super::Given;
@@ -137,7 +137,7 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
     control.family.began(&object);
     let passed = pass(&control.family, &control.tools, &object).await;
     let result = match &passed {
-        Ok(Passed::Done { next: Next::Within(_), .. } | Passed::Overtaken) => PassResult::RequeueAfter,
+        Ok(Passed::Done { next: Requeue::After(_), .. } | Passed::Overtaken) => PassResult::RequeueAfter,
         Ok(_) => PassResult::Success,
         Err(_) => PassResult::Error,
     };
@@ -147,8 +147,8 @@ async fn control_pass<F: Family>(object: Arc<DynamicObject>, control: Arc<Contro
         // Whoever corrects it brings the next pass; until then it has to be told.
         Err(PassError::Unreadable { .. }) => Action::requeue(unreadable::RECHECK),
         Err(error) => return Err(error),
-        Ok(Passed::Leaving | Passed::Done { next: Next::OnChange, .. }) => Action::await_change(),
-        Ok(Passed::Done { next: Next::Within(time), .. }) => Action::requeue(time),
+        Ok(Passed::Leaving | Passed::Done { next: Requeue::AwaitChange, .. }) => Action::await_change(),
+        Ok(Passed::Done { next: Requeue::After(time), .. }) => Action::requeue(time),
         Ok(Passed::Overtaken) => Action::requeue(OVERTAKEN),
     };
     control.forget(&place(&object));

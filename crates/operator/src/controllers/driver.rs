@@ -12,14 +12,13 @@ use kube::core::GroupVersionKind;
 use serde::Serialize;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::readable::Unreadable;
-use steersman_plan::{Failure, Next, Note, NoteKind, Outcome};
+use steersman_reconcile::{DecodeError, Event, Failure, Outcome, Plan, Requeue, WriteOp};
 use tokio_util::sync::CancellationToken;
 
 use super::outdated::Outdated;
 use super::unreadable::LeftAlone;
 use super::wakes::{Place, Wakes};
-use crate::apply::{self, Asked, Live, Owner, Planned, Recorder, Stored, Told};
+use crate::apply::{self, Live, Owner, Recorder, Stored, Told};
 use crate::client::{CallError, Server};
 use crate::observe::cache::{Cache, Scope, Watched};
 use crate::rbac::Rule;
@@ -29,8 +28,8 @@ pub trait Family {
     /// Everything that its plan may look at.
     type Seen;
 
-    /// What its plan says.
-    type Plan: Planned + Send + Sync;
+    /// What its plan resolves on the way to its writes, for the status.
+    type Resolution: Send + Sync;
 
     /// Which API it is.
     fn api(&self) -> Api;
@@ -54,13 +53,10 @@ pub trait Family {
     ) -> impl Future<Output = Result<Observed<Self::Seen>, PassError>> + Send;
 
     /// Pure.
-    fn plan(&self, seen: &Self::Seen) -> Self::Plan;
-
-    /// When to look again once the plan is done.
-    fn next(&self, plan: &Self::Plan) -> Next;
+    fn plan(&self, seen: &Self::Seen) -> Plan<Self::Resolution>;
 
     /// What to tell once the writes were tried. Pure.
-    fn notes(&self, seen: &Self::Seen, plan: &Self::Plan, outcome: &Outcome) -> Vec<Note>;
+    fn notes(&self, seen: &Self::Seen, plan: &Plan<Self::Resolution>, outcome: &Outcome) -> Vec<Event>;
 
     /// Whether [`Family::notes`] has a word on a failed write. If not, each new one is told as `WriteFailed`.
     fn notes_failures(&self) -> bool {
@@ -68,7 +64,7 @@ pub trait Family {
     }
 
     /// Pure.
-    fn report(&self, seen: &Self::Seen, plan: &Self::Plan, outcome: &Outcome) -> Result<Value, PassError>;
+    fn report(&self, seen: &Self::Seen, plan: &Plan<Self::Resolution>, outcome: &Outcome) -> Result<Value, PassError>;
 
     /// What runs beside the passes until `stop`, such as looking after what objects refer to. It asks for passes by
     /// `tools.wakes`, and passes never wait for it.
@@ -131,7 +127,7 @@ pub enum Passed {
     /// The object has changed since it was seen. Its watch brings the next pass.
     Overtaken,
     /// All was written that had to be.
-    Done { written: usize, next: Next },
+    Done { written: usize, next: Requeue },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -139,17 +135,17 @@ pub enum PassError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// Told in the object's status; tried again only if it may help.
-    #[error("{}: {}", .0.object, .0.message)]
+    #[error("{0}")]
     Write(Failure),
     /// Told as an event on the object; nothing helps but a change of it.
     #[error("{object} cannot be read: {unreadable}")]
-    Unreadable { object: String, unreadable: Unreadable },
+    Unreadable { object: String, unreadable: DecodeError },
     #[error("the status of {object} cannot be written as JSON: {cause}")]
     Status { object: String, cause: String },
 }
 
 impl PassError {
-    pub fn unreadable(api: Api, object: &DynamicObject, unreadable: Unreadable) -> Self {
+    pub fn unreadable(api: Api, object: &DynamicObject, unreadable: DecodeError) -> Self {
         let object = format!("{} {}/{}", api.kind(), object.namespace().unwrap_or_default(), object.name_any());
         Self::Unreadable { object, unreadable }
     }
@@ -202,7 +198,7 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     let version = object.resource_version().unwrap_or_default();
     let stored = Stored { resource_version: &version, status: object.data.get("status") };
     let told = apply::write_status(server, family.manager(), &owner, stored, &status).await;
-    let patched = outcome.failure.is_none() && plan.writes().iter().any(|asked| matches!(asked, Asked::Own(_)));
+    let patched = outcome.failure.is_none() && plan.writes.iter().any(|op| matches!(op, WriteOp::PatchOwner(_)));
     let now = matches!(told, Ok(Told::Now(_)));
     if patched || now {
         tools.outdated.note((owner.namespace.clone(), owner.name.clone()), version.clone());
@@ -220,12 +216,11 @@ pub async fn pass<F: Family>(family: &F, tools: &Tools, object: &DynamicObject) 
     match told.map_err(PassError::Write)? {
         Told::Overtaken => Ok(Passed::Overtaken),
         Told::Before | Told::Now(_) => {
-            Ok(Passed::Done { written: outcome.written + usize::from(now), next: family.next(&plan) })
+            Ok(Passed::Done { written: outcome.written + usize::from(now), next: plan.requeue })
         }
     }
 }
 
-fn failed(failure: &Failure) -> Note {
-    let message = format!("{}: {}", failure.object, failure.message);
-    Note { kind: NoteKind::Warning, reason: "WriteFailed", message }
+fn failed(failure: &Failure) -> Event {
+    Event::warning("WriteFailed", failure.to_string())
 }

@@ -9,9 +9,10 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
+use steersman_plan::dynamo::phase::Step;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
 use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
-use steersman_plan::{Next, Note, Outcome};
+use steersman_reconcile::{Event, Outcome, Requeue};
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Family, Observed, PassError, Passed, Tools, as_status, rules_for};
@@ -161,7 +162,7 @@ impl Dynamo {
 
 impl Family for Dynamo {
     type Seen = Seen;
-    type Plan = Plan;
+    type Resolution = Step;
 
     fn api(&self) -> Api {
         Api::Dgdr
@@ -188,11 +189,7 @@ impl Family for Dynamo {
         family::plan(seen)
     }
 
-    fn next(&self, plan: &Plan) -> Next {
-        plan.next
-    }
-
-    fn notes(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
+    fn notes(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
         family::notes(seen, plan, outcome)
     }
 
@@ -238,7 +235,7 @@ impl Family for Dynamo {
 /// How a pass ended, in the words of the measurements of requests.
 fn ended(passed: &Result<Passed, PassError>) -> Ended {
     let status = match passed {
-        Ok(Passed::Done { next: Next::Within(_), .. } | Passed::Overtaken) => return Ended::Again,
+        Ok(Passed::Done { next: Requeue::After(_), .. } | Passed::Overtaken) => return Ended::Again,
         Ok(_) => return Ended::Well,
         Err(PassError::Call(CallError::Answered { code, .. })) => Some(*code),
         Err(PassError::Call(CallError::Unauthorized { .. })) => Some(401),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::llamastack::{self as family, Seen, Settings};
-use steersman_plan::{Next, Note, Outcome, Plan};
+use steersman_plan::llamastack::{self as family, Plan, Seen, Settings};
+use steersman_reconcile::{Event, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Family, Observed, PassError, Tools, as_status, rules_for};
@@ -96,7 +96,7 @@ impl LlamaStack {
 
 impl Family for LlamaStack {
     type Seen = Seen;
-    type Plan = Plan;
+    type Resolution = ();
 
     fn api(&self) -> Api {
         Api::Llsd
@@ -118,12 +118,8 @@ impl Family for LlamaStack {
         family::plan(seen)
     }
 
-    fn next(&self, plan: &Plan) -> Next {
-        plan.next
-    }
-
-    fn notes(&self, _: &Seen, plan: &Plan, _: &Outcome) -> Vec<Note> {
-        plan.notes.clone()
+    fn notes(&self, _: &Seen, plan: &Plan, _: &Outcome) -> Vec<Event> {
+        plan.events.clone()
     }
 
     fn report(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {

@@ -7,8 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use steersman_api::Family as Api;
-use steersman_plan::readable::Unreadable;
-use steersman_plan::{Note, NoteKind};
+use steersman_reconcile::{DecodeError, Event, EventType};
 
 use super::wakes::Place;
 use crate::apply::{Owner, Recorder};
@@ -41,7 +40,7 @@ impl Told {
 
 impl LeftAlone {
     /// Nothing else is known of such an object that could change but its version.
-    pub async fn tell(&self, recorder: &Recorder, api: Api, owner: &Owner, version: &str, unreadable: &Unreadable) {
+    pub async fn tell(&self, recorder: &Recorder, api: Api, owner: &Owner, version: &str, unreadable: &DecodeError) {
         let Owner { namespace, name, .. } = owner;
         let place = (namespace.clone(), name.clone());
         if self.told().get(&place).is_some_and(|told| told.holds(version)) {
@@ -72,7 +71,7 @@ impl LeftAlone {
     }
 }
 
-fn note(api: Api, unreadable: &Unreadable) -> Note {
+fn note(api: Api, unreadable: &DecodeError) -> Event {
     let of_status = unreadable.path.starts_with("status");
     let (part, reason) = if of_status { ("status", "StatusUnreadable") } else { ("spec", "SpecUnreadable") };
     // `kubectl edit` alone does not touch it.
@@ -81,7 +80,7 @@ fn note(api: Api, unreadable: &Unreadable) -> Note {
         "The {part} cannot be read, so that nothing is done: {unreadable}. Correct that field{how}; `kubectl explain \
          {api}.{part}` says what it takes"
     );
-    Note { kind: NoteKind::Warning, reason, message }
+    Event { type_: EventType::Warning, reason, message }
 }
 
 #[cfg(test)]
@@ -90,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_part_that_cannot_be_read_is_named_and_how_to_correct_it() {
-        let of = |path: &str| Unreadable { path: path.to_owned(), cause: "missing field `x`".to_owned() };
+        let of = |path: &str| DecodeError { path: path.to_owned(), cause: "missing field `x`".to_owned() };
         let told = note(Api::Dgdr, &of("spec.sla"));
         let text = "The spec cannot be read, so that nothing is done: spec.sla: missing field `x`. Correct that field; `kubectl \
                     explain dgdr.spec` says what it takes";

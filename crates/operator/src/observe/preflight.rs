@@ -18,8 +18,9 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen,
+    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen,
 };
+use steersman_reconcile::Lookup;
 
 use crate::client::{CallError, Server};
 use crate::rbac::{self, Rule};
@@ -64,48 +65,48 @@ pub async fn observe(server: &Server) -> Result<Seen, CallError> {
     Ok(Seen { now: Timestamp::now(), user, server: version, families, rights, leases })
 }
 
-async fn version(server: &Server) -> Result<Answer<ServerVersion>, CallError> {
+async fn version(server: &Server) -> Result<Lookup<ServerVersion>, CallError> {
     match server.call(server.client.apiserver_version()).await {
         Ok(info) => Ok(version_of(&info)),
         // Who is not allowed to see the version may still see the rest; any other answer is not that of an API server.
-        Err(error @ CallError::Answered { code: 403, .. }) => Ok(Answer::Unknown(error.to_string())),
+        Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
         Err(error) => Err(error),
     }
 }
 
 /// Some builds leave `major` and `minor` empty, so the full text is the second source.
-fn version_of(info: &Info) -> Answer<ServerVersion> {
+fn version_of(info: &Info) -> Lookup<ServerVersion> {
     match ServerVersion::from_parts(&info.major, &info.minor).or_else(|_| info.git_version.parse()) {
-        Ok(version) => Answer::Known(version),
-        Err(error) => Answer::Unknown(error.to_string()),
+        Ok(version) => Lookup::Known(version),
+        Err(error) => Lookup::Unknown(error.to_string()),
     }
 }
 
-async fn user(server: &Server) -> Answer<String> {
+async fn user(server: &Server) -> Lookup<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(server.client.clone());
     match server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await {
         Ok(review) => match review.status.and_then(|status| status.user_info).and_then(|user| user.username) {
-            Some(name) => Answer::Known(name),
-            None => Answer::Unknown("the API server did not name the user".to_owned()),
+            Some(name) => Lookup::Known(name),
+            None => Lookup::Unknown("the API server did not name the user".to_owned()),
         },
-        Err(error) => Answer::Unknown(error.to_string()),
+        Err(error) => Lookup::Unknown(error.to_string()),
     }
 }
 
 async fn family_seen(server: &Server, family: Family) -> FamilySeen {
     let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
     let crd = match server.call(crds.get_opt(family.crd_name())).await {
-        Ok(None) => Answer::Known(None),
+        Ok(None) => Lookup::Known(None),
         Ok(Some(crd)) => {
             let objects = objects(server, family, &crd).await;
-            Answer::Known(Some(crd_seen(&crd, objects)))
+            Lookup::Known(Some(crd_seen(&crd, objects)))
         }
-        Err(error) => Answer::Unknown(error.to_string()),
+        Err(error) => Lookup::Unknown(error.to_string()),
     };
     FamilySeen { family, crd }
 }
 
-fn crd_seen(crd: &CustomResourceDefinition, objects: Answer<u64>) -> CrdSeen {
+fn crd_seen(crd: &CustomResourceDefinition, objects: Lookup<u64>) -> CrdSeen {
     let versions = &crd.spec.versions;
     let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
     CrdSeen {
@@ -129,11 +130,11 @@ fn conversion(conversion: &CustomResourceConversion) -> Conversion {
 }
 
 /// Counts without fetching: one object's metadata, and the server's word on how many follow.
-async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition) -> Answer<u64> {
+async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition) -> Lookup<u64> {
     // The stored version needs no conversion, whose webhook may be gone.
     let served = || crd.spec.versions.iter().filter(|version| version.served);
     let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
-        return Answer::Unknown("the CRD serves no version".to_owned());
+        return Lookup::Unknown("the CRD serves no version".to_owned());
     };
     let resource = ApiResource {
         group: family.group().to_owned(),
@@ -151,11 +152,11 @@ async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition
                 (Some(_), None) => None,
             };
             more.map_or_else(
-                || Answer::Unknown("the API server did not count them".to_owned()),
-                |more| Answer::Known(list.items.len() as u64 + more),
+                || Lookup::Unknown("the API server did not count them".to_owned()),
+                |more| Lookup::Known(list.items.len() as u64 + more),
             )
         }
-        Err(error) => Answer::Unknown(error.to_string()),
+        Err(error) => Lookup::Unknown(error.to_string()),
     }
 }
 
@@ -186,19 +187,19 @@ async fn asked(server: &Server, right: Right) -> RightSeen {
     };
     let allowed = match server.call(reviews.create(&PostParams::default(), &question)).await {
         Ok(answered) => allowed(answered.status.as_ref()),
-        Err(error) => Answer::Unknown(error.to_string()),
+        Err(error) => Lookup::Unknown(error.to_string()),
     };
     RightSeen { right, allowed }
 }
 
 /// A denial with an evaluation error is a denial by those authorizers that could be asked, not by all of them.
-fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Answer<bool> {
+fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
     match status {
         Some(SubjectAccessReviewStatus { allowed: false, evaluation_error: Some(error), .. }) if !error.is_empty() => {
-            Answer::Unknown(error.clone())
+            Lookup::Unknown(error.clone())
         }
-        Some(status) => Answer::Known(status.allowed),
-        None => Answer::Unknown("the API server did not answer the review".to_owned()),
+        Some(status) => Lookup::Known(status.allowed),
+        None => Lookup::Unknown("the API server did not answer the review".to_owned()),
     }
 }
 
@@ -206,8 +207,8 @@ async fn legacy_seen(server: &Server, lease: LegacyLease) -> LegacySeen {
     let api: Api<Lease> = Api::all(server.client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease.name));
     let found = match server.call(api.list(&named)).await {
-        Ok(list) => Answer::Known(list.items.into_iter().map(lease_seen).collect()),
-        Err(error) => Answer::Unknown(error.to_string()),
+        Ok(list) => Lookup::Known(list.items.into_iter().map(lease_seen).collect()),
+        Err(error) => Lookup::Unknown(error.to_string()),
     };
     LegacySeen { lease, found }
 }
@@ -241,7 +242,7 @@ mod tests {
     fn a_crd_is_reduced_to_what_the_plan_looks_at() {
         let established =
             json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
-        let seen = crd_seen(&crd(Value::Null, established), Answer::Known(3));
+        let seen = crd_seen(&crd(Value::Null, established), Lookup::Known(3));
         assert_eq!(
             seen,
             CrdSeen {
@@ -249,11 +250,11 @@ mod tests {
                 storage: "v2".into(),
                 established: true,
                 conversion: Conversion::None,
-                objects: Answer::Known(3),
+                objects: Lookup::Known(3),
             }
         );
         for conditions in [Value::Null, json!([]), json!([{"type": "Established", "status": "False"}])] {
-            assert!(!crd_seen(&crd(Value::Null, conditions), Answer::Known(0)).established);
+            assert!(!crd_seen(&crd(Value::Null, conditions), Lookup::Known(0)).established);
         }
     }
 
@@ -267,7 +268,7 @@ mod tests {
             (webhook(json!({"url": "https://x/y"})), Conversion::Url("https://x/y".into())),
         ];
         for (given, seen) in cases {
-            assert_eq!(crd_seen(&crd(given, Value::Null), Answer::Known(0)).conversion, seen);
+            assert_eq!(crd_seen(&crd(given, Value::Null), Lookup::Known(0)).conversion, seen);
         }
     }
 
@@ -279,10 +280,10 @@ mod tests {
             git_version: git_version.into(),
             ..Info::default()
         };
-        assert_eq!(version_of(&info("1", "33+", "")), Answer::Known(ServerVersion::new(1, 33)));
-        assert_eq!(version_of(&info("", "", "v1.34.1+k3s1")), Answer::Known(ServerVersion::new(1, 34)));
+        assert_eq!(version_of(&info("1", "33+", "")), Lookup::Known(ServerVersion::new(1, 33)));
+        assert_eq!(version_of(&info("", "", "v1.34.1+k3s1")), Lookup::Known(ServerVersion::new(1, 34)));
         let neither = "\"main\" is not a Kubernetes version such as \"v1.33.5\"";
-        assert_eq!(version_of(&info("", "", "main")), Answer::Unknown(neither.into()));
+        assert_eq!(version_of(&info("", "", "main")), Lookup::Unknown(neither.into()));
     }
 
     #[test]
@@ -292,11 +293,11 @@ mod tests {
             evaluation_error: error.map(str::to_owned),
             ..SubjectAccessReviewStatus::default()
         };
-        assert_eq!(allowed(Some(&status(true, None))), Answer::Known(true));
-        assert_eq!(allowed(Some(&status(true, Some("one authorizer is down")))), Answer::Known(true));
-        assert_eq!(allowed(Some(&status(false, None))), Answer::Known(false));
-        assert_eq!(allowed(Some(&status(false, Some("")))), Answer::Known(false));
-        assert_eq!(allowed(Some(&status(false, Some("role gone")))), Answer::Unknown("role gone".into()));
-        assert!(matches!(allowed(None), Answer::Unknown(_)));
+        assert_eq!(allowed(Some(&status(true, None))), Lookup::Known(true));
+        assert_eq!(allowed(Some(&status(true, Some("one authorizer is down")))), Lookup::Known(true));
+        assert_eq!(allowed(Some(&status(false, None))), Lookup::Known(false));
+        assert_eq!(allowed(Some(&status(false, Some("")))), Lookup::Known(false));
+        assert_eq!(allowed(Some(&status(false, Some("role gone")))), Lookup::Unknown("role gone".into()));
+        assert!(matches!(allowed(None), Lookup::Unknown(_)));
     }
 }

@@ -14,7 +14,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman::apply::{Legacy, Live, Owner, apply};
-use steersman_plan::{Outcome, Plan, Write};
+use steersman_reconcile::{ObjectId, Outcome, Plan, Write, WriteOp};
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
 
@@ -114,19 +114,19 @@ fn env() -> Value {
         { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "token", "key": "token" } } }])
 }
 
-fn plan_of(env: Value) -> Plan {
+fn plan_of(env: Value) -> Plan<()> {
     Plan {
         writes: vec![
-            Write::Apply(object(account("starter-sa"))),
-            Write::CreateOnce(object(claim("starter-pvc"))),
-            Write::Apply(object(service("starter-service"))),
-            Write::Apply(object(deployment(env))),
+            WriteOp::Owned(Write::Apply(object(account("starter-sa")))),
+            WriteOp::Owned(Write::CreateOnce(object(claim("starter-pvc")))),
+            WriteOp::Owned(Write::Apply(object(service("starter-service")))),
+            WriteOp::Owned(Write::Apply(object(deployment(env)))),
         ],
         ..Plan::default()
     }
 }
 
-async fn pass(cluster: &Cluster, namespace: &Namespace, owner: &Owner, plan: &Plan) -> Outcome {
+async fn pass(cluster: &Cluster, namespace: &Namespace, owner: &Owner, plan: &Plan<()>) -> Outcome {
     let client = cluster.admin().await.unwrap();
     let live = live(&client, namespace).await;
     apply(&server(cluster, client), MANAGER, owner, plan, &live).await.outcome
@@ -178,7 +178,7 @@ async fn a_stale_cache_costs_a_call_and_no_harm() {
     namespace.all::<ServiceAccount>().create(&PostParams::default(), &foreign).await.unwrap();
     let mut changed = account("starter-sa");
     changed["metadata"]["labels"]["more"] = "1".into();
-    let plan = Plan { writes: vec![Write::Apply(object(changed))], ..Plan::default() };
+    let plan: Plan<()> = Plan { writes: vec![WriteOp::Owned(Write::Apply(object(changed)))], ..Plan::default() };
     let failure = apply(&server(cluster, admin), MANAGER, &owner, &plan, &old).await.outcome.failure.unwrap();
     assert!(failure.transient && failure.message.contains("409"), "{failure:?}");
     let left = namespace.all::<ServiceAccount>().get("starter-sa").await.unwrap();
@@ -239,7 +239,7 @@ async fn what_is_not_ours_is_refused_and_nothing_after_it_is_written() {
     let outcome = pass(cluster, &namespace, &owner, &plan_of(env())).await;
     assert_eq!(outcome.written, 2, "the account and the claim come before the Service");
     let failure = outcome.failure.unwrap();
-    assert_eq!(failure.object, format!("Service {}/starter-service", namespace.name()));
+    assert_eq!(failure.object, ObjectId::new("Service", namespace.name(), "starter-service"));
     assert!(!failure.transient && failure.message.contains("was not made for ConfigMap"), "{failure:?}");
     assert_eq!(namespace.all::<Service>().get("starter-service").await.unwrap(), before);
     assert!(namespace.all::<Deployment>().get_opt("starter").await.unwrap().is_none(), "nothing after a failure");
@@ -264,18 +264,18 @@ async fn a_sweep_removes_only_what_is_ours_and_never_a_claim() {
     let namespace = cluster.namespace("sweep").await.unwrap();
     let owner = owner(&namespace).await;
     let mut plan = plan_of(env());
-    plan.writes.push(Write::Apply(object(service("starter-old"))));
-    plan.writes.push(Write::CreateOnce(object(claim("starter-old"))));
+    plan.writes.push(WriteOp::Owned(Write::Apply(object(service("starter-old")))));
+    plan.writes.push(WriteOp::Owned(Write::CreateOnce(object(claim("starter-old")))));
     assert_eq!(written(pass(cluster, &namespace, &owner, &plan).await), 6);
     let theirs: Service = object(service("theirs"));
     namespace.all::<Service>().create(&PostParams::default(), &theirs).await.unwrap();
 
     let mut swept = plan_of(env());
-    swept.sweep = kinds()[..3].to_vec();
+    swept.prune = kinds()[..3].to_vec();
     let mut blocked = swept.clone();
     let mut wrong = service("starter-service");
     wrong["spec"]["ports"][0]["port"] = json!(123_456);
-    blocked.writes[2] = Write::Apply(object(wrong));
+    blocked.writes[2] = WriteOp::Owned(Write::Apply(object(wrong)));
     let failure = pass(cluster, &namespace, &owner, &blocked).await.failure.unwrap();
     assert!(!failure.transient && failure.message.contains("422"), "{failure:?}");
     assert!(namespace.all::<Service>().get_opt("starter-old").await.unwrap().is_some(), "not while a write failed");

@@ -13,7 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence, TargetName};
+use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
+use steersman_reconcile::NamespacedName;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::{Pods, Prometheus, skip, wait};
 
@@ -80,7 +81,7 @@ pub fn place(namespace: &str, name: &str) -> PodPlace {
 }
 
 pub fn asked(namespace: &str, model: &str) -> ModelAsked {
-    ModelAsked { key: Key::new(namespace, model), retention: SignedDuration::from_mins(10) }
+    ModelAsked { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
 }
 
 pub async fn look(way: &Way, namespace: &str, pods: &[PodPlace]) -> ModelSeen {

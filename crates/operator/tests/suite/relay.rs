@@ -34,7 +34,7 @@ phase: Done
 
 /// What the request's condition on profiling says after the next pass.
 fn told(seen: &Seen) -> (Phase, String, String) {
-    let step = plan(seen).step;
+    let step = plan(seen).resolution;
     let said = step.statements.iter().find(|statement| statement.type_ == PROFILING).unwrap();
     (step.phase, said.reason.clone(), said.message.clone())
 }
@@ -85,7 +85,7 @@ async fn the_sidecar_of_a_job_tells_the_whole_way_of_its_profiler() {
     assert_eq!(json!(output.data), wanted);
 
     let mut seen = scene.seen(JobState::Complete, json!({})).await;
-    let Act::Request(patch) = plan(&seen).step.act else { panic!("the graph is kept on the request first") };
+    let Act::Request(patch) = plan(&seen).resolution.act else { panic!("the graph is kept on the request first") };
     let kept: Vec<(String, String)> = patch["metadata"]["annotations"]
         .as_object()
         .unwrap()
@@ -93,7 +93,7 @@ async fn the_sidecar_of_a_job_tells_the_whole_way_of_its_profiler() {
         .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
         .collect();
     seen.object.annotations.extend(kept);
-    let step = plan(&seen).step;
+    let step = plan(&seen).resolution;
     assert_eq!((step.phase, step.dgd_name.as_deref()), (Phase::Deploying, Some("qwen-dgd")));
 
     let mut again = scene.start().await;
@@ -201,7 +201,7 @@ async fn the_earlier_names_of_results_are_delivered_and_the_request_chooses() {
         let read = graph::read(&data, simulated).unwrap();
         assert_eq!(read.graph["metadata"]["name"], name);
         let features = json!({ "mocker": { "enabled": simulated } });
-        let step = plan(&scene.seen(JobState::Complete, features).await).step;
+        let step = plan(&scene.seen(JobState::Complete, features).await).resolution;
         assert!(matches!(step.act, Act::Request(_)), "{simulated}");
     }
 }

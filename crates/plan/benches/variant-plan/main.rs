@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
 use steersman_plan::variant::{
-    FleetPlan, Key, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
+    FleetPlan, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
 };
+use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::measure::{Row, measured, table};
 
 const SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
@@ -80,13 +80,13 @@ fn fleet(size: usize, engine: Option<&str>) -> Seen {
         config.saturation.entries.insert("default".to_owned(), entry);
     }
     let variants: Vec<VariantSeen> = (0..size).map(variant).collect();
-    let mut models: BTreeMap<Key, ModelSeen> = BTreeMap::new();
+    let mut models: BTreeMap<NamespacedName, ModelSeen> = BTreeMap::new();
     for (object, variant) in variants.iter().enumerate() {
-        let key = Key::new(&variant.key.namespace, &variant.spec.model_id);
+        let key = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
         let model = models.entry(key).or_insert_with(|| ModelSeen {
             pods: Ok(Vec::new()),
-            requests: Answer::Known(1_200.0),
-            queue: Answer::Known(None),
+            requests: Lookup::Known(1_200.0),
+            queue: Lookup::Known(None),
         });
         model.pods.as_mut().unwrap().extend((0..PODS).map(|number| pod(object, number)));
     }
@@ -96,7 +96,7 @@ fn fleet(size: usize, engine: Option<&str>) -> Seen {
         config,
         variants,
         models,
-        gpus: Answer::Unknown("nobody has counted".to_owned()),
+        gpus: Lookup::Unknown("nobody has counted".to_owned()),
         memory: Memory::default(),
     }
 }
@@ -117,14 +117,14 @@ fn variant(object: usize) -> VariantSeen {
     let container = Container { args: vec!["--max-num-seqs=256".to_owned()], ..Container::default() };
     let replicas = i32::try_from(PODS).unwrap();
     VariantSeen {
-        key: Key::new(&format!("fleet-{:03}", object / IN_NAMESPACE), &format!("variant-{object:05}")),
+        key: NamespacedName::new(&format!("fleet-{:03}", object / IN_NAMESPACE), &format!("variant-{object:05}")),
         generation: Some(1),
         created: "2026-11-15T00:00:00Z".parse().unwrap(),
         deleting: false,
         labels: BTreeMap::new(),
         spec: serde_json::from_value(spec).unwrap(),
         status: None,
-        target: Answer::Known(Some(TargetSeen {
+        target: Lookup::Known(Some(TargetSeen {
             replicas: Some(replicas),
             status_replicas: Some(replicas),
             ready: replicas,

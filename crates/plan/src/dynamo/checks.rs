@@ -2,11 +2,12 @@
 //! Comes in: what was seen; goes out: what is wrong with the spec, which only its author can mend, what the cluster lacks,
 //! which is awaited, and what its author should know.
 
+use steersman_reconcile::{Finding, Severity};
+
 use super::asked::{self, Acceptance, Kept};
 use super::seen::Seen;
 use super::validate::{remarks, rules};
 use super::{hardware, names};
-use crate::{Finding, Severity};
 
 /// What stands against profiling.
 #[derive(Clone, Debug, Default, PartialEq)]

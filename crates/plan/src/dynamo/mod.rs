@@ -14,7 +14,7 @@ mod report;
 mod seen;
 pub mod validate;
 
-pub use plan::{Plan, Write, plan};
+pub use plan::{Plan, plan};
 pub use report::{notes, report};
 pub use seen::{
     AdditionalSeen, BindingSeen, ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen,

@@ -5,12 +5,12 @@ use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_reconcile::{Event, EventType, Failure, Finding, Outcome, Severity, WriteOp, sentences};
 
 use super::asked::{self, Acceptance};
 use super::phase::{self, Act, DEPLOYMENT, PROFILING, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, VALIDATION};
-use super::plan::{Plan, Write};
+use super::plan::Plan;
 use super::seen::{ObjectSeen, Seen};
-use crate::{Failure, Finding, Note, NoteKind, Outcome, Severity, sentences};
 
 /// In the order of the way, then the sum of it all.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
@@ -19,13 +19,13 @@ const CHANGED: &str = "the spec was changed and is not acted on, see condition S
 
 pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
     let stored = seen.object.status.clone().unwrap_or_default();
-    let own_change = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
+    let own_change = plan.writes.iter().any(|write| matches!(write, WriteOp::PatchOwner(_)));
     // A Job that was made is told of by the pass that sees it, with all that this one could say.
-    let quiet = own_change || (matches!(plan.step.act, Act::Job) && !plan.writes.is_empty());
+    let quiet = own_change || (matches!(plan.resolution.act, Act::Job) && !plan.writes.is_empty());
     if (quiet && outcome.failure.is_none()) || seen.object.deleting {
         return stored;
     }
-    let step = &plan.step;
+    let step = &plan.resolution;
     let changed = asked::acceptance(&seen.object) == Acceptance::Changed && phase::is_fixed(step.phase);
     let generation = if changed { stored.observed_generation } else { seen.object.generation };
     let mut status = DynamoGraphDeploymentRequestStatus {
@@ -63,21 +63,21 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
 }
 
 /// What to tell once the writes were tried: the plan's notes, and a failure that the stored status does not know yet.
-pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Note> {
-    let mut notes = plan.notes.clone();
+pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
+    let mut notes = plan.events.clone();
     let Some(failure) = &outcome.failure else { return notes };
     let Failed { words, .. } = failed(&seen.object, plan, failure);
     let status = seen.object.status.as_ref();
     let told = status.and_then(|status| conditions::find(&status.conditions, SUCCEEDED));
     if told.is_none_or(|told| !told.message.contains(&words)) {
-        let (reason, message) = match &plan.step.act {
+        let (reason, message) = match &plan.resolution.act {
             Act::Job => ("ProfilingJobFailed", words),
             Act::Request(_) => ("UpdateFailed", words),
-            _ if plan.step.phase == Phase::Profiling => ("ProfilingJobFailed", words),
+            _ if plan.resolution.phase == Phase::Profiling => ("ProfilingJobFailed", words),
             Act::Graph(_) if is_graph(failure) => ("DeploymentCreationFailed", words),
             _ => ("ConfigMapCreationFailed", words),
         };
-        notes.push(Note { kind: NoteKind::Warning, reason, message });
+        notes.push(Event { type_: EventType::Warning, reason, message });
     }
     notes
 }
@@ -93,8 +93,8 @@ struct Failed {
 /// Only what the server refuses for good ends the request, and only if it is what the step was for. Everything else is
 /// tried again.
 fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
-    let step = &plan.step;
-    let text = format!("{}: {}", failure.object, failure.message);
+    let step = &plan.resolution;
+    let text = failure.to_string();
     let false_ = |type_: &str, reason: &str| {
         Some(Statement {
             type_: type_.to_owned(),
@@ -103,7 +103,7 @@ fn failed(object: &ObjectSeen, plan: &Plan, failure: &Failure) -> Failed {
             message: text.clone(),
         })
     };
-    let of_job = failure.object.starts_with("Job ");
+    let of_job = failure.object.kind == "Job";
     match &step.act {
         Act::Job if of_job && !failure.transient => Failed {
             phase: Phase::Failed,
@@ -161,7 +161,7 @@ fn crowded(object: &ObjectSeen, patch: &Value) -> Option<String> {
 }
 
 fn is_graph(failure: &Failure) -> bool {
-    failure.object.split_once(' ').is_some_and(|(kind, _)| kind == Family::Dgd.kind())
+    failure.object.kind == Family::Dgd.kind()
 }
 
 /// Whether the stored status already has these findings.

@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
 
 use super::config::external_providers;
 use super::resolve::Setup;
 use super::seen::{DeploymentSeen, Seen};
 use super::{fields, names};
-use crate::{ADOPTED, Finding, Severity};
 
 /// Pods that stay as an earlier operator made them.
 pub struct Kept<'a> {
@@ -89,7 +89,7 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
         ),
         remedy: format!(
             "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl label \
-             deployment {} {ADOPTED}-",
+             deployment {} {ADOPTED_LABEL}-",
             names::deployment(object)
         ),
     })

@@ -25,7 +25,7 @@ pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
 pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use network::Route;
 pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
-pub use plan::plan;
+pub use plan::{Plan, plan};
 pub use report::report;
 pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
 pub use seen::{

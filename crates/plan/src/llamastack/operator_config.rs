@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use steersman_reconcile::{Finding, Severity};
 
 use super::config::base;
 use super::fields;
 use super::seen::{ObjectSeen, Settings};
 use crate::oci::Reference;
-use crate::{Finding, Severity};
 
 /// Under the name that the Go operator gave it, so that those who come from there need not write it anew.
 pub const NAME: &str = "llama-stack-operator-config";

@@ -10,6 +10,7 @@ use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
+use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp, sentences};
 
 use super::config::Source;
 use super::config::problem::reason;
@@ -19,7 +20,6 @@ use super::resolve::{Answer, Setup, resolve};
 use super::rules::{blocked, findings};
 use super::seen::{ReplicasOwner, RouteSeen, Seen};
 use super::{configmap, report, workload};
-use crate::{Finding, Next, Note, NoteKind, Plan, Severity, sentences};
 
 /// How soon to look again after a new spec was written, should no watch tell what came of it.
 const SOON: Duration = Duration::from_secs(10);
@@ -31,6 +31,8 @@ const AWAITED: Duration = Duration::from_secs(15);
 /// In the same case, how soon to look again at what is there, should its content change.
 const REREAD: Duration = Duration::from_secs(300);
 
+pub type Plan = steersman_reconcile::Plan<()>;
+
 /// Total: every object gets an answer. While something blocks nothing is written, and what runs stays as it is.
 pub fn plan(seen: &Seen) -> Plan {
     // Whatever would be written now, the garbage collector would have to remove again.
@@ -39,29 +41,42 @@ pub fn plan(seen: &Seen) -> Plan {
     }
     let answer = resolve(seen);
     let findings = findings(seen, &answer);
-    let next = next(seen, &answer);
+    let requeue = requeue(seen, &answer);
     match &answer.setup {
         Some(setup) if !blocked(&findings) => {
-            let mut notes = told(seen, &answer, &findings);
-            notes.extend(done(seen, setup));
-            Plan { writes: workload::writes(seen, setup), sweep: swept(seen, setup), notes, findings, next }
+            let mut events = told(seen, &answer, &findings);
+            events.extend(done(seen, setup));
+            Plan {
+                writes: workload::writes(seen, setup),
+                prune: swept(seen, setup),
+                events,
+                findings,
+                requeue,
+                resolution: (),
+            }
         }
         // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
         None if answer.waits.is_some() && !blocked(&findings) => {
-            let notes = if report::asking(seen, &answer) { Vec::new() } else { told(seen, &answer, &findings) };
-            Plan { writes: vec![workload::account(&seen.object)], notes, findings, next, ..Plan::default() }
+            let events = if report::asking(seen, &answer) { Vec::new() } else { told(seen, &answer, &findings) };
+            Plan {
+                writes: vec![WriteOp::Owned(workload::account(&seen.object))],
+                events,
+                findings,
+                requeue,
+                ..Plan::default()
+            }
         }
-        _ => Plan { notes: told(seen, &answer, &findings), findings, next, ..Plan::default() },
+        _ => Plan { events: told(seen, &answer, &findings), findings, requeue, ..Plan::default() },
     }
 }
 
-fn next(seen: &Seen, answer: &Answer) -> Next {
+fn requeue(seen: &Seen, answer: &Answer) -> Requeue {
     let missing = !answer.secrets.is_empty() || !answer.others.is_empty();
     match &answer.setup {
-        None if missing && !seen.followed => Next::Within(AWAITED),
-        Some(_) if !report::told(seen) => Next::Within(SOON),
-        _ if !seen.followed || scaled_elsewhere(seen) => Next::Within(REREAD),
-        _ => Next::OnChange,
+        None if missing && !seen.followed => Requeue::After(AWAITED),
+        Some(_) if !report::told(seen) => Requeue::After(SOON),
+        _ if !seen.followed || scaled_elsewhere(seen) => Requeue::After(REREAD),
+        _ => Requeue::AwaitChange,
     }
 }
 
@@ -93,11 +108,11 @@ fn kind<K: Resource>() -> GroupVersionKind {
 }
 
 /// Told once: as soon as the stored status says the same, there is nothing new in it.
-fn told(seen: &Seen, answer: &Answer, findings: &[Finding]) -> Vec<Note> {
+fn told(seen: &Seen, answer: &Answer, findings: &[Finding]) -> Vec<Event> {
     match findings.first() {
         Some(first) if !report::tells(seen, findings) => {
-            let kind = if first.severity == Severity::Info { NoteKind::Normal } else { NoteKind::Warning };
-            vec![Note { kind, reason: event_reason(first.reason, answer), message: sentences(findings) }]
+            let kind = if first.severity == Severity::Info { EventType::Normal } else { EventType::Warning };
+            vec![Event { type_: kind, reason: event_reason(first.reason, answer), message: sentences(findings) }]
         }
         _ => Vec::new(),
     }
@@ -115,8 +130,8 @@ fn event_reason(of: &'static str, answer: &Answer) -> &'static str {
 }
 
 /// What came to pass since the status was stored.
-fn done(seen: &Seen, setup: &Setup) -> Vec<Note> {
-    let normal = |reason, message| Note { kind: NoteKind::Normal, reason, message };
+fn done(seen: &Seen, setup: &Setup) -> Vec<Event> {
+    let normal = |reason, message| Event { type_: EventType::Normal, reason, message };
     let generated = report::generated_anew(seen, setup).map(|message| normal("ConfigGenerated", message));
     let updated = report::updated_anew(seen, setup).map(|message| normal("DeploymentUpdated", message));
     generated.into_iter().chain(updated).collect()

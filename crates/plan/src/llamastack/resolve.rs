@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
+use steersman_reconcile::{Finding, Severity};
 
 use super::config::base::{self, NoBase, Resolved};
 use super::config::problem::reason;
@@ -17,7 +18,6 @@ use super::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
 use super::validate::{Found, Kind, Named, Reference, missing, references};
 use super::{ca, configmap, fields, names};
 use crate::oci::{Choice, LabelsSeen, choose};
-use crate::{Finding, Severity};
 
 const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
 /// The key with the server's configuration.

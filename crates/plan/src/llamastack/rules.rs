@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::meta::quantity::billionths;
+use steersman_reconcile::{Finding, Severity};
 
 use super::config::problem::reason::LABELS;
 use super::config::{Problem, base};
@@ -14,7 +15,6 @@ use super::resolve::{Answer, Setup};
 use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen};
 use super::validate::unread_problem;
 use super::{adoption, fields, names, report, scaling, workload};
-use crate::{Finding, Severity};
 
 pub fn blocked(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Blocker)

@@ -7,4 +7,4 @@ mod seen;
 
 pub use plan::{OLDEST_SERVER, plan};
 pub use report::{Report, report};
-pub use seen::{Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};
+pub use seen::{Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};

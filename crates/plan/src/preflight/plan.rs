@@ -3,9 +3,9 @@
 
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LegacyLease};
+use steersman_reconcile::{Finding, Lookup, Severity};
 
-use super::seen::{Answer, Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen};
-use crate::{Finding, Severity};
+use super::seen::{Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen};
 
 /// The API types that Steersman is built with are those of this version.
 pub const OLDEST_SERVER: ServerVersion = ServerVersion::new(1, 33);
@@ -23,13 +23,13 @@ pub fn plan(seen: &Seen) -> Vec<Finding> {
         .into_iter()
         .chain(seen.rights.iter().filter_map(|right| missing_right(seen, right)))
         .chain(seen.families.iter().flat_map(|family| match &family.crd {
-            Answer::Known(Some(crd)) => crd_findings(seen, family.family, crd),
-            Answer::Known(None) => vec![absent(family.family)],
-            Answer::Unknown(why) => unreadable_crd(seen, family.family, why).into_iter().collect(),
+            Lookup::Known(Some(crd)) => crd_findings(seen, family.family, crd),
+            Lookup::Known(None) => vec![absent(family.family)],
+            Lookup::Unknown(why) => unreadable_crd(seen, family.family, why).into_iter().collect(),
         }))
         .chain(seen.leases.iter().flat_map(|legacy| match &legacy.found {
-            Answer::Known(found) => found.iter().filter_map(|lease| held(seen, &legacy.lease, lease)).collect(),
-            Answer::Unknown(why) => unreadable_lease(seen, &legacy.lease, why).into_iter().collect::<Vec<_>>(),
+            Lookup::Known(found) => found.iter().filter_map(|lease| held(seen, &legacy.lease, lease)).collect(),
+            Lookup::Unknown(why) => unreadable_lease(seen, &legacy.lease, why).into_iter().collect::<Vec<_>>(),
         }))
         .collect();
     // Stable: within one severity the order of the rules stays.
@@ -39,14 +39,14 @@ pub fn plan(seen: &Seen) -> Vec<Finding> {
 
 fn server(seen: &Seen) -> Option<Finding> {
     match &seen.server {
-        Answer::Known(version) if *version >= OLDEST_SERVER => None,
-        Answer::Known(version) => Some(Finding {
+        Lookup::Known(version) if *version >= OLDEST_SERVER => None,
+        Lookup::Known(version) => Some(Finding {
             severity: Severity::Blocker,
             reason: "ServerTooOld",
             message: format!("The API server is Kubernetes {version}; Steersman needs {OLDEST_SERVER} or newer."),
             remedy: format!("Upgrade the control plane to Kubernetes {OLDEST_SERVER} or newer."),
         }),
-        Answer::Unknown(why) => Some(Finding {
+        Lookup::Unknown(why) => Some(Finding {
             severity: Severity::Blocker,
             reason: "ServerVersionUnknown",
             message: format!("The version of the API server could not be read: {why}."),
@@ -70,8 +70,8 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
     let part_of = if part.is_empty() { String::new() } else { format!("{part} of ") };
     let act = format!("{verb} {part_of}{kind}{object}{place}");
     match &asked.allowed {
-        Answer::Known(true) => None,
-        Answer::Known(false) => {
+        Lookup::Known(true) => None,
+        Lookup::Known(false) => {
             let user = seen.user.known().map_or("The current user", String::as_str);
             let names = name.as_ref().map_or_else(String::new, |name| format!("resourceNames: [\"{name}\"], "));
             Some(Finding {
@@ -84,7 +84,7 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
                 ),
             })
         }
-        Answer::Unknown(cause) => {
+        Lookup::Unknown(cause) => {
             let user = seen.user.known().map_or("the current user", String::as_str);
             let item = name.as_ref().map_or_else(String::new, |name| format!("/{name}"));
             let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
@@ -204,7 +204,7 @@ fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
 }
 
 fn uncounted(seen: &Seen, family: Family, crd: &CrdSeen) -> Option<Finding> {
-    let Answer::Unknown(why) = &crd.objects else { return None };
+    let Lookup::Unknown(why) = &crd.objects else { return None };
     // Where the cause has a finding of its own, this one would only repeat it.
     if !crd.established || refused(seen, family.group(), family.plural(), None) {
         return None;

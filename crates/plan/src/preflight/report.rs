@@ -2,10 +2,10 @@
 //! Comes in: what was seen and the findings; goes out: one report, as aligned lines for people and as data for scripts.
 
 use serde::Serialize;
+use steersman_reconcile::{Finding, Lookup, Severity};
 
 use super::plan::OLDEST_SERVER;
-use super::seen::{Answer, Conversion, CrdSeen, FamilySeen, Seen};
-use crate::{Finding, Severity};
+use super::seen::{Conversion, CrdSeen, FamilySeen, Seen};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -40,11 +40,11 @@ fn printable(line: &str) -> String {
 
 fn facts(seen: &Seen) -> Vec<String> {
     let server = match &seen.server {
-        Answer::Known(version) => format!("Kubernetes {version} ({OLDEST_SERVER} or newer is needed)"),
-        Answer::Unknown(_) => "unknown".to_owned(),
+        Lookup::Known(version) => format!("Kubernetes {version} ({OLDEST_SERVER} or newer is needed)"),
+        Lookup::Unknown(_) => "unknown".to_owned(),
     };
     let user = seen.user.known().map_or("unknown", String::as_str);
-    let allowed = seen.rights.iter().filter(|right| right.allowed == Answer::Known(true)).count();
+    let allowed = seen.rights.iter().filter(|right| right.allowed == Lookup::Known(true)).count();
     aligned(&[
         vec!["Server".to_owned(), server],
         vec!["User".to_owned(), user.to_owned()],
@@ -57,9 +57,9 @@ fn families(families: &[FamilySeen]) -> Vec<Vec<String>> {
     let rows = families.iter().map(|seen| {
         let name = [seen.family.short_name().to_owned(), seen.family.kind().to_owned()];
         let crd = match &seen.crd {
-            Answer::Known(Some(crd)) => crd_cells(crd),
-            Answer::Known(None) => ["absent", "-", "-", "-", "-"].map(str::to_owned),
-            Answer::Unknown(_) => ["unknown", "-", "-", "-", "-"].map(str::to_owned),
+            Lookup::Known(Some(crd)) => crd_cells(crd),
+            Lookup::Known(None) => ["absent", "-", "-", "-", "-"].map(str::to_owned),
+            Lookup::Unknown(_) => ["unknown", "-", "-", "-", "-"].map(str::to_owned),
         };
         name.into_iter().chain(crd).collect()
     });

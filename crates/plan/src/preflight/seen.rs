@@ -5,41 +5,24 @@ use jiff::Timestamp;
 use serde::Serialize;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LegacyLease};
+use steersman_reconcile::Lookup;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     pub now: Timestamp,
     /// In whose name the questions were asked.
-    pub user: Answer<String>,
-    pub server: Answer<ServerVersion>,
+    pub user: Lookup<String>,
+    pub server: Lookup<ServerVersion>,
     pub families: Vec<FamilySeen>,
     pub rights: Vec<RightSeen>,
     pub leases: Vec<LegacySeen>,
-}
-
-/// What is not known is kept as such, with the cause: it is never taken for "no" or for zero.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Answer<T> {
-    Known(T),
-    /// The cause, as a phrase that can follow a colon.
-    Unknown(String),
-}
-
-impl<T> Answer<T> {
-    pub fn known(&self) -> Option<&T> {
-        match self {
-            Self::Known(value) => Some(value),
-            Self::Unknown(_) => None,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FamilySeen {
     pub family: Family,
     /// None: the cluster does not have this CRD.
-    pub crd: Answer<Option<CrdSeen>>,
+    pub crd: Lookup<Option<CrdSeen>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +31,7 @@ pub struct CrdSeen {
     pub storage: String,
     pub established: bool,
     pub conversion: Conversion,
-    pub objects: Answer<u64>,
+    pub objects: Lookup<u64>,
 }
 
 /// Who converts between the versions of a CRD.
@@ -91,7 +74,7 @@ pub enum Reach {
 pub struct RightSeen {
     #[serde(flatten)]
     pub right: Right,
-    pub allowed: Answer<bool>,
+    pub allowed: Lookup<bool>,
 }
 
 /// The Leases that bear the name of one earlier operator's.
@@ -99,7 +82,7 @@ pub struct RightSeen {
 pub struct LegacySeen {
     #[serde(flatten)]
     pub lease: LegacyLease,
-    pub found: Answer<Vec<LeaseSeen>>,
+    pub found: Lookup<Vec<LeaseSeen>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

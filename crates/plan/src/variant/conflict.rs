@@ -4,20 +4,21 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use steersman_reconcile::NamespacedName;
 
-use super::seen::{Key, VariantSeen};
+use super::seen::VariantSeen;
 use super::target::TargetName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Conflict {
     /// This object decides; these others want to.
-    Won { others: Vec<Key> },
+    Won { others: Vec<NamespacedName> },
     /// Another, older object decides.
-    Lost { target: String, winner: Key },
+    Lost { target: String, winner: NamespacedName },
 }
 
 /// By object; one without a conflict is not here. Of objects of the same age the first by name wins, in any order of `all`.
-pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<Key, Conflict> {
+pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<NamespacedName, Conflict> {
     let mut by_target: BTreeMap<(&str, TargetName), Vec<&VariantSeen>> = BTreeMap::new();
     for variant in all {
         if let Some(target) = &variant.spec.scale_target_ref {

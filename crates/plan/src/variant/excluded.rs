@@ -4,18 +4,18 @@
 use jiff::Timestamp;
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{Actuation, VariantAutoscalingStatus};
+use steersman_reconcile::{Event, EventType};
 
 use super::names;
 use super::report::{SKIPPED, WRITTEN_BY_CONFLICT, time};
 use super::seen::VariantSeen;
 use super::story::Binding;
-use crate::{Note, NoteKind};
 
 const REASON: &str = "NamespaceExcluded";
 
 /// None: it has said so already, is on its way out, or was never decided on. What was decided stays for whoever comes next; as
 /// it is published no more, nothing follows it.
-pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutoscalingStatus, Note)> {
+pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutoscalingStatus, Event)> {
     let stored = variant.status.as_deref().filter(|_| !variant.deleting)?;
     let told = conditions::find(&stored.conditions, names::OPTIMIZATION);
     if told.is_some_and(|told| told.reason == REASON) {
@@ -50,5 +50,5 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
         story.decided_by = Some(Binding::Hold.word().to_owned());
         story.time = Some(time(now));
     }
-    Some((status, Note { kind: NoteKind::Normal, reason: REASON, message }))
+    Some((status, Event { type_: EventType::Normal, reason: REASON, message }))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 /// Of one ConfigMap. Each is a line in the log and an event.
 const MOST: usize = 20;

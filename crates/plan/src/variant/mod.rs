@@ -23,7 +23,7 @@ pub use excluded::excluded;
 pub use notes::{About, Hint, hints, note, suppressed};
 pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
 pub use report::report;
-pub use seen::{Key, ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
+pub use seen::{ModelSeen, PodSeen, Seen, Settings, Silence, TargetSeen, VariantSeen};
 pub use story::{Binding, Story};
 pub use target::TargetName;
 

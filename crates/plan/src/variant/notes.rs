@@ -8,13 +8,13 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_reconcile::{Event, EventType, NamespacedName};
 
 use super::plan::{Decision, Standing};
-use super::seen::{Key, Seen, VariantSeen};
+use super::seen::{Seen, VariantSeen};
 use super::story::Binding;
 use super::told::without_figures;
 use super::{Metrics, names};
-use crate::{Note, NoteKind};
 
 /// How long new replicas may take until they are measured.
 const COMING: SignedDuration = SignedDuration::from_mins(10);
@@ -38,7 +38,7 @@ pub struct Hint {
     pub about: About,
     pub message: &'static str,
     /// Whom it is about.
-    pub variants: Vec<Key>,
+    pub variants: Vec<NamespacedName>,
     pub recommendation: &'static str,
 }
 
@@ -46,7 +46,7 @@ pub struct Hint {
 pub fn hints(seen: &Seen) -> Vec<Hint> {
     let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
     let keys = |found: Vec<&VariantSeen>| {
-        let mut keys: Vec<Key> = found.into_iter().map(|variant| variant.key.clone()).collect();
+        let mut keys: Vec<NamespacedName> = found.into_iter().map(|variant| variant.key.clone()).collect();
         keys.sort();
         keys
     };
@@ -77,7 +77,7 @@ pub fn hints(seen: &Seen) -> Vec<Hint> {
 }
 
 /// The most important news of the pass. A first number is none: the object itself is the news, or its new workload.
-pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Note> {
+pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Event> {
     let stored = variant.status.clone().unwrap_or_default();
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
     if let (Some(before), Some(after)) = (number(&stored), number(status))
@@ -90,7 +90,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
             _ => "ScaledDown",
         };
         let message = format!("From {before} to {after} replicas: {}", decision.reason);
-        return Some(Note { kind: NoteKind::Normal, reason, message });
+        return Some(Event { type_: EventType::Normal, reason, message });
     }
     let turned = |type_: &str, to: &str| turned(&stored, status, type_, to);
     if let Some(conflict) = turned(names::CONFLICT, "True") {
@@ -133,8 +133,8 @@ fn expected(decision: &Decision, status: &VariantAutoscalingStatus) -> bool {
     }
 }
 
-fn warning(reason: &'static str, message: &str) -> Note {
-    Note { kind: NoteKind::Warning, reason, message: message.to_owned() }
+fn warning(reason: &'static str, message: &str) -> Event {
+    Event { type_: EventType::Warning, reason, message: message.to_owned() }
 }
 
 /// The condition, if it has this status now and had another one before.

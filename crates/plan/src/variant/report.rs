@@ -8,14 +8,13 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
     Actuation, CurrentAlloc, DecisionStory, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
+use steersman_reconcile::{Finding, Lookup, Severity};
 
 use super::conflict::Conflict;
 use super::plan::{Decision, Metrics, Standing};
 use super::seen::{Silence, VariantSeen};
 use super::told::{told, without_figures};
 use super::{Mode, names};
-use crate::preflight::Answer;
-use crate::{Finding, Severity};
 
 pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
@@ -148,8 +147,8 @@ fn target(variant: &VariantSeen) -> Statement {
             let words = "spec.scaleTargetRef is missing; give kind and name of the workload to scale".to_owned();
             say(names::TARGET, Truth::False, "TargetNotFound", words)
         }
-        Answer::Known(Some(_)) => say(names::TARGET, Truth::True, "TargetFound", format!("Scale target {named} found")),
-        Answer::Known(None) => {
+        Lookup::Known(Some(_)) => say(names::TARGET, Truth::True, "TargetFound", format!("Scale target {named} found")),
+        Lookup::Known(None) => {
             let namespace = &variant.key.namespace;
             let words = format!(
                 "Scale target {named} not found in namespace {namespace}. Create it or correct spec.scaleTargetRef; it is \
@@ -157,7 +156,7 @@ fn target(variant: &VariantSeen) -> Statement {
             );
             say(names::TARGET, Truth::False, "TargetNotFound", words)
         }
-        Answer::Unknown(why) => {
+        Lookup::Unknown(why) => {
             let words = format!("Scale target {named} could not be read: {why}");
             say(names::TARGET, Truth::Unknown, "TargetUnknown", words)
         }
@@ -242,10 +241,10 @@ fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
         (Standing::Suppressed, _) => {
             (Truth::False, SKIPPED, "Metrics are not asked for: another VA decides".to_owned())
         }
-        (Standing::Failed(_), Answer::Known(None)) => {
+        (Standing::Failed(_), Lookup::Known(None)) => {
             (Truth::False, "MetricsMissing", format!("{MISSING}: {} does not exist", variant.workload()))
         }
-        (Standing::Failed(_), Answer::Unknown(_)) => {
+        (Standing::Failed(_), Lookup::Unknown(_)) => {
             let words = format!("{MISSING}: {} could not be read", variant.workload());
             (Truth::Unknown, SKIPPED, words)
         }

@@ -2,12 +2,12 @@
 //! Comes in: objects, their workloads, metrics and settings; goes out: nothing, this is what the plan reads.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
+use steersman_reconcile::{Finding, Lookup, NamespacedName};
 
 use super::Mode;
 use super::config::Config;
@@ -15,8 +15,6 @@ use super::saturation::engine_args::Container;
 use super::saturation::tokens::SchedulerQueue;
 use super::saturation::tokens::capacity::Memory;
 use super::target::TargetName;
-use crate::Finding;
-use crate::preflight::Answer;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seen {
@@ -25,9 +23,9 @@ pub struct Seen {
     pub config: Config,
     pub variants: Vec<VariantSeen>,
     /// By namespace and name of the model. A model that is not here was not asked about.
-    pub models: BTreeMap<Key, ModelSeen>,
+    pub models: BTreeMap<NamespacedName, ModelSeen>,
     /// Accelerators of the nodes, by the short name of their type.
-    pub gpus: Answer<BTreeMap<String, i32>>,
+    pub gpus: Lookup<BTreeMap<String, i32>>,
     /// What earlier passes learned.
     pub memory: Memory,
 }
@@ -39,36 +37,10 @@ pub struct Settings {
     pub settle: SignedDuration,
 }
 
-/// A name that is unique only within its namespace: an object's or a model's.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Key {
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-}
-
-/// As a text, so that it can be the key of a map.
-impl Serialize for Key {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.namespace, self.name)
-    }
-}
-
 /// What is stored is shared with whoever keeps it from pass to pass: there may be ten thousand objects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VariantSeen {
-    pub key: Key,
+    pub key: NamespacedName,
     pub generation: Option<i64>,
     pub created: Timestamp,
     /// It has a deletion timestamp.
@@ -78,7 +50,7 @@ pub struct VariantSeen {
     /// As stored.
     pub status: Option<Arc<VariantAutoscalingStatus>>,
     /// The workload. None: there is none.
-    pub target: Answer<Option<TargetSeen>>,
+    pub target: Lookup<Option<TargetSeen>>,
     /// What is wrong in the ConfigMaps that hold for it: the same for all objects of a namespace.
     pub config: Arc<[Finding]>,
 }
@@ -103,9 +75,9 @@ pub struct TargetSeen {
 pub struct ModelSeen {
     pub pods: Result<Vec<PodSeen>, Silence>,
     /// Requests served within the retention period.
-    pub requests: Answer<f64>,
+    pub requests: Lookup<f64>,
     /// None: nothing queues requests before the replicas.
-    pub queue: Answer<Option<SchedulerQueue>>,
+    pub queue: Lookup<Option<SchedulerQueue>>,
 }
 
 /// Why there are no metrics of a model.

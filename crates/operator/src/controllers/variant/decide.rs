@@ -23,9 +23,9 @@ pub async fn decide(look: &Arc<Look>, plan: fn(&Seen) -> FleetPlan) -> Option<Fl
 mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
+    use steersman_reconcile::Lookup;
 
     use jiff::Timestamp;
-    use steersman_plan::preflight::Answer;
     use steersman_plan::variant::config::Config;
     use steersman_plan::variant::saturation::tokens::capacity::Memory;
     use steersman_plan::variant::{Settings, plan};
@@ -42,7 +42,7 @@ mod tests {
             config: Config::default(),
             variants: vec![],
             models: BTreeMap::new(),
-            gpus: Answer::Unknown("nobody has counted".to_owned()),
+            gpus: Lookup::Unknown("nobody has counted".to_owned()),
             memory: memory.clone(),
         };
         let look = Look { seen, stamps: BTreeMap::new(), unreadable: vec![], asked: Duration::ZERO };

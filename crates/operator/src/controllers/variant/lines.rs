@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_plan::variant::config::Config;
-use steersman_plan::variant::{About, Conflict, FleetPlan, Hint, Key, Seen, VariantSeen, hints};
+use steersman_plan::variant::{About, Conflict, FleetPlan, Hint, Seen, VariantSeen, hints};
+use steersman_reconcile::NamespacedName;
 
 /// Names that one line lists.
 const MOST_NAMES: usize = 20;
@@ -15,11 +16,11 @@ pub struct Lines {
     sleep: bool,
     hinted: Vec<Hint>,
     /// Objects on their way out.
-    leaving: BTreeSet<Key>,
+    leaving: BTreeSet<NamespacedName>,
     /// Models that wait for an earlier decision.
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<NamespacedName>,
     /// Who decides on a workload, and who wants to.
-    conflicts: BTreeMap<Key, Vec<Key>>,
+    conflicts: BTreeMap<NamespacedName, Vec<NamespacedName>>,
 }
 
 impl Lines {
@@ -32,8 +33,8 @@ impl Lines {
 
     pub fn leaving(&mut self, seen: &Seen) {
         let leaving = seen.variants.iter().filter(|variant| variant.deleting);
-        let leaving: BTreeSet<Key> = leaving.map(|variant| variant.key.clone()).collect();
-        for Key { namespace, name } in leaving.difference(&self.leaving) {
+        let leaving: BTreeSet<NamespacedName> = leaving.map(|variant| variant.key.clone()).collect();
+        for NamespacedName { namespace, name } in leaving.difference(&self.leaving) {
             tracing::info!(namespace, name, "skipping deleted variantAutoscaling");
         }
         self.leaving = leaving;
@@ -71,10 +72,10 @@ impl Lines {
         for variant in &seen.variants {
             let Some(decision) = plan.decisions.get(&variant.key) else { continue };
             if decision.story.in_transition() {
-                let model = Key::new(&variant.key.namespace, &variant.spec.model_id);
+                let model = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
                 if !self.waiting.contains(&model) && !waiting.contains(&model) {
                     let hold = decision.story.hold.as_deref();
-                    let Key { namespace, name } = &model;
+                    let NamespacedName { namespace, name } = &model;
                     tracing::info!(namespace, modelID = name, hold, "Model in transition, blocking scaling decisions");
                 }
                 waiting.insert(model);
@@ -90,7 +91,7 @@ impl Lines {
     }
 }
 
-fn tell_conflict(winner: &VariantSeen, others: &[Key]) {
+fn tell_conflict(winner: &VariantSeen, others: &[NamespacedName]) {
     tracing::error!(
         namespace = winner.key.namespace,
         deployment = winner.workload(),
@@ -101,7 +102,7 @@ fn tell_conflict(winner: &VariantSeen, others: &[Key]) {
     );
 }
 
-fn listed(keys: &[Key]) -> String {
+fn listed(keys: &[NamespacedName]) -> String {
     let names: Vec<String> = keys.iter().take(MOST_NAMES).map(ToString::to_string).collect();
     names.join(", ")
 }
@@ -110,10 +111,10 @@ fn listed(keys: &[Key]) -> String {
 mod tests {
     use std::fmt::Debug;
     use std::sync::{Arc, Mutex};
+    use steersman_reconcile::Lookup;
 
     use jiff::Timestamp;
     use serde_json::json;
-    use steersman_plan::preflight::Answer;
     use steersman_plan::variant::{Settings, TargetSeen, plan};
     use tracing::field::{Field, Visit};
     use tracing::{Event, Subscriber};
@@ -156,14 +157,14 @@ mod tests {
         let spec = json!({ "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" });
         let replicas = TargetSeen { replicas: Some(2), ready: 2, ..TargetSeen::default() };
         VariantSeen {
-            key: Key::new("team", name),
+            key: NamespacedName::new("team", name),
             generation: None,
             created: Timestamp::UNIX_EPOCH,
             deleting: false,
             labels: BTreeMap::new(),
             spec: serde_json::from_value(spec).unwrap(),
             status: None,
-            target: Answer::Known(Some(replicas)),
+            target: Lookup::Known(Some(replicas)),
             config: Default::default(),
         }
     }
@@ -175,7 +176,7 @@ mod tests {
             config: Config::default(),
             variants,
             models: BTreeMap::new(),
-            gpus: Answer::Unknown("nobody has counted".to_owned()),
+            gpus: Lookup::Unknown("nobody has counted".to_owned()),
             memory: Default::default(),
         }
     }

@@ -2,7 +2,7 @@
 //! Comes in: the address that is set; goes out: a way to ask, made anew where the address is another, or why there is none.
 
 use steersman_plan::variant::config::prometheus::Prometheus as Address;
-use steersman_plan::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 use crate::observe::prometheus::Prometheus;
 use crate::observe::variant::Metering as Way;

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use steersman_api::Family as Api;
-use steersman_plan::variant::Key;
+use steersman_reconcile::NamespacedName;
 use tokio_util::sync::CancellationToken;
 
 use self::alarm::Alarm;
@@ -128,7 +128,7 @@ impl Variants {
         match &news {
             // At once, not after the next look at the metrics: an HPA must not follow an object that is gone, and where others
             // act, their numbers and ours would add up.
-            News::Gone((namespace, name)) => self.metrics.fleet().forget(&Key::new(namespace, name)),
+            News::Gone((namespace, name)) => self.metrics.fleet().forget(&NamespacedName::new(namespace, name)),
             News::Namespace(name) if self.fleet.is_excluded(name) => self.metrics.fleet().forget_all_of(name),
             News::Variant(_) | News::Map(_) | News::Target(_) | News::Namespace(_) => {}
         }
@@ -247,7 +247,8 @@ mod tests {
             if begun {
                 variants.begun.get_or_init(|| ());
             }
-            let shown = |namespace: &str| variants.metrics.fleet().shown(&Key::new(namespace, "v")).is_some();
+            let shown =
+                |namespace: &str| variants.metrics.fleet().shown(&NamespacedName::new(namespace, "v")).is_some();
             let mark = |value: &str| {
                 let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
                 variants.fleet.put_namespace(&marked);
@@ -267,7 +268,7 @@ mod tests {
         let variants = variants();
         variants.fleet.put_variant(&stored("n", "decode"));
         let news = News::Variant(("n".to_owned(), "v".to_owned()));
-        let target = || variants.metrics.fleet().shown(&Key::new("n", "v")).map(|shown| shown.target_name);
+        let target = || variants.metrics.fleet().shown(&NamespacedName::new("n", "v")).map(|shown| shown.target_name);
         variants.hear(news.clone());
         assert_eq!(target(), None, "it is not known yet who is acted on");
         variants.republish();

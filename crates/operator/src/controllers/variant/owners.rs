@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 use steersman_api::Family;
+use steersman_plan::variant::VariantSeen;
 use steersman_plan::variant::names::OWNER_ANNOTATION;
-use steersman_plan::variant::{Key, VariantSeen};
-use steersman_plan::{Note, NoteKind};
+use steersman_reconcile::{Event, EventType, NamespacedName};
 
 use super::Variants;
 use super::pass::TELLING;
@@ -19,7 +19,7 @@ use crate::controllers::stored_kind;
 use crate::observe::variant::{MANAGER, variant_resource};
 
 /// Why objects are not tied, as they were told.
-pub type Untied = BTreeMap<Key, String>;
+pub type Untied = BTreeMap<NamespacedName, String>;
 
 impl Variants {
     /// After the statuses: the object is another version by it. Whoever is not reached in time is tied in another pass.
@@ -36,7 +36,7 @@ impl Variants {
                 break;
             }
             let resource = variant_resource();
-            let Key { namespace, name } = &seen.key;
+            let NamespacedName { namespace, name } = &seen.key;
             let objects: Api<DynamicObject> = Api::namespaced_with(self.server.client.clone(), namespace, &resource);
             let wish = json!({
                 "apiVersion": resource.api_version, "kind": resource.kind,
@@ -72,7 +72,7 @@ fn is_refusal(error: &CallError) -> bool {
     matches!(error, CallError::Answered { code, .. } if (400..500).contains(code) && !matches!(code, 404 | 409 | 429))
 }
 
-fn note(error: &CallError) -> Note {
+fn note(error: &CallError) -> Event {
     // In the words of OwnerReferencesPermissionEnforcement.
     let asks = matches!(error, CallError::Answered { code: 403, message } if message.contains("you can't delete"));
     let right = if asks {
@@ -84,7 +84,7 @@ fn note(error: &CallError) -> Note {
     let message = format!(
         "The owner reference that annotation {OWNER_ANNOTATION} asks for is refused: {error}. {right} remove the annotation"
     );
-    Note { kind: NoteKind::Warning, reason: "OwnerReferenceRefused", message }
+    Event { type_: EventType::Warning, reason: "OwnerReferenceRefused", message }
 }
 
 #[cfg(test)]

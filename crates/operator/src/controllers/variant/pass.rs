@@ -13,13 +13,10 @@ use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::readable::Unreadable;
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{
-    Decision, FleetPlan, Key, Mode, Settings, VariantSeen, faults, names, note, plan, report,
-};
-use steersman_plan::{Finding, Note, NoteKind, Severity};
+use steersman_plan::variant::{Decision, FleetPlan, Mode, Settings, VariantSeen, faults, names, note, plan, report};
+use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName, Severity};
 
 use super::decide::decide;
 use super::lines::Lines;
@@ -174,7 +171,7 @@ impl Variants {
     }
 
     async fn tell_unreadable(&self, kept: &Kept, look: &Look) {
-        let tell = |(place, version, unreadable): &(Place, String, Unreadable)| {
+        let tell = |(place, version, unreadable): &(Place, String, DecodeError)| {
             let uid = self.fleet.variants.with(place, |known| known.uid.clone())?;
             let ((namespace, name), version, unreadable) = (place.clone(), version.clone(), unreadable.clone());
             let owner = Owner { kind: stored_kind(Api::Va), namespace, name, uid, legacy: None };
@@ -208,7 +205,7 @@ impl Variants {
                 conditions.into_iter().any(|known| known.type_ == names::CONFIG && known.message.contains(message))
             };
             if let Some(owner) = self.map(finding).filter(|_| !look.seen.variants.iter().any(stands)) {
-                let note = Note { kind: NoteKind::Warning, reason, message: finding.to_string() };
+                let note = Event { type_: EventType::Warning, reason, message: finding.to_string() };
                 // Numbers do not wait for long: the log and the conditions say the same.
                 let _ = tokio::time::timeout_at(until, self.recorder.tell(&owner, &note)).await;
             }
@@ -226,8 +223,8 @@ impl Variants {
     }
 
     /// What these objects say now cannot be read; what they said still holds.
-    fn unreadable(&self, look: &Look) -> BTreeMap<Key, Shown> {
-        let keys = look.unreadable.iter().map(|((namespace, name), ..)| Key::new(namespace, name));
+    fn unreadable(&self, look: &Look) -> BTreeMap<NamespacedName, Shown> {
+        let keys = look.unreadable.iter().map(|((namespace, name), ..)| NamespacedName::new(namespace, name));
         keys.filter_map(|key| Some((key.clone(), self.metrics.fleet().shown(&key)?))).collect()
     }
 
@@ -308,10 +305,10 @@ impl Variants {
         &self,
         seen: &VariantSeen,
         stamp: &Stamp,
-        note: Option<Note>,
+        note: Option<Event>,
         status: Arc<VariantAutoscalingStatus>,
     ) -> Ended {
-        let Key { namespace, name } = &seen.key;
+        let NamespacedName { namespace, name } = &seen.key;
         let owner = Owner {
             kind: stored_kind(Api::Va),
             namespace: namespace.clone(),
@@ -349,7 +346,7 @@ impl Variants {
             }
             Ok(Told::Overtaken) => Ended::Overtaken,
             Err(failure) => {
-                tracing::warn!(object = failure.object, cause = failure.message, "a status could not be written");
+                tracing::warn!(object = %failure.object, cause = failure.message, "a status could not be written");
                 Ended::Failed
             }
         }
@@ -366,7 +363,7 @@ fn log(seen: &VariantSeen, decision: &Decision, stored: &VariantAutoscalingStatu
     if (number(stored), said(stored)) == (number(status), said(status)) {
         return;
     }
-    let Key { namespace, name } = &seen.key;
+    let NamespacedName { namespace, name } = &seen.key;
     let (before, replicas) = (number(stored), number(status));
     tracing::info!(
         namespace,

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Conflict, Decision, Key, VariantSeen, suppressed};
+use steersman_plan::variant::{Conflict, Decision, VariantSeen, suppressed};
+use steersman_reconcile::NamespacedName;
 
 use super::Variants;
 use crate::observe::variant::News;
@@ -73,7 +74,7 @@ impl Variants {
     pub fn reshow(&self, news: &News) {
         match news {
             News::Variant((namespace, name)) => {
-                let key = Key::new(namespace, name);
+                let key = NamespacedName::new(namespace, name);
                 match self.fleet.acted_on(&key, |variant| variant.seen.as_ref().map(stored).ok()) {
                     Some(Some(shown)) => self.metrics.fleet().show(key, shown),
                     // What it says now cannot be read; what it said still holds.

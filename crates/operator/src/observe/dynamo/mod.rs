@@ -23,7 +23,7 @@ use steersman_plan::dynamo::{
     AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph,
     names,
 };
-use steersman_plan::readable::read;
+use steersman_reconcile::decode;
 
 use super::cache::{Naming, Watched};
 use super::gvk;
@@ -216,12 +216,12 @@ fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
 pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
     let unreadable = |unreadable| PassError::unreadable(Family::Dgdr, object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
-    let status = status.map(|status| read(status, "status")).transpose();
-    let spec = read(&object.data["spec"], "spec");
+    let status = status.map(|status| decode(status, "status")).transpose();
+    let spec = decode(&object.data["spec"], "spec");
     let deleting = object.metadata.deletion_timestamp.is_some();
     // Who leaves is let go, which takes no understanding: an earlier operator's finalizer would hold it for ever.
     let (spec, status) = if deleting {
-        (spec.or_else(|_| read(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
+        (spec.or_else(|_| decode(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
     } else {
         (spec, status)
     };

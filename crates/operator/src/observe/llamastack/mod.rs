@@ -24,7 +24,6 @@ use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
-use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::server::question;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
@@ -32,7 +31,7 @@ use steersman_plan::llamastack::{
     ReplicasOwner, Seen, ServerSeen, Settings, config, labels_wanted, names,
 };
 use steersman_plan::oci::LabelsSeen;
-use steersman_plan::readable::{Unreadable, read};
+use steersman_reconcile::{ADOPTED_LABEL, DecodeError, decode};
 
 use super::cache::Watched;
 use super::gvk;
@@ -175,9 +174,9 @@ fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObjectSeen, 
 pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
     let unreadable = |unreadable| PassError::unreadable(Family::Llsd, object, unreadable);
     let written = &object.data["spec"];
-    let spec: LlamaStackDistributionSpec = read(written, "spec").map_err(unreadable)?;
+    let spec: LlamaStackDistributionSpec = decode(written, "spec").map_err(unreadable)?;
     let status = object.data.get("status").filter(|status| !status.is_null());
-    let status = status.map(|status| read(status, "status")).transpose().map_err(unreadable)?;
+    let status = status.map(|status| decode(status, "status")).transpose().map_err(unreadable)?;
     let server = former_server(object).map_err(unreadable)?;
     Ok(ObjectSeen {
         name: object.name_any(),
@@ -201,12 +200,12 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
 }
 
 /// With what is kept of it beside the fields of the stored version.
-fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, Unreadable> {
-    let strange = |cause: String| Unreadable { path: "spec".to_owned(), cause };
+fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
+    let strange = |cause: String| DecodeError { path: "spec".to_owned(), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
     let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));
     let former = former.map_err(|error| strange(error.to_string()))?.object;
-    let spec: v1alpha1::LlamaStackDistributionSpec = read(&former["spec"], &format!("spec (as {FORMER})"))?;
+    let spec: v1alpha1::LlamaStackDistributionSpec = decode(&former["spec"], &format!("spec (as {FORMER})"))?;
     Ok(spec.server)
 }
 
@@ -253,7 +252,7 @@ fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: Replicas
         pods: status.replicas.unwrap_or_default(),
         trouble: paused.or_else(|| trouble(&status)),
         legacy: legacy.is_of(object) && !is_managed_by(object, MANAGER),
-        adopted: object.labels().get(ADOPTED).cloned(),
+        adopted: object.labels().get(ADOPTED_LABEL).cloned(),
         template: object.data.pointer("/spec/template").cloned().unwrap_or_default(),
         resource_version: object.resource_version(),
     })

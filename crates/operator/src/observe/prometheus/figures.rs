@@ -236,7 +236,7 @@ fn is_own(pod: &PodPlace, values: &Values, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use steersman_plan::variant::Key;
+    use steersman_reconcile::NamespacedName;
 
     use super::super::ModelAsked;
     use super::*;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn seen(pods: &[PodPlace], samples: &[(What, Sample)]) -> Vec<Measured> {
-        let models = [ModelAsked { key: Key::new("n", "m"), retention: SignedDuration::ZERO }];
+        let models = [ModelAsked { key: NamespacedName::new("n", "m"), retention: SignedDuration::ZERO }];
         let (places, mut figures) = (Places::new(&models, pods), Figures::default());
         for (what, sample) in samples {
             if let Some(figure) = figure(*what, &places, sample) {

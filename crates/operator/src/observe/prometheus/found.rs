@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::duration;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{Key, ModelSeen, PodSeen, Silence};
+use steersman_plan::variant::{ModelSeen, PodSeen, Silence};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::answer::{Labels, Sample};
 use super::figures::{Figure, Figures, Measured};
@@ -71,7 +71,7 @@ impl Found {
         pods: &[&PodPlace],
         periods: &BTreeMap<SignedDuration, SignedDuration>,
         now: Timestamp,
-    ) -> BTreeMap<Key, ModelSeen> {
+    ) -> BTreeMap<NamespacedName, ModelSeen> {
         let mut measured = self.figures.by_model(pods, now);
         let tell = |(number, model): (usize, &ModelAsked)| {
             let seen = ModelSeen {
@@ -84,7 +84,7 @@ impl Found {
         models.iter().enumerate().map(tell).collect()
     }
 
-    fn pods(&self, number: usize, model: &Key, measured: Vec<Measured>) -> Result<Vec<PodSeen>, Silence> {
+    fn pods(&self, number: usize, model: &NamespacedName, measured: Vec<Measured>) -> Result<Vec<PodSeen>, Silence> {
         let youngest = measured.iter().filter_map(|one| one.as_ref().err()).min().copied();
         let mut fresh: Vec<PodSeen> = measured.into_iter().flatten().collect();
         // They are kept for as long as the pass takes, and have come one by one.
@@ -109,13 +109,13 @@ impl Found {
         number: usize,
         model: &ModelAsked,
         periods: &BTreeMap<SignedDuration, SignedDuration>,
-    ) -> Answer<f64> {
-        let Key { namespace, name } = &model.key;
+    ) -> Lookup<f64> {
+        let NamespacedName { namespace, name } = &model.key;
         let asked = periods.get(&model.retention).copied().unwrap_or(model.retention);
         let counts = match self.requests.get(&(asked, namespace.clone())) {
             Some(Ok(counts)) => counts,
-            Some(Err(cause)) => return Answer::Unknown(cause.clone()),
-            None => return Answer::Unknown("Prometheus was not asked".to_owned()),
+            Some(Err(cause)) => return Lookup::Unknown(cause.clone()),
+            None => return Lookup::Unknown("Prometheus was not asked".to_owned()),
         };
         // Series without a namespace may be any namespace's: a model that may be in use is.
         let places = [namespace.as_str(), ""];
@@ -123,25 +123,25 @@ impl Found {
         let sum = counted.copied().reduce(|one, other| Some(one? + other?));
         match (sum, self.uncounted.get(&number)) {
             // Some are enough to know that the model is in use; none are not enough to know that it is not.
-            (Some(Some(requests)), None) => Answer::Known(requests),
-            (Some(Some(requests)), Some(_)) if requests > 0.0 => Answer::Known(requests),
-            (Some(Some(_)), Some(pod)) => Answer::Unknown(format!(
+            (Some(Some(requests)), None) => Lookup::Known(requests),
+            (Some(Some(requests)), Some(_)) if requests > 0.0 => Lookup::Known(requests),
+            (Some(Some(_)), Some(pod)) => Lookup::Unknown(format!(
                 "pod {pod} is not in Prometheus, so that its requests are not counted; let a PodMonitor or ServiceMonitor of \
                  namespace {namespace} select it"
             )),
-            (Some(None), _) => Answer::Unknown("the count in Prometheus is not a number".to_owned()),
+            (Some(None), _) => Lookup::Unknown("the count in Prometheus is not a number".to_owned()),
             (None, _) => {
                 let period = duration::go(asked);
-                Answer::Unknown(format!("Prometheus has no count of them for the last {period}"))
+                Lookup::Unknown(format!("Prometheus has no count of them for the last {period}"))
             }
         }
     }
 
     /// As the endpoint picker tells it.
-    fn queue(&self, model: &Key) -> Answer<Option<SchedulerQueue>> {
+    fn queue(&self, model: &NamespacedName) -> Lookup<Option<SchedulerQueue>> {
         let samples = match &self.waiting {
             Ok(waiting) => waiting.get(&model.name).map_or(&[][..], Vec::as_slice),
-            Err(cause) => return Answer::Unknown(cause.clone()),
+            Err(cause) => return Lookup::Unknown(cause.clone()),
         };
         let near = |sample: &&Sample| [model.namespace.as_str(), ""].contains(&sample.labels.namespace.as_str());
         let sent = |sample: &&Sample| !sample.labels.target_model_name.is_empty();
@@ -159,12 +159,12 @@ impl Found {
             metrics.into_values().reduce(|one, other| Some(one?.max(other?)))
         };
         match (own.is_empty(), sum("_size"), sum("_bytes")) {
-            (true, ..) => Answer::Known(None),
+            (true, ..) => Lookup::Known(None),
             // Bytes only ever add to what the number of requests says.
             (_, Some(Some(requests)), bytes) => {
-                Answer::Known(Some(SchedulerQueue { requests, bytes: bytes.flatten().unwrap_or_default() }))
+                Lookup::Known(Some(SchedulerQueue { requests, bytes: bytes.flatten().unwrap_or_default() }))
             }
-            _ => Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+            _ => Lookup::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
         }
     }
 }
@@ -200,9 +200,9 @@ mod tests {
     fn what_waits_at_the_endpoint_picker_is_the_targets() {
         let size = "inference_extension_flow_control_queue_size";
         let (later, bytes) = ("llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_queue_bytes");
-        let known = |requests, bytes| Answer::Known(Some(SchedulerQueue { requests, bytes }));
+        let known = |requests, bytes| Lookup::Known(Some(SchedulerQueue { requests, bytes }));
         for (samples, expected) in [
-            (vec![], Answer::Known(None)),
+            (vec![], Lookup::Known(None)),
             (vec![waits(size, "n", "x", "m", Some(2.0)), waits(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
             (vec![waits(size, "n", "m", "", Some(2.0)), waits(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
             // The same under two names.
@@ -216,40 +216,40 @@ mod tests {
                 known(5.0, 0.0),
             ),
             // Sent elsewhere, or waiting elsewhere.
-            (vec![waits(size, "n", "m", "other", Some(2.0))], Answer::Known(None)),
-            (vec![waits(size, "other", "m", "m", Some(2.0))], Answer::Known(None)),
+            (vec![waits(size, "n", "m", "other", Some(2.0))], Lookup::Known(None)),
+            (vec![waits(size, "other", "m", "m", Some(2.0))], Lookup::Known(None)),
             (vec![waits(size, "", "m", "m", Some(2.0))], known(2.0, 0.0)),
             // Where some name the target, the others are asked for under another name.
             (vec![waits(size, "n", "m", "m", Some(2.0)), waits(size, "n", "m", "", Some(9.0))], known(2.0, 0.0)),
             (
                 vec![waits(size, "n", "m", "m", None)],
-                Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+                Lookup::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
             ),
             (
                 vec![waits(bytes, "n", "m", "m", Some(1.0))],
-                Answer::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
+                Lookup::Unknown("the endpoint picker tells no number of waiting requests".to_owned()),
             ),
         ] {
             let found = Found { waiting: Ok(waiting(samples.clone())), ..found() };
-            assert_eq!(found.queue(&Key::new("n", "m")), expected, "{samples:?}");
+            assert_eq!(found.queue(&NamespacedName::new("n", "m")), expected, "{samples:?}");
         }
         let failed = Found { waiting: Err("down".to_owned()), ..found() };
-        assert_eq!(failed.queue(&Key::new("n", "m")), Answer::Unknown("down".to_owned()));
+        assert_eq!(failed.queue(&NamespacedName::new("n", "m")), Lookup::Unknown("down".to_owned()));
     }
 
     #[test]
     fn requests_that_nobody_counted_are_unknown() {
         let hour = SignedDuration::from_hours(1);
-        let model = ModelAsked { key: Key::new("n", "m"), retention: hour };
+        let model = ModelAsked { key: NamespacedName::new("n", "m"), retention: hour };
         let counts = |all: &[(&str, &str, Option<f64>)]| {
             let each = all.iter().map(|(place, name, count)| (((*place).to_owned(), (*name).to_owned()), *count));
             Ok(Arc::new(each.collect::<Counts>()))
         };
-        let unknown = |why: &str| Answer::Unknown(why.to_owned());
+        let unknown = |why: &str| Lookup::Unknown(why.to_owned());
         for (counted, expected) in [
-            (counts(&[("n", "m", Some(3.0)), ("n", "x", Some(9.0)), ("o", "m", Some(9.0))]), Answer::Known(3.0)),
-            (counts(&[("n", "m", Some(0.0))]), Answer::Known(0.0)),
-            (counts(&[("n", "m", Some(0.0)), ("", "m", Some(2.0))]), Answer::Known(2.0)),
+            (counts(&[("n", "m", Some(3.0)), ("n", "x", Some(9.0)), ("o", "m", Some(9.0))]), Lookup::Known(3.0)),
+            (counts(&[("n", "m", Some(0.0))]), Lookup::Known(0.0)),
+            (counts(&[("n", "m", Some(0.0)), ("", "m", Some(2.0))]), Lookup::Known(2.0)),
             (counts(&[("n", "m", None)]), unknown("the count in Prometheus is not a number")),
             (counts(&[("o", "m", Some(9.0))]), unknown("Prometheus has no count of them for the last 1h0m0s")),
             (Err("down".to_owned()), unknown("down")),
@@ -262,11 +262,11 @@ mod tests {
     #[test]
     fn no_requests_are_unknown_where_prometheus_does_not_have_every_pod_that_serves() {
         let hour = SignedDuration::from_hours(1);
-        let model = ModelAsked { key: Key::new("n", "m"), retention: hour };
+        let model = ModelAsked { key: NamespacedName::new("n", "m"), retention: hour };
         let missing = "pod p is not in Prometheus, so that its requests are not counted; let a PodMonitor or ServiceMonitor \
                        of namespace n select it";
         for (count, of, expected) in
-            [(0.0, 0, Answer::Unknown(missing.to_owned())), (3.0, 0, Answer::Known(3.0)), (0.0, 1, Answer::Known(0.0))]
+            [(0.0, 0, Lookup::Unknown(missing.to_owned())), (3.0, 0, Lookup::Known(3.0)), (0.0, 1, Lookup::Known(0.0))]
         {
             let counts = Counts::from([(("n".to_owned(), "m".to_owned()), Some(count))]);
             let requests = BTreeMap::from([((hour, "n".to_owned()), Ok(Arc::new(counts)))]);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_before_an_age_and_an_age_before_nothing() {
-        let (key, age) = (Key::new("n", "m"), SignedDuration::from_secs(603));
+        let (key, age) = (NamespacedName::new("n", "m"), SignedDuration::from_secs(603));
         let heard = Found { last_heard: BTreeMap::from([(0, age)]), ..found() };
         assert_eq!(found().pods(0, &key, vec![]), Err(Silence::Missing));
         assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
@@ -286,7 +286,7 @@ mod tests {
         let strangers = Strangers::from([("n".to_owned(), BTreeSet::from(names.clone()))]);
         let misnamed = Found { strangers: strangers.clone(), ..found() };
         assert_eq!(misnamed.pods(0, &key, vec![]), Err(Silence::Misnamed(names[..3].to_vec())));
-        assert_eq!(misnamed.pods(0, &Key::new("o", "m"), vec![]), Err(Silence::Missing));
+        assert_eq!(misnamed.pods(0, &NamespacedName::new("o", "m"), vec![]), Err(Silence::Missing));
         let heard = Found { strangers, ..heard };
         assert_eq!(heard.pods(0, &key, vec![]), Err(Silence::Stale("10m3s".to_owned())));
         let failed = Found { failed: BTreeMap::from([("n".to_owned(), "down".to_owned())]), ..heard };

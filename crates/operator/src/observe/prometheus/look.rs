@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::variant::{Key, ModelSeen};
+use steersman_plan::variant::ModelSeen;
+use steersman_reconcile::NamespacedName;
 use tokio::time::Instant;
 
 use super::answer::Sample;
@@ -65,7 +66,12 @@ impl<'a> Look<'a> {
         }
     }
 
-    pub async fn look(self, way: &Way, most_series: u64, scraper: Option<&Scraper>) -> BTreeMap<Key, ModelSeen> {
+    pub async fn look(
+        self,
+        way: &Way,
+        most_series: u64,
+        scraper: Option<&Scraper>,
+    ) -> BTreeMap<NamespacedName, ModelSeen> {
         let mut found = match self.prometheus(way, most_series).await {
             Ok(found) => found,
             Err(cause) => self.nothing(&cause),

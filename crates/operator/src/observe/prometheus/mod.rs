@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
-use steersman_plan::variant::{Key, ModelSeen, TargetName};
+use steersman_plan::variant::{ModelSeen, TargetName};
+use steersman_reconcile::NamespacedName;
 
 use batches::MOST_SERIES;
 use look::Look;
@@ -37,7 +38,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// A model of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelAsked {
-    pub key: Key,
+    pub key: NamespacedName,
     /// How far back its requests count.
     pub retention: SignedDuration,
 }
@@ -91,7 +92,7 @@ impl Prometheus {
         models: &[ModelAsked],
         pods: &[P],
         now: Timestamp,
-    ) -> BTreeMap<Key, ModelSeen> {
+    ) -> BTreeMap<NamespacedName, ModelSeen> {
         if models.is_empty() {
             return BTreeMap::new();
         }

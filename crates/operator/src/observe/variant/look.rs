@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use steersman_plan::Finding;
-use steersman_plan::preflight::Answer;
-use steersman_plan::readable::Unreadable;
 use steersman_plan::variant::config::{Config, ConfigSeen, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{Key, Mode, ModelSeen, Seen, Settings, Silence, VariantSeen};
+use steersman_plan::variant::{Mode, ModelSeen, Seen, Settings, Silence, VariantSeen};
+use steersman_reconcile::{DecodeError, Finding, Lookup, NamespacedName};
 
 use super::objects::Variant;
 use super::targets::{Way, Workload};
@@ -25,9 +23,9 @@ use crate::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
 /// Everything that one pass works on.
 pub struct Look {
     pub seen: Seen,
-    pub stamps: BTreeMap<Key, Stamp>,
+    pub stamps: BTreeMap<NamespacedName, Stamp>,
     /// Objects whose spec cannot be read: their version, and why.
-    pub unreadable: Vec<(Place, String, Unreadable)>,
+    pub unreadable: Vec<(Place, String, DecodeError)>,
     /// How long others took to answer.
     pub asked: Duration,
 }
@@ -71,7 +69,7 @@ impl Fleet {
                 stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
                 let known = faulty.entry(namespace.to_owned()).or_insert_with_key(|place| concerning(faults, place));
                 let unknown = groups_unknown.as_ref().filter(|_| names_a_group(seen));
-                let target = unknown.map_or(Answer::Known(target), |why| Answer::Unknown(why.clone()));
+                let target = unknown.map_or(Lookup::Known(target), |why| Lookup::Unknown(why.clone()));
                 variants.push(VariantSeen { target, config: known.clone(), ..seen.clone() });
             }
             Err(cause) => unreadable.push(((namespace.to_owned(), name.to_owned()), version.clone(), cause.clone())),
@@ -83,7 +81,7 @@ impl Fleet {
         let gpus = if limited {
             nodes::look(server, self.node_selector.as_deref()).await
         } else {
-            Answer::Unknown("nobody has counted".to_owned())
+            Lookup::Unknown("nobody has counted".to_owned())
         };
         let models = measure(metering, &models, &pods).await;
         let seen = Seen { now: Timestamp::now(), settings, config, variants, models, gpus, memory };
@@ -100,11 +98,11 @@ impl Fleet {
     }
 
     /// Whether the object is one that is acted on: it may have gone, to another operator too, or its namespace is left alone.
-    pub fn acts_on(&self, key: &Key) -> bool {
+    pub fn acts_on(&self, key: &NamespacedName) -> bool {
         self.acted_on(key, |_| ()).is_some()
     }
 
-    pub fn acted_on<T>(&self, key: &Key, look: impl FnOnce(&Variant) -> T) -> Option<T> {
+    pub fn acted_on<T>(&self, key: &NamespacedName, look: impl FnOnce(&Variant) -> T) -> Option<T> {
         if self.is_excluded(&key.namespace) {
             return None;
         }
@@ -140,15 +138,20 @@ fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) ->
 /// Each model of a namespace once, whatever number of variants it has.
 fn models(variants: &[VariantSeen], config: &Config) -> Vec<ModelAsked> {
     let living = variants.iter().filter(|seen| !seen.deleting && !seen.spec.model_id.is_empty());
-    let keys: BTreeSet<Key> = living.map(|seen| Key::new(&seen.key.namespace, &seen.spec.model_id)).collect();
-    let asked = |key: Key| {
+    let keys: BTreeSet<NamespacedName> =
+        living.map(|seen| NamespacedName::new(&seen.key.namespace, &seen.spec.model_id)).collect();
+    let asked = |key: NamespacedName| {
         let retention = config.zero(&key.namespace).retention(&key.namespace, &key.name);
         ModelAsked { key, retention }
     };
     keys.into_iter().map(asked).collect()
 }
 
-async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[Arc<PodPlace>]) -> BTreeMap<Key, ModelSeen> {
+async fn measure(
+    metering: Metering<'_>,
+    models: &[ModelAsked],
+    pods: &[Arc<PodPlace>],
+) -> BTreeMap<NamespacedName, ModelSeen> {
     let cause = match metering {
         Ok(prometheus) => {
             let look = prometheus.look(models, pods, Timestamp::now());
@@ -162,7 +165,7 @@ async fn measure(metering: Metering<'_>, models: &[ModelAsked], pods: &[Arc<PodP
         Err(why) => Silence::Unasked(why),
     };
     let nobody = || "nobody could be asked".to_owned();
-    let silent = ModelSeen { pods: Err(cause), requests: Answer::Unknown(nobody()), queue: Answer::Unknown(nobody()) };
+    let silent = ModelSeen { pods: Err(cause), requests: Lookup::Unknown(nobody()), queue: Lookup::Unknown(nobody()) };
     models.iter().map(|model| (model.key.clone(), silent.clone())).collect()
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::limits::gpus::short;
+use steersman_reconcile::Lookup;
 
 use super::targets::whole;
 use crate::client::Server;
@@ -25,12 +25,12 @@ pub fn resources() -> impl Iterator<Item = &'static str> {
 }
 
 /// `selector`: only nodes with these labels count.
-pub async fn look(server: &Server, selector: Option<&str>) -> Answer<BTreeMap<String, i32>> {
+pub async fn look(server: &Server, selector: Option<&str>) -> Lookup<BTreeMap<String, i32>> {
     let nodes: Api<Node> = Api::all(server.client.clone());
     let wanted = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
     match server.call(nodes.list(&wanted)).await {
-        Ok(listed) => Answer::Known(count(&listed.items)),
-        Err(error) => Answer::Unknown(error.to_string()),
+        Ok(listed) => Lookup::Known(count(&listed.items)),
+        Err(error) => Lookup::Unknown(error.to_string()),
     }
 }
 

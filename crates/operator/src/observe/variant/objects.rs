@@ -10,9 +10,8 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::preflight::Answer;
-use steersman_plan::readable::{Unreadable, read};
-use steersman_plan::variant::{Key, VariantSeen, names};
+use steersman_plan::variant::{VariantSeen, names};
+use steersman_reconcile::{DecodeError, Lookup, NamespacedName, decode};
 
 use super::mirror::Record;
 
@@ -22,7 +21,7 @@ pub struct Variant {
     pub uid: String,
     pub version: String,
     /// Err: why its spec cannot be read.
-    pub seen: Result<VariantSeen, Unreadable>,
+    pub seen: Result<VariantSeen, DecodeError>,
     /// The status, where it holds what our types do not know: that has to vanish.
     pub strange: Option<Value>,
     /// Whether it shall go with its workload.
@@ -36,18 +35,18 @@ impl Record for Variant {}
 
 pub fn variant(object: &DynamicObject) -> Variant {
     let stored = object.data.get("status").filter(|status| !status.is_null());
-    let status = stored.and_then(|stored| read::<VariantAutoscalingStatus>(stored, "status").ok());
+    let status = stored.and_then(|stored| decode::<VariantAutoscalingStatus>(stored, "status").ok());
     let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
     let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
-    let seen = read(&object.data["spec"], "spec").map(|spec| VariantSeen {
-        key: Key::new(&object.namespace().unwrap_or_default(), &object.name_any()),
+    let seen = decode(&object.data["spec"], "spec").map(|spec| VariantSeen {
+        key: NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any()),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),
         labels: object.labels().clone(),
         spec: Arc::new(spec),
         status: status.map(Arc::new),
-        target: Answer::Unknown("nobody has looked".to_owned()),
+        target: Lookup::Unknown("nobody has looked".to_owned()),
         config: Arc::default(),
     });
     Variant {
@@ -67,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    fn read(status: Value) -> Variant {
+    fn decode(status: Value) -> Variant {
         variant(
             &serde_json::from_value(json!({
                 "metadata": { "name": "v", "namespace": "a", "uid": "u", "resourceVersion": "7" },
@@ -80,18 +79,18 @@ mod tests {
 
     #[test]
     fn a_status_of_an_earlier_operator_is_read_and_what_is_strange_in_it_is_known() {
-        let own = read(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
+        let own = decode(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
         assert_eq!(own.strange, None);
         let number = |read: Variant| read.seen.unwrap().status?.desired_optimized_alloc.as_ref()?.num_replicas;
         assert_eq!(number(own), Some(3));
         let go = json!({ "desiredOptimizedAlloc": { "lastRunTime": null, "numReplicas": 3 }, "old": 1 });
-        let go = read(go);
+        let go = decode(go);
         assert!(go.strange.is_some());
         assert_eq!(number(go), Some(3));
-        let bad = read(json!({ "conditions": "none" }));
+        let bad = decode(json!({ "conditions": "none" }));
         assert!(bad.strange.is_some());
         assert_eq!(bad.seen.unwrap().status, None);
-        assert_eq!(read(Value::Null).strange, None);
+        assert_eq!(decode(Value::Null).strange, None);
     }
 
     #[test]

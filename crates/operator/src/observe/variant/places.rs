@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use kube::core::GroupVersionKind;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{TargetName, TargetSeen, VariantSeen};
+use steersman_reconcile::Lookup;
 
 use super::Fleet;
 use super::scales::{Hanging, Scaled, Selected};
@@ -41,7 +41,7 @@ struct Answered {
     at: usize,
     /// The objects that named it in this version, by number.
     by: Vec<usize>,
-    scale: Answer<Option<Scaled>>,
+    scale: Lookup<Option<Scaled>>,
     /// Names of pods; nobody asks for them where their controllers tell whose they are.
     selected: Option<Selected>,
 }
@@ -55,7 +55,7 @@ impl Fleet {
         let (mut named, mut places) = self.owned(variants);
         for named in &named {
             for number in &named.by {
-                if let Answer::Known(Some(target)) = &mut variants[*number].target {
+                if let Lookup::Known(Some(target)) = &mut variants[*number].target {
                     target.ready_pods = named.ready;
                 }
             }
@@ -102,11 +102,11 @@ impl Fleet {
                 let seen = &mut variants[*number];
                 match seen.spec.scale_target_ref.as_ref().map(Way::to) {
                     Some(Way::Scale(kind)) => {
-                        seen.target = Answer::Unknown(late());
+                        seen.target = Lookup::Unknown(late());
                         let same = kinds.entry(kind.api_version()).or_insert_with(|| (kind, Vec::new()));
                         same.1.push(*number);
                     }
-                    Some(Way::Unclear(why)) => seen.target = Answer::Unknown(why),
+                    Some(Way::Unclear(why)) => seen.target = Lookup::Unknown(why),
                     Some(Way::Deployment | Way::StatefulSet | Way::LeaderWorkerSet) | None => {}
                 }
             }
@@ -144,7 +144,7 @@ impl Fleet {
     ) -> Answered {
         let scale = self.scales.look(server, &kind, &place, hanging).await;
         let selected = match &scale {
-            Answer::Known(Some(scaled)) if !owned && scaled.runs() => {
+            Lookup::Known(Some(scaled)) if !owned && scaled.runs() => {
                 Some(self.scales.select(server, &place.0, scaled.selector.as_deref()).await)
             }
             _ => None,
@@ -205,9 +205,9 @@ impl Fleet {
             for number in by {
                 variants[number].target = match &scale {
                     // Only itself has none: the others' pods are known.
-                    Answer::Known(_) if lost => Answer::Unknown(anothers(&workload)),
-                    Answer::Known(found) => Answer::Known(found.as_ref().map(seen)),
-                    Answer::Unknown(why) => Answer::Unknown(why.clone()),
+                    Lookup::Known(_) if lost => Lookup::Unknown(anothers(&workload)),
+                    Lookup::Known(found) => Lookup::Known(found.as_ref().map(seen)),
+                    Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
                 };
             }
         }
@@ -233,7 +233,7 @@ fn anothers(workload: &str) -> String {
 }
 
 /// Its scale names pods of which none is left.
-fn nobody(workload: &str, scale: &Answer<Option<Scaled>>) -> String {
+fn nobody(workload: &str, scale: &Lookup<Option<Scaled>>) -> String {
     let selector = scale.known().and_then(|scaled| scaled.as_ref()?.selector.as_deref()).unwrap_or_default();
     let selector = &selector[..selector.floor_char_boundary(LONGEST)];
     format!(

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::discovery;
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::Lookup;
 
 use crate::client::{CallError, Server};
 use crate::controllers::Place;
@@ -86,9 +86,9 @@ impl Scales {
         kind: &GroupVersionKind,
         place: &Place,
         hanging: &Hanging,
-    ) -> Answer<Option<Scaled>> {
+    ) -> Lookup<Option<Scaled>> {
         if hanging.knows(kind) {
-            return Answer::Unknown(format!(
+            return Lookup::Unknown(format!(
                 "it was not asked for, as the API of {} gave no answer for another workload of kind {} in time; look at the \
                  server of that API",
                 kind.api_version(),
@@ -98,32 +98,32 @@ impl Scales {
         let resource = match self.resource(server, kind).await {
             Ok(Some(resource)) => resource,
             Ok(None) => {
-                return Answer::Unknown(format!(
+                return Lookup::Unknown(format!(
                     "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
                      spec.scaleTargetRef",
                     kind.kind,
                     kind.api_version()
                 ));
             }
-            Err(error) => return Answer::Unknown(hanging.explain(kind, &error)),
+            Err(error) => return Lookup::Unknown(hanging.explain(kind, &error)),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.0, &resource);
         match server.call(api.get_scale(&place.1)).await {
-            Ok(scale) => Answer::Known(Some(Scaled {
+            Ok(scale) => Lookup::Known(Some(Scaled {
                 replicas: scale.spec.and_then(|spec| spec.replicas),
                 status_replicas: scale.status.as_ref().map(|status| status.replicas),
                 // An empty one would select whatever there is.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
-            Err(CallError::Answered { code: 404, message }) if names(&message, &place.1) => Answer::Known(None),
+            Err(CallError::Answered { code: 404, message }) if names(&message, &place.1) => Lookup::Known(None),
             Err(CallError::Answered { code: 404, .. }) => {
-                Answer::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
+                Lookup::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
             }
             Err(error @ CallError::Answered { code: 403, .. }) => {
                 let right = format!("{}/scale of group {:?}", resource.plural, kind.group);
-                Answer::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
+                Lookup::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
             }
-            Err(error) => Answer::Unknown(hanging.explain(kind, &error)),
+            Err(error) => Lookup::Unknown(hanging.explain(kind, &error)),
         }
     }
 

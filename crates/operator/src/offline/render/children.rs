@@ -11,7 +11,7 @@ use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::validate::{Kind, Named, Reference};
 use steersman_plan::llamastack::{ReferenceSeen, RouteSeen, Seen, ServerSeen, Settings, TrustSeen, plan, referred};
 use steersman_plan::oci::LabelsSeen;
-use steersman_plan::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 use crate::observe::llamastack::object_seen;
 

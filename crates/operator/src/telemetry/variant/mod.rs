@@ -15,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use steersman_plan::variant::Key;
+use steersman_reconcile::NamespacedName;
 
 pub use self::steps::Step;
 use self::steps::Steps;
@@ -55,9 +55,9 @@ pub struct Gauges {
 #[derive(Debug, Default)]
 struct State {
     instance: Option<String>,
-    shown: BTreeMap<Key, Shown>,
+    shown: BTreeMap<NamespacedName, Shown>,
     /// How often numbers changed, by direction and reason.
-    scaled: BTreeMap<Key, BTreeMap<(&'static str, &'static str), u64>>,
+    scaled: BTreeMap<NamespacedName, BTreeMap<(&'static str, &'static str), u64>>,
     decided: u64,
     written: u64,
     passed: Option<Timestamp>,
@@ -77,7 +77,7 @@ impl Gauges {
     }
 
     /// Exactly these are shown from now on.
-    pub fn publish(&self, shown: BTreeMap<Key, Shown>) {
+    pub fn publish(&self, shown: BTreeMap<NamespacedName, Shown>) {
         let mut state = self.lock();
         let State { shown: before, scaled, .. } = &mut *state;
         for (key, now) in &shown {
@@ -92,12 +92,12 @@ impl Gauges {
         state.shown = shown;
     }
 
-    pub fn shown(&self, key: &Key) -> Option<Shown> {
+    pub fn shown(&self, key: &NamespacedName) -> Option<Shown> {
         self.lock().shown.get(key).cloned()
     }
 
     /// What is known of one object while the others stay as they are. None: the object is gone, or nothing is known.
-    pub fn show(&self, key: Key, shown: Option<Shown>) {
+    pub fn show(&self, key: NamespacedName, shown: Option<Shown>) {
         match shown {
             Some(shown) => drop(self.lock().shown.insert(key, shown)),
             None => self.forget(&key),
@@ -112,7 +112,7 @@ impl Gauges {
     }
 
     /// The object is gone.
-    pub fn forget(&self, key: &Key) {
+    pub fn forget(&self, key: &NamespacedName) {
         let mut state = self.lock();
         state.shown.remove(key);
         state.scaled.remove(key);
@@ -147,7 +147,7 @@ impl Gauges {
 type Labels = Vec<(&'static str, String)>;
 
 impl State {
-    fn labels(&self, key: &Key, shown: &Shown) -> Labels {
+    fn labels(&self, key: &NamespacedName, shown: &Shown) -> Labels {
         let mut labels = vec![
             ("target_name", label(&shown.target_name)),
             ("target_kind", label(&shown.target_kind)),
@@ -159,7 +159,7 @@ impl State {
         labels
     }
 
-    fn visible(&self) -> impl Iterator<Item = (&Key, &Shown)> {
+    fn visible(&self) -> impl Iterator<Item = (&NamespacedName, &Shown)> {
         let leads = self.fence.as_ref().is_none_or(Fence::is_open);
         self.shown.iter().filter(move |_| leads)
     }
@@ -276,7 +276,7 @@ mod tests {
         metrics.text().unwrap()
     }
 
-    fn one(desired: i32, current: i32) -> BTreeMap<Key, Shown> {
+    fn one(desired: i32, current: i32) -> BTreeMap<NamespacedName, Shown> {
         let shown = Shown {
             target_name: "llama-decode".to_owned(),
             target_kind: "Deployment".to_owned(),
@@ -286,7 +286,7 @@ mod tests {
             reason: "solver",
             conflict: None,
         };
-        BTreeMap::from([(Key::new("team-a", "llama"), shown)])
+        BTreeMap::from([(NamespacedName::new("team-a", "llama"), shown)])
     }
 
     const LABELS: &str = "target_name=\"llama-decode\",target_kind=\"Deployment\",variant_name=\"llama\",\
@@ -307,7 +307,7 @@ mod tests {
         ] {
             assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
         }
-        gauges.forget(&Key::new("team-a", "llama"));
+        gauges.forget(&NamespacedName::new("team-a", "llama"));
         assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
         gauges.publish(one(5, 2));
         gauges.publish(BTreeMap::new());
@@ -367,7 +367,7 @@ mod tests {
         let winner = shown.values_mut().next().unwrap();
         winner.conflict = Some(Resolution::Winner(2));
         let loser = Shown { desired: None, conflict: Some(Resolution::Suppressed), ..winner.clone() };
-        shown.insert(Key::new("team-a", "late"), loser);
+        shown.insert(NamespacedName::new("team-a", "late"), loser);
         metrics.fleet().publish(shown);
         metrics.fleet().speak_as(Some("blue".to_owned()));
         let shown = text(&metrics);

@@ -19,8 +19,8 @@ fn managers(deployment: &Deployment) -> Vec<String> {
     deployment.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect()
 }
 
-fn only_deployment(env: Value) -> Plan {
-    Plan { writes: vec![Write::Apply(object(deployment(env)))], ..Plan::default() }
+fn only_deployment(env: Value) -> Plan<()> {
+    Plan { writes: vec![WriteOp::Owned(Write::Apply(object(deployment(env))))], ..Plan::default() }
 }
 
 #[tokio::test]
@@ -74,7 +74,8 @@ async fn without_a_controller_the_marks_and_the_selector_decide() {
     other["spec"]["selector"] = json!({ "app": "something-else" });
     let other: Service = object(other);
     namespace.all::<Service>().create(&manager, &other).await.unwrap();
-    let plan = Plan { writes: vec![Write::Apply(object(service("starter-service")))], ..Plan::default() };
+    let plan =
+        Plan { writes: vec![WriteOp::Owned(Write::Apply(object(service("starter-service"))))], ..Plan::default() };
     let failure = pass(cluster, &namespace, &owner, &plan).await.failure.unwrap();
     assert!(failure.message.contains("was not made for"), "{failure:?}");
 }

@@ -20,7 +20,7 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
 async fn crashes(cluster: &Cluster, prefix: &str, cuts: &[Cut], legacy: bool) -> Crashes {
     let admin = cluster.admin().await.unwrap();
     let mut plan = plan_of(env());
-    plan.sweep = kinds()[..3].to_vec();
+    plan.prune = kinds()[..3].to_vec();
     let prepare = async |namespace: &Namespace| {
         let owner = owner(namespace).await;
         // Something to sweep, and something to adopt.

@@ -1,19 +1,19 @@
 //! Events: the same note is counted, another note is another event.
 
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
 use steersman::apply::Recorder;
-use steersman_plan::{Note, NoteKind};
+use steersman_reconcile::Event;
 use steersman_testkit::cut::Cut;
 
 use super::*;
 
-fn note(message: &str) -> Note {
-    Note { kind: NoteKind::Warning, reason: "ImageUnknown", message: message.into() }
+fn note(message: &str) -> Event {
+    Event::warning("ImageUnknown", message)
 }
 
 async fn told(namespace: &Namespace) -> Vec<(String, i32)> {
-    let events = namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
-    let told = |event: Event| (event.note.unwrap_or_default(), event.series.map_or(1, |series| series.count));
+    let events = namespace.all::<KubeEvent>().list(&ListParams::default()).await.unwrap();
+    let told = |event: KubeEvent| (event.note.unwrap_or_default(), event.series.map_or(1, |series| series.count));
     let mut told: Vec<_> = events.into_iter().map(told).collect();
     told.sort();
     told

@@ -1,39 +1,22 @@
 //! What an owner must not own, what stands in the way, and the owner itself.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use steersman::apply::{Asked, Planned};
-use steersman_plan::Finding;
-use steersman_plan::dynamo::Write as Ask;
 
 use super::*;
 
 /// A plan of these writes alone.
-struct Asks(Vec<Ask>);
-
-impl Planned for Asks {
-    fn writes(&self) -> Vec<Asked<'_>> {
-        let asked = self.0.iter().map(|ask| match ask {
-            Ask::Child(write) => Asked::Child(write),
-            Ask::Free(write) => Asked::Free(write),
-            Ask::Request(patch) => Asked::Own(patch),
-            Ask::Remove { kind, name, uid, version } => Asked::Remove { kind, name, uid, version: version.as_deref() },
-        });
-        asked.collect()
-    }
-
-    fn findings(&self) -> &[Finding] {
-        &[]
-    }
+fn plan(writes: Vec<WriteOp>) -> Plan<()> {
+    Plan { writes, ..Plan::default() }
 }
 
-async fn asked(cluster: &Cluster, namespace: &Namespace, owner: &Owner, asks: Vec<Ask>) -> Outcome {
+async fn asked(cluster: &Cluster, namespace: &Namespace, owner: &Owner, asks: Vec<WriteOp>) -> Outcome {
     let client = cluster.admin().await.unwrap();
     let live = live(&client, namespace).await;
-    apply(&server(cluster, client), MANAGER, owner, &Asks(asks), &live).await.outcome
+    apply(&server(cluster, client), MANAGER, owner, &plan(asks), &live).await.outcome
 }
 
-fn free() -> Vec<Ask> {
-    vec![Ask::Free(Write::Apply(object(account("shared-sa"))))]
+fn free() -> Vec<WriteOp> {
+    vec![WriteOp::Unowned(Write::Apply(object(account("shared-sa"))))]
 }
 
 #[tokio::test]
@@ -102,9 +85,9 @@ async fn what_stands_in_the_way_goes_by_its_uid_and_its_successor_comes_in_the_s
     live.insert(&kind, all(&client, &namespace, &kind).await.remove(0));
     let asks = |uid: &str, version: &str| {
         let version = Some(version.to_owned());
-        Asks(vec![
-            Ask::Remove { kind: kind.clone(), name: "b".into(), uid: uid.into(), version },
-            Ask::Free(Write::Apply(object(binding("edit")))),
+        plan(vec![
+            WriteOp::Delete { kind: kind.clone(), name: "b".into(), uid: uid.into(), version },
+            WriteOp::Unowned(Write::Apply(object(binding("edit")))),
         ])
     };
     let (uid, version) = (old.uid().unwrap(), old.resource_version().unwrap());
@@ -128,7 +111,8 @@ async fn the_owner_is_changed_in_the_version_that_was_seen_and_in_no_other() {
     let owner = owner(&namespace).await;
     let maps = namespace.all::<ConfigMap>();
     let seen = maps.get("starter").await.unwrap().resource_version();
-    let asks = |text: &str| Asks(vec![Ask::Request(json!({ "metadata": { "annotations": { "found": text } } }))]);
+    let asks =
+        |text: &str| plan(vec![WriteOp::PatchOwner(json!({ "metadata": { "annotations": { "found": text } } }))]);
     let server = server(cluster, cluster.admin().await.unwrap());
     let live = Live::default().of_owner(seen);
     let outcome = apply(&server, MANAGER, &owner, &asks("first"), &live).await.outcome;
@@ -144,7 +128,7 @@ async fn a_kind_that_the_cluster_does_not_serve_is_named_with_what_to_do() {
     let namespace = cluster.namespace("unserved").await.unwrap();
     let owner = owner(&namespace).await;
     let graph = json!({ "apiVersion": "steersman.example/v1", "kind": "Graph", "metadata": { "name": "g" } });
-    let asks = vec![Ask::Free(Write::CreateOnce(object(graph)))];
+    let asks = vec![WriteOp::Unowned(Write::CreateOnce(object(graph)))];
     let failure = asked(cluster, &namespace, &owner, asks).await.failure.unwrap();
     let said = "the cluster does not serve Graph (steersman.example/v1); install its CRD, and it is tried again";
     assert_eq!((failure.message.as_str(), failure.transient), (said, true));

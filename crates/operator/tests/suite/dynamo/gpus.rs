@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use steersman::observe::dynamo::hardware::{Endpoint, Hardware, Sources};
 use steersman::reach::{Http, Inside};
 use steersman_plan::dynamo::hardware::HardwareSeen;
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::Lookup;
 use steersman_testkit::wait;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -95,13 +95,13 @@ async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
     fake.play("127.0.0.1:9400", metrics(METRICS));
     let sources = Sources { exporters: Some((http(&fake), Endpoint::default())), by_labels: true };
     let seen = looked(&server(cluster, admin.clone()), sources.clone()).await;
-    let Answer::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
+    let Lookup::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
     let said: Vec<String> = exporters
         .iter()
         .map(|exporter| match &exporter.gpus {
-            Answer::Known(None) => "nothing".to_owned(),
-            Answer::Known(Some(gpus)) => format!("{} {} {} {}", gpus.node, gpus.count, gpus.model, gpus.memory),
-            Answer::Unknown(why) => why.replace(namespace.name(), "NS"),
+            Lookup::Known(None) => "nothing".to_owned(),
+            Lookup::Known(Some(gpus)) => format!("{} {} {} {}", gpus.node, gpus.count, gpus.model, gpus.memory),
+            Lookup::Unknown(why) => why.replace(namespace.name(), "NS"),
         })
         .collect();
     let expected = [
@@ -121,7 +121,7 @@ async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
     // Whoever may see nothing hears of it, from both sides.
     let nobody = server(cluster, cluster.user("nobody").await.unwrap());
     let seen = looked(&nobody, sources).await;
-    let (Answer::Unknown(exporters), Answer::Unknown(nodes)) = (&seen.exporters, &seen.nodes) else {
+    let (Lookup::Unknown(exporters), Lookup::Unknown(nodes)) = (&seen.exporters, &seen.nodes) else {
         panic!("{seen:?}")
     };
     assert!(exporters.contains("pods is forbidden") && nodes.contains("nodes is forbidden"), "{exporters} {nodes}");
@@ -139,10 +139,10 @@ async fn an_exporter_that_hangs_keeps_nobody_and_is_told_of() {
     let endpoint: Endpoint = "http://{POD_IP}:9401/metrics".parse().unwrap();
     let sources = Sources { exporters: Some((http(&fake), endpoint)), by_labels: false };
     let seen = looked(&server(cluster, admin), sources).await;
-    let Answer::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
+    let Lookup::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
     let hung = exporters.iter().any(|exporter| match &exporter.gpus {
-        Answer::Unknown(why) => why.contains("10.5.0.1:9401 gave no answer within 5s"),
-        Answer::Known(_) => false,
+        Lookup::Unknown(why) => why.contains("10.5.0.1:9401 gave no answer within 5s"),
+        Lookup::Known(_) => false,
     });
     assert!(hung, "{exporters:?}");
     assert!(!seen.by_labels && seen.nodes.known().is_none(), "nodes are not looked at");

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt;
-use steersman_plan::ADOPTED;
+use steersman_reconcile::ADOPTED_LABEL;
 
 use super::*;
 
@@ -70,7 +70,7 @@ async fn what_the_go_operator_runs_is_taken_over_without_a_restart() {
     let adopted = deployments.get("starter").await.unwrap();
     assert_eq!(adopted.spec, before.spec);
     assert_eq!(adopted.metadata.generation, before.metadata.generation);
-    assert!(adopted.labels().contains_key(ADOPTED));
+    assert!(adopted.labels().contains_key(ADOPTED_LABEL));
     let managers: Vec<_> = adopted.managed_fields().iter().map(|entry| entry.manager.as_deref().unwrap()).collect();
     assert_eq!(managers, ["steersman/llamastack"]);
     assert_eq!(adopted.owner_references()[0].api_version, "llamastack.io/v1alpha2");
@@ -91,7 +91,7 @@ async fn what_the_go_operator_runs_is_taken_over_without_a_restart() {
     without_env(&admin, &namespace).await.unwrap();
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
     let changed = deployments.get("starter").await.unwrap();
-    assert!(!changed.labels().contains_key(ADOPTED));
+    assert!(!changed.labels().contains_key(ADOPTED_LABEL));
     let pod = changed.spec.unwrap().template.spec.unwrap();
     let env: Vec<_> = pod.containers[0].env.iter().flatten().map(|variable| variable.name.as_str()).collect();
     assert_eq!(env, ["HF_HOME", "LLS_WORKERS", "LLS_PORT", "LLAMA_STACK_CONFIG"]);

@@ -2,15 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 use steersman::observe::prometheus::{ModelAsked, Prometheus};
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::Key;
+use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
 
 use super::{MODEL, NOBODY, Scene, vllm};
 
-async fn requests(way: &Prometheus, namespace: &str, seconds: i64) -> Answer<f64> {
-    let model = ModelAsked { key: Key::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
+async fn requests(way: &Prometheus, namespace: &str, seconds: i64) -> Lookup<f64> {
+    let model =
+        ModelAsked { key: NamespacedName::new(namespace, MODEL), retention: SignedDuration::from_secs(seconds) };
     way.look(std::slice::from_ref(&model), NOBODY, Timestamp::now()).await.remove(&model.key).unwrap().requests
 }
 
@@ -31,7 +31,7 @@ async fn requests_count_from_the_first_even_over_restarts_and_deaths_until_the_p
     let way = scene.way();
     assert_eq!(
         requests(&way, "a", 3600).await,
-        Answer::Unknown("Prometheus has no count of them for the last 1h0m0s".to_owned())
+        Lookup::Unknown("Prometheus has no count of them for the last 1h0m0s".to_owned())
     );
     // The counter is there for the first time, and not zero: someone was served before the first scrape.
     scene.play("a", "one", &vllm("0", "0", 5));
@@ -54,7 +54,7 @@ async fn requests_count_from_the_first_even_over_restarts_and_deaths_until_the_p
     };
     wait::eventually("the series ends", gone).await.unwrap();
     until(&way, 3600, "still five", |count| count >= 5.0 - 1e-6).await;
-    assert!(matches!(requests(&way, "b", 3600).await, Answer::Unknown(_)), "another namespace's are not ours");
+    assert!(matches!(requests(&way, "b", 3600).await, Lookup::Unknown(_)), "another namespace's are not ours");
 }
 
 #[tokio::test]
@@ -65,10 +65,10 @@ async fn models_may_have_periods_of_their_own() {
     until(&way, 3600, "five requests", |count| count >= 5.0 - 1e-6).await;
     let periods = (1..=20).map(|number| SignedDuration::from_mins(number * 10));
     let models: Vec<_> = periods
-        .map(|retention| ModelAsked { key: Key::new("a", &format!("{}", retention.as_mins())), retention })
-        .chain([ModelAsked { key: Key::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
+        .map(|retention| ModelAsked { key: NamespacedName::new("a", &format!("{}", retention.as_mins())), retention })
+        .chain([ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
         .collect();
     let seen = way.look(&models, NOBODY, Timestamp::now()).await;
     assert_eq!(seen.len(), 21);
-    assert_eq!(seen[&Key::new("a", MODEL)].requests, Answer::Known(5.0));
+    assert_eq!(seen[&NamespacedName::new("a", MODEL)].requests, Lookup::Known(5.0));
 }

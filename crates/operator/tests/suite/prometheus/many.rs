@@ -5,8 +5,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::Key;
+use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;
 
@@ -70,7 +69,7 @@ async fn requests_do_not_grow_with_the_fleet_and_answers_are_bounded() {
     assert_eq!((count, split), (12_000, 2 * requests - 2), "12,000 series are asked for in two parts");
     let seen = way.look(&models, &pods, Timestamp::now()).await;
     for namespace in ["a", "b", "c", "d"] {
-        let requests = &seen[&Key::new(namespace, "model-0")].requests;
-        assert_eq!(*requests, Answer::Known(5.0), "they may be those of {namespace}, in whichever part it is");
+        let requests = &seen[&NamespacedName::new(namespace, "model-0")].requests;
+        assert_eq!(*requests, Lookup::Known(5.0), "they may be those of {namespace}, in whichever part it is");
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use steersman::observe::prometheus::{PodPlace, Prometheus, Scraping};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::ModelSeen;
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_reconcile::Lookup;
 use steersman_testkit::Pods;
 use steersman_testkit::prometheus::Door;
 
@@ -47,9 +47,9 @@ async fn pods_speak_for_themselves_where_prometheus_does_not_answer() {
     let one = pod(&seen, "one").unwrap();
     assert_eq!((one.kv, one.queue, one.total_kv), (Some(0.5), Some(3.0), Some(16_000)));
     assert_eq!((one.input, one.output, one.hit_rate), (Some(200.0), Some(100.0), Some(0.25)));
-    let Answer::Unknown(why) = &seen.requests else { panic!("a pod does not know when it was asked: {seen:?}") };
+    let Lookup::Unknown(why) = &seen.requests else { panic!("a pod does not know when it was asked: {seen:?}") };
     assert!(why.contains("refuses connections"), "{why}");
-    assert!(matches!(seen.queue, Answer::Unknown(_)));
+    assert!(matches!(seen.queue, Lookup::Unknown(_)));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn only_pods_that_prometheus_does_not_know_are_asked() {
     let seen = look(&way(&scene.prometheus.url(), server.address().port()), &pods, Timestamp::now()).await;
     assert_eq!(pod(&seen, "known").and_then(|pod| pod.kv), Some(0.5));
     assert_eq!(pod(&seen, "new").and_then(|pod| pod.kv), Some(0.9));
-    assert_eq!(seen.requests, Answer::Known(10.0));
+    assert_eq!(seen.requests, Lookup::Known(10.0));
 }
 
 /// Whose pods serve where Prometheus does not look is not idle.
@@ -73,16 +73,16 @@ async fn no_requests_in_prometheus_are_not_none_where_it_does_not_have_all_pods(
     let Some(scene) = Scene::start(Door::Open).await else { return };
     scene.play("a", "idle", &vllm("0", "0", 0));
     let idle = [at("a", "idle", "127.0.0.9")];
-    until(&scene.way(), "a", &idle, "no requests", |seen| seen.requests == Answer::Known(0.0)).await;
+    until(&scene.way(), "a", &idle, "no requests", |seen| seen.requests == Lookup::Known(0.0)).await;
     let server = Pods::start_at("127.0.0.2:0").await.unwrap();
     server.say("a", "any", vllm("0", "0", 10));
     let way = way(&scene.prometheus.url(), server.address().port());
     let alone = look(&way, &idle, Timestamp::now()).await;
-    assert_eq!(alone.requests, Answer::Known(0.0), "all its pods are in Prometheus");
+    assert_eq!(alone.requests, Lookup::Known(0.0), "all its pods are in Prometheus");
     let pods = [idle[0].clone(), at("a", "unheard", "127.0.0.2")];
     let seen = look(&way, &pods, Timestamp::now()).await;
     assert_eq!(seen.pods.as_ref().map(Vec::len), Ok(2), "{seen:?}");
-    let Answer::Unknown(why) = &seen.requests else { panic!("who served ten requests is not idle: {seen:?}") };
+    let Lookup::Unknown(why) = &seen.requests else { panic!("who served ten requests is not idle: {seen:?}") };
     assert!(why.starts_with("pod unheard is not in Prometheus, so that its requests are not counted; "), "{why}");
 }
 

@@ -1,8 +1,8 @@
 //! Metrics that end: of pods that are gone, fall silent or stand still, and of Prometheus itself.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::Silence;
+use steersman_reconcile::Lookup;
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::{Pods, wait};
 
@@ -103,7 +103,7 @@ async fn an_outage_of_prometheus_is_told_and_ends_with_it() {
         cause,
         format!("{address} refuses connections; check that Prometheus runs and that PROMETHEUS_BASE_URL is right")
     );
-    assert_eq!((seen.requests, seen.queue), (Answer::Unknown(cause.clone()), Answer::Unknown(cause)));
+    assert_eq!((seen.requests, seen.queue), (Lookup::Unknown(cause.clone()), Lookup::Unknown(cause)));
     scene.prometheus.start_again().await.unwrap();
     until(&way, "a", &pods, "the pod again", |seen| pod(seen, "one").is_some()).await;
 }

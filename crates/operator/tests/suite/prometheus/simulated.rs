@@ -2,9 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{Key, ModelSeen, Silence};
+use steersman_plan::variant::{ModelSeen, Silence};
+use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
 use steersman_sim::load::{Load, Rate, Step};
@@ -29,7 +29,7 @@ fn show(scene: &Scene, fleet: &Fleet) {
 }
 
 async fn look(way: &Prometheus, pods: &[PodPlace]) -> ModelSeen {
-    let model = ModelAsked { key: Key::new("a", MODEL), retention: SignedDuration::from_mins(10) };
+    let model = ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(10) };
     way.look(std::slice::from_ref(&model), pods, Timestamp::now()).await.remove(&model.key).unwrap()
 }
 
@@ -54,7 +54,7 @@ async fn a_simulated_fleet_is_seen_as_it_is_from_cold_to_busy() {
     // Nobody serves yet: all of it waits before the fleet.
     fleet.run_until(10_000);
     show(&scene, &fleet);
-    let waits = Answer::Known(Some(SchedulerQueue { requests: 400.0, bytes: 400.0 * 200.0 * 4.0 }));
+    let waits = Lookup::Known(Some(SchedulerQueue { requests: 400.0, bytes: 400.0 * 200.0 * 4.0 }));
     let cold = until(&way, &[], "a queue before the fleet", |seen| seen.queue == waits).await;
     assert_eq!(cold.pods, Err(Silence::Missing));
 
@@ -70,7 +70,7 @@ async fn a_simulated_fleet_is_seen_as_it_is_from_cold_to_busy() {
     // Prometheus hears of the pods one after the other.
     let averages = |seen: &ModelSeen| {
         let waiting = fleet.waiting_at("one") as f64;
-        seen.requests == Answer::Known(fleet.served() as f64)
+        seen.requests == Lookup::Known(fleet.served() as f64)
             && pod(seen, "one").is_some_and(|pod| pod.queue == Some(waiting) && pod.hit_rate.is_some())
     };
     let seen = until(&way, &pods, "the busy fleet", averages).await;
@@ -80,5 +80,5 @@ async fn a_simulated_fleet_is_seen_as_it_is_from_cold_to_busy() {
     assert_eq!(one.total_kv, Some(8_000));
     let near = |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value - wanted).abs() < 1e-6);
     assert!(near(one.input, 200.0) && near(one.output, 100.0) && near(one.hit_rate, 0.25), "{one:?}");
-    assert_eq!(seen.queue, Answer::Known(Some(SchedulerQueue { requests: 0.0, bytes: 0.0 })));
+    assert_eq!(seen.queue, Lookup::Known(Some(SchedulerQueue { requests: 0.0, bytes: 0.0 })));
 }

@@ -1,9 +1,9 @@
 //! What is told when all is well.
 
 use serde_json::json;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::Silence;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
+use steersman_reconcile::Lookup;
 use steersman_testkit::Pods;
 use steersman_testkit::prometheus::Door;
 
@@ -38,7 +38,7 @@ async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mix
     let two = pod(&seen, "two").unwrap();
     assert_eq!((two.kv, two.queue), (Some(0.25), Some(0.0)));
     assert_eq!((two.input, two.hit_rate), (None, None), "nothing came: there is no average");
-    assert_eq!(seen.queue, Answer::Known(None));
+    assert_eq!(seen.queue, Lookup::Known(None));
     until(&way, "b", &pods, "the other namespace's own", |seen| {
         pod(seen, "one").is_some_and(|pod| pod.kv == Some(0.9))
     })
@@ -101,9 +101,9 @@ async fn what_waits_at_the_endpoint_picker_is_told() {
          {flow}_size{{fairness_id=\"y\",model_name=\"other\",target_model_name=\"other\"}} 50\n"
     );
     scene.play("a", "picker", &text);
-    let expected = Answer::Known(Some(SchedulerQueue { requests: 7.0, bytes: 900.0 }));
+    let expected = Lookup::Known(Some(SchedulerQueue { requests: 7.0, bytes: 900.0 }));
     until(&scene.way(), "a", &[], "the queue", |seen| seen.queue == expected).await;
-    assert_eq!(look(&scene.way(), "b", &[]).await.queue, Answer::Known(None));
+    assert_eq!(look(&scene.way(), "b", &[]).await.queue, Lookup::Known(None));
 }
 
 /// Each queue once, however often its picker is scraped and under how many names it tells it.
@@ -137,7 +137,7 @@ async fn a_picker_that_two_jobs_scrape_has_its_queues_once() {
     let query = format!("count({later}_size)");
     let all = async || (scene.prometheus.query(&query).await.unwrap()[0]["value"][1] == "12").then_some(());
     steersman_testkit::wait::eventually("two series of each of six targets", all).await.unwrap();
-    let expected = Answer::Known(Some(SchedulerQueue { requests: 29.0, bytes: 0.0 }));
+    let expected = Lookup::Known(Some(SchedulerQueue { requests: 29.0, bytes: 0.0 }));
     until(&scene.way(), "a", &[], "each queue once", |seen| seen.queue == expected).await;
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use steersman::telemetry::variant::{Resolution, Shown, Step};
-use steersman_plan::variant::Key;
+use steersman_reconcile::NamespacedName;
 
 use super::*;
 
@@ -36,8 +36,8 @@ fn shown() -> Series {
     let of =
         |desired: Option<i32>, conflict: Resolution| Shown { desired, conflict: Some(conflict), ..Shown::default() };
     for desired in [2, 3] {
-        let winner = (Key::new("a", "old"), of(Some(desired), Resolution::Winner(2)));
-        gauges.publish([winner, (Key::new("a", "new"), of(None, Resolution::Suppressed))].into());
+        let winner = (NamespacedName::new("a", "old"), of(Some(desired), Resolution::Winner(2)));
+        gauges.publish([winner, (NamespacedName::new("a", "new"), of(None, Resolution::Suppressed))].into());
     }
     gauges.passed(2, 1, Timestamp::UNIX_EPOCH);
     gauges.step(Step::Decide, Duration::from_millis(1));

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steersman_reconcile::Lookup;
+
 use super::{Gpus, HardwareSeen};
-use crate::preflight::Answer;
 
 const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP";
 /// Their sum is the memory of a GPU.
@@ -17,8 +18,8 @@ const NAMED: usize = 3;
 /// One exporter that answers is enough.
 pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
     let exporters = match &seen.exporters {
-        Answer::Known(exporters) => exporters,
-        Answer::Unknown(why) => return Err(format!("listing DCGM exporter pods failed: list pods: {why}")),
+        Lookup::Known(exporters) => exporters,
+        Lookup::Unknown(why) => return Err(format!("listing DCGM exporter pods failed: list pods: {why}")),
     };
     if exporters.is_empty() {
         return Err(if seen.gpu_operator {
@@ -30,8 +31,8 @@ pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
     let failures: Vec<&str> = exporters
         .iter()
         .filter_map(|exporter| match &exporter.gpus {
-            Answer::Known(_) => None,
-            Answer::Unknown(why) => Some(why.as_str()),
+            Lookup::Known(_) => None,
+            Lookup::Unknown(why) => Some(why.as_str()),
         })
         .collect();
     if failures.len() == exporters.len() {

@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{GpuSku, Hardware};
-
-use crate::preflight::Answer;
-use crate::{Finding, Severity};
+use steersman_reconcile::{Finding, Lookup, Severity};
 
 /// More are never assumed. A number in the request is not capped.
 pub const MOST_GPUS: i32 = 32;
@@ -35,13 +33,13 @@ pub struct HardwareSeen {
     /// Nobody has looked yet, and somebody does: nothing follows from what is not known.
     pub awaited: bool,
     /// Exporter pods. Unknown: why they could not be listed.
-    pub exporters: Answer<Vec<ExporterSeen>>,
+    pub exporters: Lookup<Vec<ExporterSeen>>,
     /// Whether pods of NVIDIA's GPU operator run.
     pub gpu_operator: bool,
     /// Whether the operator's settings let it look at nodes.
     pub by_labels: bool,
     /// All nodes. Unknown: why they could not be listed, or that it is not allowed to.
-    pub nodes: Answer<Vec<NodeSeen>>,
+    pub nodes: Lookup<Vec<NodeSeen>>,
     /// Whether the network operator runs a pod for RDMA.
     pub rdma_pod: bool,
 }
@@ -52,10 +50,10 @@ impl HardwareSeen {
         let nobody = || "nobody has looked".to_owned();
         Self {
             awaited: true,
-            exporters: Answer::Unknown(nobody()),
+            exporters: Lookup::Unknown(nobody()),
             gpu_operator: false,
             by_labels: true,
-            nodes: Answer::Unknown(nobody()),
+            nodes: Lookup::Unknown(nobody()),
             rdma_pod: false,
         }
     }
@@ -64,7 +62,7 @@ impl HardwareSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExporterSeen {
     /// What its metrics tell, by [`dcgm::read`]; None: of no GPU. Unknown: why there are no metrics.
-    pub gpus: Answer<Option<Gpus>>,
+    pub gpus: Lookup<Option<Gpus>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -170,9 +168,9 @@ fn labelled(seen: &HardwareSeen) -> Result<(Vec<Gpus>, usize), String> {
         return Err("node-label discovery is disabled".to_owned());
     }
     let nodes = match &seen.nodes {
-        Answer::Known(nodes) if nodes.is_empty() => return Err("no nodes found in cluster".to_owned()),
-        Answer::Known(nodes) => nodes,
-        Answer::Unknown(why) => return Err(format!("failed to list cluster nodes: {why}")),
+        Lookup::Known(nodes) if nodes.is_empty() => return Err("no nodes found in cluster".to_owned()),
+        Lookup::Known(nodes) => nodes,
+        Lookup::Unknown(why) => return Err(format!("failed to list cluster nodes: {why}")),
     };
     let gpus: Vec<Gpus> = nodes.iter().filter_map(gpus_of).collect();
     if gpus.is_empty() {

@@ -4,10 +4,10 @@
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::{self, Truth};
+use steersman_reconcile::EventType;
 
 use super::profiling::GENERATED;
 use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, is_unseen, stored};
-use crate::NoteKind;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
@@ -90,7 +90,7 @@ fn absent(seen: &Seen, name: &str) -> Step {
     let step = Step::to(phase, &seen.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
     let told = stored(&seen.object, DEPLOYMENT).is_some_and(|(reason, _)| reason == "DeploymentUnknown");
     let step = step.because(text.clone());
-    if told { step } else { step.tells(NoteKind::Warning, "DeploymentUnknown", text) }
+    if told { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
 }
 
 /// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
@@ -136,7 +136,7 @@ fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
         .because(text.clone());
     // Its labels do not name us, so nobody tells when it goes.
     let step = Step { deployment: None, unwatched: true, ..step };
-    if told { step } else { step.tells(NoteKind::Warning, "DeploymentCreationFailed", text) }
+    if told { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
 }
 
 fn follow(seen: &Seen, found: &GraphSeen) -> Step {
@@ -151,12 +151,16 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
         if !is_unseen(object) {
             return step;
         }
-        step.tells(NoteKind::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
+        step.tells(EventType::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
     };
     if state == SERVING {
         let text = format!("DynamoGraphDeployment {name} is ready");
         let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
-        return if was == Some(Phase::Deployed) { step } else { step.tells(NoteKind::Normal, "DeploymentReady", text) };
+        return if was == Some(Phase::Deployed) {
+            step
+        } else {
+            step.tells(EventType::Normal, "DeploymentReady", text)
+        };
     }
     let pulls = trouble::images(&seen.graph_pods, trouble::PULLS_OF_GRAPH);
     let more: Vec<String> = pulls
@@ -168,7 +172,7 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
     let step = if was == Some(Phase::Deployed) {
         let text = with_more(format!("Deployment degraded to {state}"));
         at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text).tells(
-            NoteKind::Warning,
+            EventType::Warning,
             "DeploymentDegraded",
             format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
         )
@@ -185,14 +189,14 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
     pulls
         .iter()
         .filter(|pull| !said.contains(&pull.place))
-        .fold(step, |step, pull| step.tells(NoteKind::Warning, "ImagePullFailed", pull.message.clone()))
+        .fold(step, |step, pull| step.tells(EventType::Warning, "ImagePullFailed", pull.message.clone()))
 }
 
 fn deleted(seen: &Seen, name: &str) -> Step {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
     let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &seen.object) };
     step.fails(&seen.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
-        NoteKind::Warning,
+        EventType::Warning,
         "DeploymentDeleted",
         format!(
             "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."

@@ -9,12 +9,12 @@ mod profiling;
 use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, ParetoConfig, Phase, ProfilingPhase, ProfilingResults};
 use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_reconcile::{Event, EventType};
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
 use super::profile_job::{self, trouble};
 use super::seen::{ObjectSeen, Seen};
-use crate::{Note, NoteKind};
 
 pub const SUCCEEDED: &str = "Succeeded";
 pub const VALIDATION: &str = "Validation";
@@ -49,7 +49,7 @@ pub struct Step {
     pub statements: Vec<Statement>,
     /// What Succeeded adds to its words: what is being waited for, or why it failed.
     pub detail: Option<String>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<Event>,
     pub act: Act,
     /// Something is awaited that no watch tells of.
     pub unwatched: bool,
@@ -81,8 +81,8 @@ impl Step {
         self
     }
 
-    fn tells(mut self, kind: NoteKind, reason: &'static str, message: impl Into<String>) -> Self {
-        self.notes.push(Note { kind, reason, message: message.into() });
+    fn tells(mut self, kind: EventType, reason: &'static str, message: impl Into<String>) -> Self {
+        self.notes.push(Event { type_: kind, reason, message: message.into() });
         self
     }
 
@@ -223,7 +223,7 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
             .to_owned(),
         _ => return format!("{reason}: {message}"),
     };
-    format!("{reason}: {}", crate::followed(message, &next))
+    format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))
 }
 
 /// The sum of it all, by the phase. Where nobody knows how the graph fares, nobody knows whether the request has succeeded

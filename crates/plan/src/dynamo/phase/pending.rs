@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::{self, Truth};
+use steersman_reconcile::{EventType, Finding, sentences};
 
 use super::{Act, PROFILING, Step, VALIDATION, annotate, profiling, stored};
 use crate::dynamo::asked;
@@ -11,7 +12,6 @@ use crate::dynamo::checks::{self, Checks};
 use crate::dynamo::hardware;
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::seen::Seen;
-use crate::{Finding, NoteKind, sentences};
 
 const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 
@@ -74,7 +74,7 @@ fn welcomed(seen: &Seen, step: Step) -> Step {
     if !is_first(seen) {
         return step;
     }
-    step.tells(NoteKind::Normal, "Initialized", "DGDR initialized successfully")
+    step.tells(EventType::Normal, "Initialized", "DGDR initialized successfully")
 }
 
 /// A Job may have done its work and be gone, by its time to live, before anybody looked at it.
@@ -120,7 +120,7 @@ fn refused(seen: &Seen, phase: Phase, findings: &[Finding]) -> Step {
     let step = Step::to(phase, &seen.object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
     // Through the same gate as when it was stored, which may have cut it.
     let told = stored(&seen.object, VALIDATION).is_some_and(|(_, message)| message == conditions::as_stored(&text));
-    let step = if told { step } else { step.tells(NoteKind::Warning, "ValidationFailed", text.clone()) };
+    let step = if told { step } else { step.tells(EventType::Warning, "ValidationFailed", text.clone()) };
     step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
@@ -147,7 +147,7 @@ fn begun(seen: &Seen) -> Step {
     let step = welcomed(seen, Step::to(Phase::Profiling, &seen.object))
         .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
         .says(PROFILING, Truth::False, "Initializing", PREPARING)
-        .tells(NoteKind::Normal, "ProfilingJobCreated", "Profiling job created");
+        .tells(EventType::Normal, "ProfilingJobCreated", "Profiling job created");
     Step {
         profiling_phase: Some(ProfilingPhase::Initializing),
         job_name: Some(names::profiling_job(&seen.object.name)),

@@ -5,9 +5,9 @@
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_api::meta::conditions::Truth;
+use steersman_reconcile::EventType;
 
 use super::{Act, PROFILING, SPEC_GENERATED, Step, annotate, deploying, results, stored};
-use crate::NoteKind;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph;
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
@@ -95,7 +95,7 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
         let told = stored(object, PROFILING).is_some_and(|(_, message)| message.contains(&trouble.place));
         let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
         return match trouble.kind {
-            Kind::ImagePull if !told => step.tells(NoteKind::Warning, "ImagePullFailed", trouble.message),
+            Kind::ImagePull if !told => step.tells(EventType::Warning, "ImagePullFailed", trouble.message),
             _ => step,
         };
     }
@@ -139,7 +139,7 @@ fn starting(object: &ObjectSeen, pod: Option<&PodSeen>) -> String {
 fn failed(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> Step {
     let (reason, message) = failure(seen, output, job);
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, &seen.object) };
-    step.fails(&seen.object, PROFILING, &reason, &message).tells(NoteKind::Warning, "ProfilingCheckFailed", message)
+    step.fails(&seen.object, PROFILING, &reason, &message).tells(EventType::Warning, "ProfilingCheckFailed", message)
 }
 
 fn failure(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> (String, String) {
@@ -194,7 +194,7 @@ fn ungenerated(object: &ObjectSeen, why: String) -> Step {
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
     step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
-        .tells(NoteKind::Warning, "GenerationFailed", why)
+        .tells(EventType::Warning, "GenerationFailed", why)
 }
 
 fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
@@ -234,7 +234,7 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
     let step = step
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
-        .tells(NoteKind::Normal, "SpecGenerated", GENERATED);
+        .tells(EventType::Normal, "SpecGenerated", GENERATED);
     let step = if apply { step } else { step.because(deploying::on_offer(object)) };
     if generated.skipped.is_empty() {
         return step;
@@ -243,7 +243,7 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
         "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
         generated.skipped.join(", ")
     );
-    step.tells(NoteKind::Warning, "AdditionalResourcesSkipped", text)
+    step.tells(EventType::Warning, "AdditionalResourcesSkipped", text)
 }
 
 fn available() -> String {
@@ -270,6 +270,6 @@ fn gone(seen: &Seen) -> Step {
     let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
     let told =
         stored(object, PROFILING).is_some_and(|(reason, message)| message == text || reason == "JobCreationFailed");
-    let step = if told { step } else { step.tells(NoteKind::Warning, "ProfilingJobDeleted", text.clone()) };
+    let step = if told { step } else { step.tells(EventType::Warning, "ProfilingJobDeleted", text.clone()) };
     step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text).with(Act::Job)
 }

@@ -27,7 +27,7 @@ pub enum Kind {
 
 impl Trouble {
     pub fn sentence(&self) -> String {
-        crate::followed(&self.message, self.remedy)
+        steersman_reconcile::join_sentences(&self.message, self.remedy)
     }
 }
 

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
+use steersman_reconcile::{DecodeError, decode};
 
 use super::asked;
 use super::seen::ObjectSeen;
-use crate::readable::{self, Unreadable};
 
 use filled::Filled;
 
@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub discovery: bool,
 }
 
-pub type Verdict = crate::Verdict<Problem>;
+pub type Verdict = crate::Review<Problem>;
 
 /// What was wrong before the change, and is none of its business, does not stand against it: it is a warning. Deletion and
 /// changes that leave the spec alone, such as the removal of a finalizer, are never refused.
@@ -58,7 +58,9 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict 
     errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object, &filled)));
     let mut warnings: Vec<String> = left.iter().map(Problem::text).collect();
     warnings.extend(before.as_ref().and_then(in_vain));
-    warnings.extend(remarks::remarks(&object).iter().map(|remark| crate::sentences(std::slice::from_ref(remark))));
+    warnings.extend(
+        remarks::remarks(&object).iter().map(|remark| steersman_reconcile::sentences(std::slice::from_ref(remark))),
+    );
     Verdict { errors, warnings }
 }
 
@@ -82,7 +84,7 @@ fn in_vain(before: &ObjectSeen) -> Option<String> {
 
 /// As far as admission looks at it.
 fn read(object: &Value) -> Result<ObjectSeen, Box<Problem>> {
-    let spec = readable::read(&object["spec"], "spec").map_err(|Unreadable { path, cause }| {
+    let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
         Box::new(Problem::new(&path, Cause::Invalid(None), format!("cannot be read: {cause}"), remedy))
     })?;

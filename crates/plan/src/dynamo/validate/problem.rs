@@ -2,8 +2,7 @@
 //! Comes in: where it is, what is wrong and what to do; goes out: the same as API servers speak of fields, or as a finding.
 
 use serde_json::Value;
-
-use crate::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 /// Kubernetes' own words for what is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ impl Problem {
 
     /// What is wrong and what to do, without the place: for whoever shows the place apart.
     pub fn sentence(&self) -> String {
-        format!("{}: {}", self.cause.words(), crate::followed(&self.message, &self.remedy))
+        format!("{}: {}", self.cause.words(), steersman_reconcile::join_sentences(&self.message, &self.remedy))
     }
 
     /// The place and the sentence.

@@ -3,12 +3,12 @@
 
 use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
+use steersman_reconcile::{Finding, Severity};
 
 use super::version::of_image;
 use crate::dynamo::asked::{self, Kept};
 use crate::dynamo::seen::ObjectSeen;
 use crate::dynamo::{graph, names, profile_job};
-use crate::{Finding, Severity};
 
 /// What the profiler allows for the names of a graph and of a component together.
 const POD_NAME_LIMIT: usize = 45;

@@ -1,7 +1,7 @@
 //! One thing that stands against a spec, or that its author should know.
 //! Comes in: where it is, what is wrong and what to do; goes out: the same as a sentence or as a finding.
 
-use crate::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 /// Words for `reason`. Those of errors are the reasons of the condition `ConfigGenerated`.
 pub mod reason {
@@ -44,7 +44,7 @@ impl Problem {
 
     /// What is wrong and what to do, without the place: for whoever shows the place apart, as admission does.
     pub fn sentence(&self) -> String {
-        crate::followed(&self.message, &self.remedy)
+        steersman_reconcile::join_sentences(&self.message, &self.remedy)
     }
 
     /// The place and the sentence.

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{Statement, Truth};
+use steersman_reconcile::Outcome;
 
-use super::{stored, words};
-use crate::Outcome;
+use super::stored;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{Problem, Source};
 use crate::llamastack::resolve::{Answer, Setup};
@@ -155,7 +155,7 @@ fn upgraded(seen: &Seen) -> bool {
 fn updated(seen: &Seen, answer: &Answer, refused: bool, outcome: &Outcome) -> Option<Statement> {
     let setup = answer.setup.as_ref().filter(|setup| setup.config.is_some())?;
     if let Some(failure) = &outcome.failure {
-        let message = format!("Failed to update Deployment: {}", words(failure));
+        let message = format!("Failed to update Deployment: {}", failure);
         return Some(statement(UPDATED, Truth::False, "DeploymentUpdateFailed", message));
     }
     // Until the Deployment was seen to use it, what was said before stands.

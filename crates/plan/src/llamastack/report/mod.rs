@@ -10,13 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use steersman_api::llamastack::status::Phase;
 use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
 
+use super::plan::Plan;
 use super::resolve::{Answer, resolve};
 use super::rules::blocked;
 use super::seen::{DeploymentSeen, RouteSeen, Seen};
 use super::{fields, names, network, scaling};
 use crate::oci::LabelsSeen;
-use crate::{Failure, Finding, Outcome, Plan, Severity, sentences};
 
 pub use config::{generated_anew, updated_anew};
 
@@ -66,7 +67,7 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
         (None, Some(why)) => {
             status.phase = Some(if seen.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
             let pending = || format!("Deployment is pending: {why}");
-            let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&words(failure)));
+            let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
             vec![statement(DEPLOYMENT, Err(said))]
         }
         (None, None) => {
@@ -131,11 +132,7 @@ fn dated(
 fn refusal(plan: &Plan, outcome: &Outcome) -> Option<String> {
     let blocker = plan.findings.iter().find(|finding| finding.severity == Severity::Blocker);
     let refused = outcome.failure.as_ref().filter(|failure| !failure.transient);
-    blocker.map(|finding| finding.message.clone()).or_else(|| refused.map(words))
-}
-
-fn words(failure: &Failure) -> String {
-    format!("{}: {}", failure.object, failure.message)
+    blocker.map(|finding| finding.message.clone()).or_else(|| refused.map(Failure::to_string))
 }
 
 fn failed(why: &str) -> String {
@@ -153,7 +150,7 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
         seen => {
             let phase = if seen.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
-            return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&words(failure))));
+            return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string())));
         }
     };
     let wanted = wanted(seen, live);
@@ -289,7 +286,7 @@ fn storage(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, Stri
 /// What stands against a child of this kind.
 fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
     let failure = outcome.failure.as_ref()?;
-    failure.object.strip_prefix(kind)?.starts_with(' ').then(|| words(failure))
+    (failure.object.kind == kind).then(|| failure.to_string())
 }
 
 fn service(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, String> {

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{DecodeError, decode};
 
 use super::config::problem::reason;
 use super::config::{ANNOTATION, Base, Input, Merge, Problem, Source, check, check_without_file, source};
-use crate::readable::{Unreadable, read};
 
 pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
@@ -39,7 +39,7 @@ pub enum Missing {
     Warn,
 }
 
-pub type Verdict = crate::Verdict<Problem>;
+pub type Verdict = crate::Review<Problem>;
 
 /// What was wrong before the change does not stand against the change: it is a warning. Deletion and changes that leave the
 /// spec alone, such as the removal of a finalizer, are never refused.
@@ -119,7 +119,7 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<Problem>> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    read(spec, "spec").map_err(|Unreadable { path, cause }| {
+    decode(spec, "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain llsd.spec --recursive`.";
         vec![Problem::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
     })

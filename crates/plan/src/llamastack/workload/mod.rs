@@ -19,11 +19,11 @@ use kube_core::{DynamicObject, TypeMeta};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStorage};
+use steersman_reconcile::{ADOPTED_LABEL, Write, WriteOp};
 
 use super::resolve::Setup;
 use super::seen::{ObjectSeen, RouteSeen, Seen};
 use super::{adoption, ca, configmap, fields, names, network, scaling};
-use crate::{ADOPTED, Write};
 
 pub use pod::{STORAGE_VOLUME, template, volume_mounts, volumes};
 
@@ -33,7 +33,7 @@ pub const STORAGE_SIZE: &str = "10Gi";
 /// Lets pods run as any user, where the cluster is one of OpenShift.
 pub const ANY_USER_ROLE: &str = "system:openshift:scc:anyuid";
 
-pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
+pub fn writes(seen: &Seen, setup: &Setup) -> Vec<WriteOp> {
     let object = &seen.object;
     let spec = &object.spec;
     let config = setup.config.as_ref();
@@ -61,7 +61,7 @@ pub fn writes(seen: &Seen, setup: &Setup) -> Vec<Write> {
         exposed(!seen.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
     ];
     let kept = kept.into_iter().map(|map| Write::CreateOnce(configmap::unchanged(object, map)));
-    before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).collect()
+    before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).map(WriteOp::Owned).collect()
 }
 
 /// Also made while nothing else can be: pull secrets, without which an image may not be read, are kept with it.
@@ -103,7 +103,7 @@ fn deployment(seen: &Seen, setup: &Setup) -> DynamicObject {
     let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
     if let Some(kept) = adoption::kept(seen, setup) {
         deployment.data["spec"]["template"] = kept.live.template.clone();
-        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED.to_owned(), kept.mark);
+        deployment.metadata.labels.get_or_insert_default().insert(ADOPTED_LABEL.to_owned(), kept.mark);
         // What is written builds on what was seen: a change in between must not be undone.
         deployment.metadata.resource_version.clone_from(&kept.live.resource_version);
     }

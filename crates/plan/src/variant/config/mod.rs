@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use serde::Serialize;
+use steersman_reconcile::Finding;
 
 use self::classes::Classes;
 use self::costs::Costs;
@@ -25,7 +26,6 @@ pub use self::saturation::Saturation;
 use self::thresholds::Thresholds;
 use self::zero::{ScaleToZero, Spelling};
 use super::{Mode, names};
-use crate::Finding;
 
 /// The data of a ConfigMap.
 pub type Data = BTreeMap<String, String>;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
+use steersman_reconcile::{Finding, Severity};
 
 use super::super::Mode;
-use crate::{Finding, Severity};
 
 /// As many of those that nobody reads are named, and so many letters of each.
 const MOST_FIELDS: usize = 3;

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use steersman_reconcile::Finding;
 
 use super::super::{Mode, names};
 use super::Data;
 use super::note::{Notes, entries, unknown_fields};
 use super::thresholds::{self, Entry, Thresholds};
-use crate::Finding;
 
 /// Entries of one model that are compared with each other: a map may have thousands.
 const MOST_COMPARED: usize = 50;

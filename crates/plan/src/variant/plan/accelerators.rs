@@ -4,16 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steersman_reconcile::{Lookup, NamespacedName};
+
 use super::super::Mode;
 use super::super::conflict::Conflict;
 use super::super::limits::enforce::USUAL_COST;
 use super::super::limits::gpus::{Granted, Wanted, limit};
-use super::super::seen::{Key, Seen, VariantSeen};
+use super::super::seen::{Seen, VariantSeen};
 use super::super::story::Binding;
 use super::hold::hold;
 use super::states::FOLLOW;
 use super::{Decision, FleetPlan, Standing};
-use crate::preflight::Answer;
 
 fn is_on(seen: &Seen) -> bool {
     seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)
@@ -24,12 +25,12 @@ pub struct Free<'a> {
     offered: &'a BTreeMap<String, i32>,
     left: BTreeMap<String, i32>,
     /// Replicas that a variant was granted and is about to take.
-    coming: BTreeMap<&'a Key, i32>,
+    coming: BTreeMap<&'a NamespacedName, i32>,
 }
 
 impl<'a> Free<'a> {
     /// None: nobody counts them, or nobody could.
-    pub fn of(seen: &'a Seen, conflicts: &BTreeMap<Key, Conflict>) -> Option<Self> {
+    pub fn of(seen: &'a Seen, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
         let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
         let mut left = offered.clone();
         let mut coming = BTreeMap::new();
@@ -70,8 +71,8 @@ fn about_to_come(seen: &Seen, variant: &VariantSeen) -> i32 {
 fn in_use(variant: &VariantSeen) -> i32 {
     let last = || variant.status.as_ref()?.current_alloc.as_ref().map(|alloc| alloc.num_replicas);
     match &variant.target {
-        Answer::Known(_) => variant.current().unwrap_or_default(),
-        Answer::Unknown(_) => last().unwrap_or_else(|| variant.previous().replicas).max(0),
+        Lookup::Known(_) => variant.current().unwrap_or_default(),
+        Lookup::Unknown(_) => last().unwrap_or_else(|| variant.previous().replicas).max(0),
     }
 }
 
@@ -101,15 +102,15 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         wanted.extend(unseen(seen, plan, &places));
     }
     let granted = match &seen.gpus {
-        Answer::Known(offered) => {
+        Lookup::Known(offered) => {
             let told = |(one, asked): (Granted, &Wanted)| {
                 (one.target, one.limited, format!("{}; {}", one.reason, offer(&asked.accelerator, offered)))
             };
             limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
         }
         // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
-        Answer::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
-        Answer::Unknown(why) => {
+        Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
+        Lookup::Unknown(why) => {
             let told = format!("the accelerators could not be counted: {why}");
             let held = |(one, variant): (&Wanted, &&VariantSeen)| {
                 let (kept, _) = hold(variant, seen.now);

@@ -3,21 +3,21 @@
 
 use std::collections::BTreeMap;
 
+use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
+
 use super::super::Mode;
 use super::super::config::duration;
 use super::super::config::thresholds::Analyzer;
 use super::super::limits::enforce::{Sleep, enforce};
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::{State, shares, tokens};
-use super::super::seen::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+use super::super::seen::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
 use super::super::story::{Binding, IN_TRANSITION, Story};
 use super::accelerators::Free;
 use super::hold::hold;
 use super::replicas::{self, Guessed};
 use super::said::{Number, Said, by_shares, by_tokens};
 use super::{Decision, Metrics, Standing};
-use crate::preflight::Answer;
-use crate::{Finding, Severity};
 
 pub struct Group<'a> {
     pub seen: &'a Seen,
@@ -34,7 +34,7 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     pub fn of(
         seen: &'a Seen,
-        model: &'a Key,
+        model: &'a NamespacedName,
         variants: &'a [&'a VariantSeen],
         runs_apart: bool,
         free: Option<&'a Free<'a>>,
@@ -288,8 +288,8 @@ impl<'a> Group<'a> {
         match thresholds.analyzer {
             Analyzer::Shares => {
                 let (picker, unknown) = match self.metrics.map(|metrics| &metrics.queue) {
-                    Some(Answer::Known(queue)) => (queue.map(|queue| queue.requests), None),
-                    Some(Answer::Unknown(why)) => (None, Some(why)),
+                    Some(Lookup::Known(queue)) => (queue.map(|queue| queue.requests), None),
+                    Some(Lookup::Unknown(why)) => (None, Some(why)),
                     None => (None, None),
                 };
                 let mut replicas = replicas::by_share(pods, Mode::Steersman);
@@ -310,8 +310,8 @@ impl<'a> Group<'a> {
             }
             Analyzer::Tokens => {
                 let queue = match self.metrics.map(|metrics| &metrics.queue) {
-                    Some(Answer::Known(queue)) => *queue,
-                    Some(Answer::Unknown(why)) => {
+                    Some(Lookup::Known(queue)) => *queue,
+                    Some(Lookup::Unknown(why)) => {
                         return Err(format!("the queue before the replicas is unknown: {why}"));
                     }
                     None => None,

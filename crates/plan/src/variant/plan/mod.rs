@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingSpec;
+use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use self::accelerators::Free;
 use self::group::Group;
@@ -27,10 +28,8 @@ use super::limits::{Bounds, fallback};
 use super::names;
 use super::notes::suppressed;
 use super::saturation::tokens::capacity::Memory;
-use super::seen::{Key, Seen, Silence, VariantSeen};
+use super::seen::{Seen, Silence, VariantSeen};
 use super::story::{Binding, Story};
-use crate::preflight::Answer;
-use crate::{Finding, Severity};
 
 /// An object whose replicas may not be any has none to decide on.
 const LEAST_MAXIMUM: i32 = 1;
@@ -38,7 +37,7 @@ const LEAST_MAXIMUM: i32 = 1;
 /// What shall be, for every object that is not being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FleetPlan {
-    pub decisions: BTreeMap<Key, Decision>,
+    pub decisions: BTreeMap<NamespacedName, Decision>,
     /// To be kept for the next pass.
     pub memory: Memory,
 }
@@ -93,18 +92,18 @@ pub fn plan(seen: &Seen) -> FleetPlan {
     if seen.settings.mode == Mode::Steersman {
         plan.memory.forget(seen.now);
     }
-    let mut groups: BTreeMap<Key, Vec<&VariantSeen>> = BTreeMap::new();
+    let mut groups: BTreeMap<NamespacedName, Vec<&VariantSeen>> = BTreeMap::new();
     // Models of which a variant takes no part and may run all the same.
-    let mut unseen: BTreeSet<Key> = BTreeSet::new();
+    let mut unseen: BTreeSet<NamespacedName> = BTreeSet::new();
     for variant in living {
         let conflict = conflicts.get(&variant.key);
         let standing = match (unable(&variant.spec), conflict, &variant.target) {
             (Some(why), ..) => Some(Standing::Failed(why)),
             (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
-            (_, _, Answer::Unknown(why)) => {
+            (_, _, Lookup::Unknown(why)) => {
                 Some(Standing::Failed(format!("Scale target {} could not be read: {why}", variant.workload())))
             }
-            (_, _, Answer::Known(None)) => Some(Standing::Failed(format!(
+            (_, _, Lookup::Known(None)) => Some(Standing::Failed(format!(
                 "Deployment not found: there is no {} in namespace {}; create it or correct spec.scaleTargetRef",
                 variant.workload(),
                 variant.key.namespace
@@ -112,12 +111,12 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             _ => None,
         };
         if matches!(standing, Some(Standing::Failed(_))) && may_run(variant, seen.now) {
-            unseen.insert(Key::new(&variant.key.namespace, &variant.spec.model_id));
+            unseen.insert(NamespacedName::new(&variant.key.namespace, &variant.spec.model_id));
         }
         match standing {
             Some(standing) => drop(plan.decisions.insert(variant.key.clone(), apart(variant, standing, conflict))),
             None => {
-                let place = Key::new(&variant.key.namespace, &variant.spec.model_id);
+                let place = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
                 groups.entry(place).or_default().push(variant);
             }
         }
@@ -169,9 +168,9 @@ fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
     let missing = conditions::find(stored, names::TARGET).filter(|told| told.status == "False");
     let lately = missing.is_none_or(|told| now.duration_since(told.last_transition_time.0) <= FOLLOW);
     let there = match &variant.target {
-        Answer::Unknown(_) => true,
-        Answer::Known(None) => lately,
-        Answer::Known(Some(_)) => true,
+        Lookup::Unknown(_) => true,
+        Lookup::Known(None) => lately,
+        Lookup::Known(Some(_)) => true,
     };
     let previous = variant.previous();
     there && previous.at.is_some() && previous.replicas > 0

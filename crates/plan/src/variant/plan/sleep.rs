@@ -2,6 +2,7 @@
 //! Comes in: its requests, its queue and what its pods hold; goes out: that it may, or what speaks against it.
 
 use jiff::SignedDuration;
+use steersman_reconcile::Lookup;
 
 use super::super::config::duration;
 use super::super::limits::enforce::Sleep;
@@ -10,7 +11,6 @@ use super::super::saturation::tokens::capacity::Memory;
 use super::super::seen::{ModelSeen, PodSeen};
 use super::Metrics;
 use super::group::{Group, unknown};
-use crate::preflight::Answer;
 
 /// Servers of some versions count one block of an empty cache as in use; this much of the next is rounding.
 const ONE_BLOCK: f64 = 1.5;
@@ -37,17 +37,17 @@ impl Group<'_> {
             other => return Sleep::Unknown(unknown(other)),
         }
         let queued = match &seen.queue {
-            Answer::Known(queue) => queue.is_some_and(|queue| queue.requests > 0.0),
-            Answer::Unknown(why) => return Sleep::Unknown(format!("the queue before the replicas is unknown: {why}")),
+            Lookup::Known(queue) => queue.is_some_and(|queue| queue.requests > 0.0),
+            Lookup::Unknown(why) => return Sleep::Unknown(format!("the queue before the replicas is unknown: {why}")),
         };
         match &seen.requests {
-            Answer::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),
-            Answer::Known(requests) if !requests.is_finite() => {
+            Lookup::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),
+            Lookup::Known(requests) if !requests.is_finite() => {
                 Sleep::Unknown("the requests are not a number".to_owned())
             }
-            Answer::Known(requests) if *requests > 0.0 => Sleep::Awake,
-            Answer::Known(_) if queued => Sleep::Kept("requests wait before the replicas".to_owned()),
-            Answer::Known(_) => match self.loaded(seen, memory).or_else(|| self.young()) {
+            Lookup::Known(requests) if *requests > 0.0 => Sleep::Awake,
+            Lookup::Known(_) if queued => Sleep::Kept("requests wait before the replicas".to_owned()),
+            Lookup::Known(_) => match self.loaded(seen, memory).or_else(|| self.young()) {
                 Some(why) => Sleep::Kept(why),
                 None => Sleep::Idle,
             },

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use steersman_reconcile::Lookup;
+
 use super::super::Mode;
 use super::super::config::thresholds::Analyzer;
 use super::super::limits::enforce::{Sleep, enforce};
@@ -14,7 +16,6 @@ use super::super::solve::{Need, Offer, Reason, cost_aware};
 use super::super::story::{Binding, Story};
 use super::group::Group;
 use super::{Decision, Metrics, Standing, replicas};
-use crate::preflight::Answer;
 
 struct Said {
     targets: BTreeMap<String, i32>,
@@ -92,9 +93,9 @@ fn sleep(group: &Group<'_>) -> Sleep {
         return Sleep::Forbidden;
     }
     match group.metrics.map(|metrics| &metrics.requests) {
-        Some(Answer::Known(0.0)) => Sleep::Idle,
-        Some(Answer::Known(_)) => Sleep::Awake,
-        Some(Answer::Unknown(why)) => Sleep::Unknown(why.clone()),
+        Some(Lookup::Known(0.0)) => Sleep::Idle,
+        Some(Lookup::Known(_)) => Sleep::Awake,
+        Some(Lookup::Unknown(why)) => Sleep::Unknown(why.clone()),
         None => Sleep::Unknown("the model was not asked about".to_owned()),
     }
 }

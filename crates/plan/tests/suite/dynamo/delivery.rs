@@ -1,7 +1,8 @@
 //! The way of a result from the profiler to the request: who delivers it, what stops it on the way, and what is said then.
 
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, Write, plan};
+use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
+use steersman_reconcile::WriteOp;
 
 use super::{FINAL, World, output, said, spec};
 
@@ -155,7 +156,7 @@ fn an_output_in_the_way_is_removed_only_as_it_was_seen() {
     world.seen.output = Some(output(&[("phase", "SweepingPrefill")]));
     world.seen.job = None;
     let removed = plan(&world.seen).writes.into_iter().find_map(|write| match write {
-        Write::Remove { name, uid, version, .. } => Some((name, uid, version)),
+        WriteOp::Delete { name, uid, version, .. } => Some((name, uid, version)),
         _ => None,
     });
     assert_eq!(removed, Some(("dgdr-output-qwen".to_owned(), "out-1".to_owned(), Some("7".to_owned()))));

@@ -1,8 +1,8 @@
 //! How a request fails, and what does not make it fail.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_plan::Failure;
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, Write, plan};
+use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
+use steersman_reconcile::{Failure, ObjectId, WriteOp};
 
 use super::{FINAL, World, a_request, output, said, spec};
 
@@ -131,7 +131,7 @@ fn a_running_job_gets_back_the_account_that_it_works_as() {
     let kinds: Vec<String> = writes
         .iter()
         .map(|write| match write {
-            Write::Free(write) => write.object().types.as_ref().unwrap().kind.clone(),
+            WriteOp::Unowned(write) => write.object().types.as_ref().unwrap().kind.clone(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -147,7 +147,7 @@ fn a_running_job_gets_back_the_binding_that_it_delivers_by() {
     assert!(plan(&world.seen).writes.is_empty(), "nothing is asked for while it is there");
     world.seen.binding = None;
     let forbidden = Failure {
-        object: "RoleBinding team-a/dgdr-profiling-job-binding".into(),
+        object: ObjectId::new("RoleBinding", "team-a", "dgdr-profiling-job-binding"),
         message: "the API server answered 403: no".into(),
         transient: true,
         conflict: false,
@@ -244,7 +244,7 @@ fn a_refused_job_fails_the_request_until_its_spec_is_changed() {
     let mut world = World::new(a_request(&spec("")));
     assert!(world.pass(None));
     let failure = Failure {
-        object: "Job team-a/profile-qwen".into(),
+        object: ObjectId::new("Job", "team-a", "profile-qwen"),
         message: "invalid".into(),
         transient: false,
         conflict: false,
@@ -266,7 +266,7 @@ fn a_job_that_is_refused_when_it_is_made_again_ends_the_request_and_promises_not
     let mut world = profiling("");
     world.seen.job = None;
     let failure = Failure {
-        object: "Job team-a/profile-qwen".into(),
+        object: ObjectId::new("Job", "team-a", "profile-qwen"),
         message: "invalid".into(),
         transient: false,
         conflict: false,
@@ -291,7 +291,7 @@ fn a_refused_graph_fails_the_request_and_one_that_cannot_be_sent_does_not() {
         world.job(JobState::Complete);
         (0..2).for_each(|_| assert!(world.pass(None)));
         assert_eq!(world.phase(), Phase::Deploying);
-        let object = "DynamoGraphDeployment team-a/qwen-dgd".to_owned();
+        let object = ObjectId::new("DynamoGraphDeployment", "team-a", "qwen-dgd");
         world.pass(Some(Failure { object, message: "denied".into(), transient, conflict: false }));
         assert_eq!(world.phase(), phase);
         let text = "DynamoGraphDeployment team-a/qwen-dgd: denied";
@@ -313,7 +313,7 @@ fn a_config_map_that_cannot_be_written_holds_up_the_graph_that_needs_it() {
     }
     world.notes.clear();
     for _ in 0..3 {
-        let object = "ConfigMap team-a/planner-config-1a2b".to_owned();
+        let object = ObjectId::new("ConfigMap", "team-a", "planner-config-1a2b");
         world.pass(Some(Failure { object, message: "quota".into(), transient: true, conflict: false }));
     }
     assert_eq!((world.phase(), world.told()), (Phase::Deploying, vec!["ConfigMapCreationFailed"]));
@@ -331,7 +331,7 @@ fn a_config_map_that_cannot_be_written_is_told_once_and_hides_nothing_of_a_graph
     let mut world = World::deployed(&spec(""));
     world.notes.clear();
     for _ in 0..3 {
-        let object = "ConfigMap team-a/planner-config-1a2b".to_owned();
+        let object = ObjectId::new("ConfigMap", "team-a", "planner-config-1a2b");
         world.pass(Some(Failure { object, message: "quota".into(), transient: true, conflict: false }));
     }
     let text = "Failed to create ConfigMaps from profiling output: ConfigMap team-a/planner-config-1a2b: quota";
@@ -343,7 +343,7 @@ fn a_config_map_that_cannot_be_written_is_told_once_and_hides_nothing_of_a_graph
 #[test]
 fn a_request_that_cannot_be_written_to_is_told_once_and_goes_on_when_it_can() {
     let mut world = World::new(a_request(&spec("")));
-    let object = "DynamoGraphDeploymentRequest team-a/qwen".to_owned();
+    let object = ObjectId::new("DynamoGraphDeploymentRequest", "team-a", "qwen");
     for _ in 0..3 {
         let message = "a policy forbids it".to_owned();
         world.pass(Some(Failure { object: object.clone(), message, transient: true, conflict: false }));

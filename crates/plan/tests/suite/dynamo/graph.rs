@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::Failure;
 use steersman_plan::dynamo::graph::{ANNOTATION_LIMIT, generate, name, read};
 use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_UID};
 use steersman_plan::dynamo::{GraphSeen, plan};
+use steersman_reconcile::{Failure, ObjectId};
 
 use super::{FINAL, World, a_request, now, output, spec};
 
@@ -171,7 +171,7 @@ fn a_graph_that_is_not_this_requests_is_left_alone_until_it_is_gone() {
 fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
     let replaced = |world: &mut World| world.seen.object.annotations.remove(GENERATED_GRAPH);
     let forbidden = Failure {
-        object: "DynamoGraphDeployment team-a/qwen-dgd".into(),
+        object: ObjectId::new("DynamoGraphDeployment", "team-a", "qwen-dgd"),
         message: "the API server answered 403: exceeded quota".into(),
         transient: true,
         conflict: false,

@@ -3,7 +3,7 @@
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Hardware, Phase};
 use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, LABELS, NodeSeen, complete, dcgm, sku};
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::Lookup;
 
 use super::{World, a_request, no_hardware, node, spec};
 
@@ -15,15 +15,15 @@ fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> NodeSeen {
 }
 
 fn nodes(nodes: Vec<NodeSeen>) -> HardwareSeen {
-    HardwareSeen { nodes: Answer::Known(nodes), ..no_hardware() }
+    HardwareSeen { nodes: Lookup::Known(nodes), ..no_hardware() }
 }
 
 fn exporter(node: &str, metrics: &str) -> ExporterSeen {
-    ExporterSeen { gpus: Answer::Known(dcgm::read(node, metrics)) }
+    ExporterSeen { gpus: Lookup::Known(dcgm::read(node, metrics)) }
 }
 
 fn silent(why: &str) -> ExporterSeen {
-    ExporterSeen { gpus: Answer::Unknown(why.into()) }
+    ExporterSeen { gpus: Lookup::Unknown(why.into()) }
 }
 
 fn found(asked: serde_json::Value, seen: &HardwareSeen) -> serde_json::Value {
@@ -114,7 +114,7 @@ fn exporters_are_asked_first_and_tell_more() {
         gpu_node("n1", "Tesla T4", "1", "1"),
         node("n2", &[("feature.node.kubernetes.io/rdma.available", "true")]),
     ]);
-    seen.exporters = Answer::Known(vec![silent("HTTP GET failed"), exporter("n2", TWO_GPUS)]);
+    seen.exporters = Lookup::Known(vec![silent("HTTP GET failed"), exporter("n2", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink", "rdma": true,
     });
@@ -125,8 +125,8 @@ fn exporters_are_asked_first_and_tell_more() {
 
 #[test]
 fn a_pod_for_rdma_counts_for_all_and_without_nodes_nobody_has_looked() {
-    let mut seen = HardwareSeen { nodes: Answer::Unknown("forbidden".into()), ..no_hardware() };
-    seen.exporters = Answer::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
+    let mut seen = HardwareSeen { nodes: Lookup::Unknown("forbidden".into()), ..no_hardware() };
+    seen.exporters = Lookup::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
     let hardware = found(json!({}), &seen);
     assert_eq!((&hardware["interconnect"], &hardware["rdma"]), (&json!("pcie"), &json!(null)));
     seen.rdma_pod = true;
@@ -149,23 +149,23 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
             "DCGM is not enabled in the GPU Operator (check GPU Operator configuration and",
         ),
         (
-            |seen| seen.exporters = Answer::Unknown("timeout".into()),
+            |seen| seen.exporters = Lookup::Unknown("timeout".into()),
             "listing DCGM exporter pods failed: list pods: timeout",
         ),
         (
-            |seen| seen.exporters = Answer::Known(vec![silent("no route")]),
+            |seen| seen.exporters = Lookup::Known(vec![silent("no route")]),
             "failed to scrape any DCGM exporter pod: [no route]",
         ),
         (
-            |seen| seen.exporters = Answer::Known(vec![exporter("n", "up 1")]),
+            |seen| seen.exporters = Lookup::Known(vec![exporter("n", "up 1")]),
             "no GPU metrics could be parsed from any DCGM pod",
         ),
         (
-            |seen| seen.nodes = Answer::Known(vec![node("a", &[])]),
+            |seen| seen.nodes = Lookup::Known(vec![node("a", &[])]),
             "no nodes with NVIDIA GPU Feature Discovery labels found (checked 1 nodes). Ensure GPU nodes have labels: \
              nvidia.com/gpu.count, nvidia.com/gpu.product, nvidia.com/gpu.memory",
         ),
-        (|seen| seen.nodes = Answer::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
+        (|seen| seen.nodes = Lookup::Unknown("forbidden".into()), "failed to list cluster nodes: forbidden"),
         (
             |seen| seen.by_labels = false,
             "no GPU metrics could be parsed from any DCGM pod; node-label discovery is disabled",
@@ -186,7 +186,7 @@ fn of_many_exporters_that_do_not_answer_three_are_named_and_it_is_told_once() {
     let mut seen = no_hardware();
     let silent_ones =
         (0..1_000).map(|node| silent(&format!("node-{node}: connection refused after {}", "x".repeat(80))));
-    seen.exporters = Answer::Known(silent_ones.collect());
+    seen.exporters = Lookup::Known(silent_ones.collect());
     let text = refused(json!({}), &seen);
     assert!(text.contains("node-2:") && !text.contains("node-3:"), "{text}");
     assert!(text.contains(", and 997 more like these]"), "{text}");
@@ -195,7 +195,7 @@ fn of_many_exporters_that_do_not_answer_three_are_named_and_it_is_told_once() {
 #[test]
 fn a_finding_that_no_condition_can_hold_is_told_once() {
     let mut seen = a_request("model: m\nimage: planner:1.4.0");
-    seen.hardware = HardwareSeen { exporters: Answer::Unknown("x".repeat(40_000)), ..no_hardware() };
+    seen.hardware = HardwareSeen { exporters: Lookup::Unknown("x".repeat(40_000)), ..no_hardware() };
     let mut world = World::new(seen);
     for _ in 0..4 {
         world.pass(None);
@@ -249,7 +249,7 @@ fn optional_facts_are_not_waited_for() {
 fn a_node_with_two_exporters_counts_once() {
     let mut seen = no_hardware();
     let one = TWO_GPUS.replace("gpu=\"1\"", "other=\"1\"");
-    seen.exporters = Answer::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
+    seen.exporters = Lookup::Known(vec![exporter("a", &one), exporter("a", TWO_GPUS), exporter("b", TWO_GPUS)]);
     let hardware = found(json!({}), &seen);
     assert_eq!((&hardware["numGpusPerNode"], &hardware["totalGpus"]), (&json!(2), &json!(4)));
 }
@@ -257,7 +257,7 @@ fn a_node_with_two_exporters_counts_once() {
 #[test]
 fn an_exporter_of_another_type_leaves_the_word_to_the_labels_and_both_say_why_not() {
     let mut seen = nodes(vec![gpu_node("a", "Tesla T4", "1", "15360")]);
-    seen.exporters = Answer::Known(vec![exporter("b", TWO_GPUS)]);
+    seen.exporters = Lookup::Known(vec![exporter("b", TWO_GPUS)]);
     let text = refused(json!({"gpuSku": "l4"}), &seen);
     let both =
         "no GPU nodes matching SKU \"l4\" found; no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"l4\"";
@@ -266,8 +266,8 @@ fn an_exporter_of_another_type_leaves_the_word_to_the_labels_and_both_say_why_no
 
 #[test]
 fn without_the_right_to_see_nodes_exporters_are_enough() {
-    let mut seen = HardwareSeen { by_labels: false, nodes: Answer::Unknown("off".into()), ..no_hardware() };
-    seen.exporters = Answer::Known(vec![exporter("a", TWO_GPUS)]);
+    let mut seen = HardwareSeen { by_labels: false, nodes: Lookup::Unknown("off".into()), ..no_hardware() };
+    seen.exporters = Lookup::Known(vec![exporter("a", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink",
     });

@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_plan::dynamo::asked::mark as mark_of;
-use steersman_plan::dynamo::{BindingSeen, Seen, Write, plan};
+use steersman_plan::dynamo::{BindingSeen, Seen, plan};
+use steersman_reconcile::WriteOp;
 
 use super::{IMAGE, World, a_request, spec, the_job, yaml};
 
 /// The Job that this request leads to.
 fn job_of(seen: Seen) -> Value {
     let mut world = World::new(seen);
-    while plan(&world.seen).writes.iter().all(|write| !matches!(write, Write::Child(_))) {
+    while plan(&world.seen).writes.iter().all(|write| !matches!(write, WriteOp::Owned(_))) {
         assert!(world.pass(None), "no Job comes: {:?}", world.seen.object.status);
     }
     the_job(&plan(&world.seen))

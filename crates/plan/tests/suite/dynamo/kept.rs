@@ -4,8 +4,8 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
-use steersman_plan::dynamo::{AdditionalSeen, GraphSeen, JobState, Write, plan};
-use steersman_plan::{Failure, Write as Written};
+use steersman_plan::dynamo::{AdditionalSeen, GraphSeen, JobState, plan};
+use steersman_reconcile::{Failure, ObjectId, Write, WriteOp};
 
 use super::{FINAL, World, now, said, spec};
 
@@ -13,7 +13,7 @@ const MAP: &str = "planner-config-1a2b";
 
 fn map_asked_for(world: &World) -> Value {
     let maps = plan(&world.seen).writes.into_iter().filter_map(|write| match write {
-        Write::Free(Written::Apply(object)) => Some(json!(object)),
+        WriteOp::Unowned(Write::Apply(object)) => Some(json!(object)),
         _ => None,
     });
     let maps: Vec<Value> = maps.filter(|object| object["kind"] == "ConfigMap").collect();
@@ -150,7 +150,7 @@ fn annotations_that_leave_no_room_for_the_graph_are_named_with_the_command_that_
         Some(super::output(&[("phase", "Done"), ("profiler_status", "success"), ("final_config.yaml", FINAL)]));
     world.job(JobState::Complete);
     for _ in 0..3 {
-        let object = "DynamoGraphDeploymentRequest team-a/qwen".to_owned();
+        let object = ObjectId::new("DynamoGraphDeploymentRequest", "team-a", "qwen");
         let message = "the API server answered 422: metadata.annotations: Too long".to_owned();
         world.pass(Some(Failure { object, message, transient: false, conflict: false }));
     }

@@ -10,10 +10,9 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::graph::merge::merge;
 use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, dcgm};
 use steersman_plan::dynamo::{
-    ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, PodSeen, Seen, Write, notes, plan, report,
+    ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, PodSeen, Seen, notes, plan, report,
 };
-use steersman_plan::preflight::Answer;
-use steersman_plan::{Failure, Outcome};
+use steersman_reconcile::{Failure, Lookup, ObjectId, Outcome, WriteOp};
 
 use super::{FINAL, World, a_request, node, now, spec, stored};
 
@@ -151,14 +150,14 @@ fn hardware() -> impl Strategy<Value = HardwareSeen> {
     let labels =
         [("nvidia.com/gpu.count", "4"), ("nvidia.com/gpu.product", "Tesla T4"), ("nvidia.com/gpu.memory", "15360")];
     let nodes = of(vec![
-        Answer::Unknown("forbidden".to_owned()),
-        Answer::Known(vec![]),
-        Answer::Known(vec![node("a", &labels), node("b", &labels[..1])]),
+        Lookup::Unknown("forbidden".to_owned()),
+        Lookup::Known(vec![]),
+        Lookup::Known(vec![node("a", &labels), node("b", &labels[..1])]),
     ]);
     let odd = (".{0,80}", any::<(bool, bool, bool)>());
     (nodes, odd).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| HardwareSeen {
         awaited,
-        exporters: Answer::Known(vec![ExporterSeen { gpus: Answer::Known(dcgm::read("a", &metrics)) }]),
+        exporters: Lookup::Known(vec![ExporterSeen { gpus: Lookup::Known(dcgm::read("a", &metrics)) }]),
         gpu_operator: false,
         by_labels,
         nodes,
@@ -214,9 +213,9 @@ pub(super) fn seen() -> impl Strategy<Value = Seen> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let object = of(vec!["Job team-a/x", "DynamoGraphDeployment team-a/x", "ConfigMap team-a/x"]);
-    let failure = (object, any::<bool>()).prop_map(|(object, transient)| Failure {
-        object: object.into(),
+    let object = of(vec!["Job", "DynamoGraphDeployment", "ConfigMap"]);
+    let failure = (object, any::<bool>()).prop_map(|(kind, transient)| Failure {
+        object: ObjectId::new(kind, "team-a", "x"),
         message: "y".into(),
         transient,
         conflict: false,
@@ -288,7 +287,7 @@ proptest! {
         straight.settle();
         let mut disturbed = World::new(seen);
         for pass in 0..6 {
-            let failure = Failure { object: "Job team-a/profile-qwen".into(), message: "timeout".into(), transient: true, conflict: false };
+            let failure = Failure { object: ObjectId::new("Job", "team-a", "profile-qwen"), message: "timeout".into(), transient: true, conflict: false };
             // The driver knows of a failure only where something was written.
             let writes = !plan(&disturbed.seen).writes.is_empty();
             disturbed.pass((pass == when && writes).then_some(failure));
@@ -307,14 +306,14 @@ proptest! {
         prop_assert!(!told.contains(SECRET), "{}", told);
         for write in &plan.writes {
             let held = format!("{write:?}").contains(SECRET);
-            prop_assert!(!held || matches!(write, Write::Child(_)));
+            prop_assert!(!held || matches!(write, WriteOp::Owned(_)));
         }
     }
 
     #[test]
     fn every_job_is_one_that_kubernetes_can_read_and_names_nothing_twice(seen in seen()) {
         for write in &plan(&seen).writes {
-            let Write::Child(write) = write else { continue };
+            let WriteOp::Owned(write) = write else { continue };
             let job: Job = serde_json::from_value(json!(write.object())).unwrap();
             let pod = job.spec.unwrap().template.spec.unwrap();
             let unique = |names: Vec<&String>| names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len();

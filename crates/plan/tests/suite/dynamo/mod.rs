@@ -26,10 +26,9 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::hardware::{HardwareSeen, NodeSeen};
 use steersman_plan::dynamo::{
     AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, PodSeen, Seen,
-    Settings, Write, names, notes, plan, report,
+    Settings, names, notes, plan, report,
 };
-use steersman_plan::preflight::Answer;
-use steersman_plan::{Failure, Note, Outcome};
+use steersman_reconcile::{Event, Failure, Lookup, Outcome, WriteOp};
 use steersman_testkit::profiler::RESULT as FINAL;
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
@@ -52,10 +51,10 @@ fn spec(more: &str) -> String {
 fn no_hardware() -> HardwareSeen {
     HardwareSeen {
         awaited: false,
-        exporters: Answer::Known(vec![]),
+        exporters: Lookup::Known(vec![]),
         gpu_operator: false,
         by_labels: true,
-        nodes: Answer::Known(vec![]),
+        nodes: Lookup::Known(vec![]),
         rdma_pod: false,
     }
 }
@@ -111,7 +110,7 @@ fn output(data: &[(&str, &str)]) -> OutputSeen {
 struct World {
     seen: Seen,
     /// Everything that was told, in order.
-    notes: Vec<Note>,
+    notes: Vec<Event>,
     /// Phases, each as often as it was entered.
     phases: Vec<Phase>,
     /// What was created, as `Job profile-qwen`.
@@ -201,18 +200,18 @@ impl World {
         panic!("it never comes to rest: {:#?}", self.seen.object);
     }
 
-    fn write(&mut self, write: &Write) {
+    fn write(&mut self, write: &WriteOp) {
         match write {
-            Write::Request(patch) => self.patch(patch),
-            Write::Remove { kind, uid, version, .. } => match kind.kind.as_str() {
+            WriteOp::PatchOwner(patch) => self.patch(patch),
+            WriteOp::Delete { kind, uid, version, .. } => match kind.kind.as_str() {
                 "ConfigMap" => {
                     let output = self.seen.output.take().unwrap();
                     assert_eq!((output.uid, output.version), (uid.clone(), version.clone()));
                 }
                 _ => assert_eq!(self.seen.binding.take().unwrap().uid, *uid),
             },
-            Write::Child(write) => self.object(write.object(), true),
-            Write::Free(write) => self.object(write.object(), false),
+            WriteOp::Owned(write) => self.object(write.object(), true),
+            WriteOp::Unowned(write) => self.object(write.object(), false),
         }
     }
 
@@ -315,7 +314,7 @@ fn the_job(plan: &Plan) -> Value {
         .writes
         .iter()
         .filter_map(|write| match write {
-            Write::Child(write) => Some(json!(write.object())),
+            WriteOp::Owned(write) => Some(json!(write.object())),
             _ => None,
         })
         .collect();

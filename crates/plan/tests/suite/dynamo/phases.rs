@@ -5,8 +5,8 @@ use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
 use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
 use steersman_plan::dynamo::phase::succeeded;
-use steersman_plan::dynamo::{JobState, Write, plan};
-use steersman_plan::{Failure, Next};
+use steersman_plan::dynamo::{JobState, plan};
+use steersman_reconcile::{Failure, ObjectId, Requeue, WriteOp};
 
 use super::{World, a_request, output, said, spec};
 
@@ -74,7 +74,7 @@ fn item_2_2_the_stored_phase_decides_what_is_done() {
         world.seen.output = None;
         world.job(JobState::Failed("BackoffLimitExceeded".into()));
         world.seen.object.status.as_mut().unwrap().phase = Some(phase);
-        assert_eq!(plan(&world.seen).step.phase, want, "{phase:?}");
+        assert_eq!(plan(&world.seen).resolution.phase, want, "{phase:?}");
     }
 }
 
@@ -93,7 +93,7 @@ fn item_2_3_initializing_is_pending_with_no_generation_observed() {
     assert_eq!(world.created, Vec::<String>::new());
     let mut known = world.seen.clone();
     known.object.status.as_mut().unwrap().observed_generation = Some(0);
-    assert_eq!(plan(&known).notes[0].reason, "Initialized");
+    assert_eq!(plan(&known).events[0].reason, "Initialized");
 }
 
 /// Where nothing is awaited, what was said of Pending would be over before anybody read it, and hold up the Job.
@@ -346,7 +346,7 @@ fn a_pass_that_changes_the_request_says_nothing_and_moves_nothing() {
     for _ in 0..12 {
         let plan = plan(&world.seen);
         let (status, told) = (world.seen.object.status.clone(), world.notes.len());
-        let patched = plan.writes.iter().any(|write| matches!(write, Write::Request(_)));
+        let patched = plan.writes.iter().any(|write| matches!(write, WriteOp::PatchOwner(_)));
         world.pass(None);
         if patched {
             own += 1;
@@ -370,14 +370,14 @@ fn the_finalizer_of_an_earlier_operator_goes_with_the_request_and_others_stay() 
     world.settle();
     assert_eq!(world.seen.object.finalizers, ["kept"]);
     assert_eq!(plan(&world.seen).writes, []);
-    assert_eq!(plan(&world.seen).next, Next::OnChange);
+    assert_eq!(plan(&world.seen).requeue, Requeue::AwaitChange);
 }
 
 #[test]
 fn a_call_that_fails_for_a_while_moves_no_phase() {
     let flaky = || {
         Some(Failure {
-            object: "Job team-a/profile-qwen".into(),
+            object: ObjectId::new("Job", "team-a", "profile-qwen"),
             message: "timeout".into(),
             transient: true,
             conflict: false,

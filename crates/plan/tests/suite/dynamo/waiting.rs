@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::Next;
 use steersman_plan::dynamo::{ContainerSeen, JobSeen, JobState, PodSeen, Seen, plan};
+use steersman_reconcile::Requeue;
 
 use super::{IMAGE, World, a_request, output, said, spec};
 
@@ -103,7 +103,7 @@ fn what_the_cluster_lacks_is_awaited_in_pending() {
         let (status, _, message) = world.says("Validation");
         assert!(status == "False" && message.starts_with(why), "{message}");
         assert_eq!(world.says("Succeeded"), said("False", "Pending", &format!("DGDR is pending: {message}")));
-        assert_eq!(plan(&world.seen).next, Next::Within(Duration::from_secs(15)));
+        assert_eq!(plan(&world.seen).requeue, Requeue::After(Duration::from_secs(15)));
         assert_eq!(world.told(), ["ValidationFailed"]);
         set(&mut world.seen, true);
         world.settle();
@@ -189,7 +189,7 @@ fn a_job_of_somebody_else_is_waited_for_and_never_used() {
     world.settle();
     assert_eq!((world.phase(), world.created.len()), (Phase::Pending, 0));
     assert!(world.says("Profiling").2.starts_with("Job profile-qwen belongs to somebody else"));
-    assert_eq!(plan(&world.seen).next, Next::Within(Duration::from_secs(15)));
+    assert_eq!(plan(&world.seen).requeue, Requeue::After(Duration::from_secs(15)));
     world.seen.job = None;
     world.settle();
     assert_eq!(world.phase(), Phase::Profiling);

@@ -1,8 +1,8 @@
 //! Pods that an earlier operator started stay as they are until something else is asked for.
 
 use sha2::{Digest, Sha256};
-use steersman_plan::ADOPTED;
 use steersman_plan::llamastack::ReferenceSeen;
+use steersman_reconcile::ADOPTED_LABEL;
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn deployment(seen: &Seen) -> Value {
 }
 
 fn mark(deployment: &Value) -> Option<&str> {
-    deployment["metadata"]["labels"][ADOPTED].as_str()
+    deployment["metadata"]["labels"][ADOPTED_LABEL].as_str()
 }
 
 #[test]

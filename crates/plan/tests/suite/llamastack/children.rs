@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::{DeploymentSeen, ReplicasOwner, Seen, plan};
-use steersman_plan::{Next, Severity};
+use steersman_reconcile::{Requeue, Severity};
 
 use super::{a_deployment, a_new_object, a_settled_object, order, written, yaml};
 
@@ -314,7 +314,7 @@ fn a_service_is_made_where_the_container_gives_a_port_or_an_environment() {
             a_new_object(&format!("{{server: {{distribution: {{name: starter}}, containerSpec: {container}}}}}"));
         let port = written(&plan(&seen), "Service").map(|service| service["spec"]["ports"][0]["port"].clone());
         assert_eq!(port, expected.map(|port| json!(port)), "{container}");
-        let swept = plan(&seen).sweep.iter().any(|kind| kind.kind == "Service");
+        let swept = plan(&seen).prune.iter().any(|kind| kind.kind == "Service");
         assert!(swept, "{container}: one that is no longer wanted goes");
     }
 }
@@ -384,9 +384,9 @@ fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
 
 #[test]
 fn a_new_spec_is_looked_at_again_soon_and_a_settled_one_only_on_a_change() {
-    assert!(matches!(plan(&a_new_object(USUAL)).next, Next::Within(_)));
+    assert!(matches!(plan(&a_new_object(USUAL)).requeue, Requeue::After(_)));
     let settled = plan(&a_settled_object(USUAL));
-    assert_eq!((settled.next, settled.notes.len(), settled.findings.len()), (Next::OnChange, 0, 0));
+    assert_eq!((settled.requeue, settled.events.len(), settled.findings.len()), (Requeue::AwaitChange, 0, 0));
 }
 
 #[test]
@@ -394,6 +394,6 @@ fn an_object_that_is_being_deleted_gets_nothing() {
     let mut seen = a_settled_object(USUAL);
     seen.object.deleting = true;
     let plan = plan(&seen);
-    assert!(plan.writes.is_empty() && plan.sweep.is_empty() && plan.notes.is_empty());
+    assert!(plan.writes.is_empty() && plan.prune.is_empty() && plan.events.is_empty());
     assert!(plan.findings.iter().all(|finding| finding.severity != Severity::Blocker));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steersman_api::llamastack::status::Phase;
 use steersman_plan::llamastack::validate::Kind;
 use steersman_plan::llamastack::{ConfigMapSeen, ReferenceSeen, Seen, plan, referred, report};
-use steersman_plan::{Failure, Next, NoteKind, Outcome};
+use steersman_reconcile::{EventType, Failure, ObjectId, Outcome, Requeue};
 
 use super::{a_new_object, an_object, now, order, settled, stored, written};
 
@@ -173,9 +173,9 @@ fn a_missing_secret_is_awaited_and_leaves_what_runs() {
     says(&seen, "SecretsResolved", ["True", "AllSecretsFound", "Resolved 1 secret references"]);
     seen.references[0].keys = None;
     let now = plan(&seen);
-    assert!(now.writes.is_empty() && now.sweep.is_empty());
-    assert_eq!(now.next, Next::OnChange, "a watch tells of it");
-    assert_eq!((now.notes[0].kind, now.notes[0].reason), (NoteKind::Warning, "SecretResolutionFailed"));
+    assert!(now.writes.is_empty() && now.prune.is_empty());
+    assert_eq!(now.requeue, Requeue::AwaitChange, "a watch tells of it");
+    assert_eq!((now.events[0].type_, now.events[0].reason), (EventType::Warning, "SecretResolutionFailed"));
     says(
         &seen,
         "SecretsResolved",
@@ -204,7 +204,8 @@ fn a_missing_secret_is_awaited_and_leaves_what_runs() {
 fn what_was_generated_is_told_once_with_its_figures() {
     let seen = found(an_object(VLLM));
     let first = plan(&seen);
-    let reasons = |plan: &steersman_plan::Plan| plan.notes.iter().map(|note| note.reason).collect::<Vec<_>>();
+    let reasons =
+        |plan: &steersman_plan::llamastack::Plan| plan.events.iter().map(|note| note.reason).collect::<Vec<_>>();
     assert_eq!(reasons(&first), ["ConfigGenerated"]);
     let mut seen = seen;
     seen.object.status = Some(stored(&report(&seen, &first, &Outcome { written: 4, failure: None })));
@@ -251,8 +252,12 @@ fn a_rollout_is_not_available_while_old_pods_serve() {
 #[test]
 fn a_refused_deployment_is_told() {
     let seen = settled(found(an_object(VLLM)));
-    let failure =
-        Failure { object: "Deployment team-a/starter".into(), message: "no".into(), transient: false, conflict: false };
+    let failure = Failure {
+        object: ObjectId::new("Deployment", "team-a", "starter"),
+        message: "no".into(),
+        transient: false,
+        conflict: false,
+    };
     let outcome = Outcome { written: 0, failure: Some(failure) };
     assert_eq!(
         condition(&seen, &outcome, "DeploymentUpdated").unwrap(),
@@ -267,7 +272,7 @@ fn a_spec_that_a_newer_operator_cannot_build_is_told_as_such_and_stays_so() {
     let later = |seen: &Seen| condition(seen, &Outcome::default(), "ConfigGenerated").unwrap();
     seen.object.provider_merge = Some("sideways".into());
     assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "the same operator: somebody has changed something");
-    assert_eq!(plan(&seen).notes[0].reason, "ConfigGenerationFailed", "and the event has the same word");
+    assert_eq!(plan(&seen).events[0].reason, "ConfigGenerationFailed", "and the event has the same word");
     seen.settings.operator_version = "0.2.0".into();
     let told = later(&seen);
     assert_eq!(told[..2], ["False", "UpgradeConfigFailure"]);
@@ -311,7 +316,7 @@ fn stay(seen: &Seen) -> Vec<String> {
 }
 
 fn swept(seen: &Seen) -> bool {
-    plan(seen).sweep.iter().any(|kind| kind.kind == "ConfigMap")
+    plan(seen).prune.iter().any(|kind| kind.kind == "ConfigMap")
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Each rule: one departure from a good spec, one finding, word by word.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steersman_plan::Severity::{Blocker, Warning};
 use steersman_plan::llamastack::{ClaimSeen, Seen, plan, report};
-use steersman_plan::{NoteKind, Outcome};
+use steersman_reconcile::Severity::{Blocker, Warning};
+use steersman_reconcile::{EventType, Outcome};
 
 use super::{a_new_object, a_settled_object, stored};
 
@@ -142,7 +142,7 @@ fn each_departure_gives_its_finding() {
         assert_eq!(finding.message, message);
         assert_eq!(finding.remedy, remedy);
         assert_eq!(plan.writes.is_empty(), severity == Blocker, "{reason}");
-        assert_eq!(plan.sweep.is_empty(), severity == Blocker, "{reason}");
+        assert_eq!(plan.prune.is_empty(), severity == Blocker, "{reason}");
     }
 }
 
@@ -180,12 +180,12 @@ fn several_findings_are_told_most_serious_first_and_once() {
     let first = plan(&seen);
     let reasons: Vec<_> = first.findings.iter().map(|finding| finding.reason).collect();
     assert_eq!(reasons, ["PortInvalid", "AutoscalingIgnored"]);
-    assert_eq!(first.notes.len(), 1);
-    assert_eq!((first.notes[0].kind, first.notes[0].reason), (NoteKind::Warning, "PortInvalid"));
-    assert!(first.notes[0].message.contains("is not a port. Set it to"), "{}", first.notes[0].message);
+    assert_eq!(first.events.len(), 1);
+    assert_eq!((first.events[0].type_, first.events[0].reason), (EventType::Warning, "PortInvalid"));
+    assert!(first.events[0].message.contains("is not a port. Set it to"), "{}", first.events[0].message);
 
     seen.object.status = Some(stored(&report(&seen, &first, &Outcome::default())));
-    assert_eq!(plan(&seen).notes, []);
+    assert_eq!(plan(&seen).events, []);
     assert_eq!(plan(&seen).findings, first.findings);
 }
 
@@ -195,5 +195,5 @@ fn a_blocker_leaves_what_runs_alone() {
     assert!(!plan(&seen).writes.is_empty());
     seen.settings.distributions.clear();
     let plan = plan(&seen);
-    assert!(plan.writes.is_empty() && plan.sweep.is_empty());
+    assert!(plan.writes.is_empty() && plan.prune.is_empty());
 }

@@ -6,7 +6,7 @@ use steersman_api::llamastack::status::Phase;
 use steersman_plan::llamastack::config::base::{Base, LabelError};
 use steersman_plan::llamastack::{LabelsWanted, Seen, labels_wanted, plan, report};
 use steersman_plan::oci::LabelsSeen;
-use steersman_plan::{Outcome, Severity};
+use steersman_reconcile::{Outcome, Severity};
 
 use super::{an_object, order, settled, stored, written};
 
@@ -107,7 +107,7 @@ fn what_is_new_waits_with_nothing_but_the_account_that_pull_secrets_go_to() {
         let seen = of_an_image(labels);
         let plan = plan(&seen);
         assert_eq!(order(&plan), ["apply ServiceAccount starter-sa"]);
-        assert!(plan.sweep.is_empty());
+        assert!(plan.prune.is_empty());
         assert!(plan.findings.iter().all(|finding| finding.severity == Severity::Warning), "{:?}", plan.findings);
         assert_eq!(plan.findings.is_empty(), seen.labels == LabelsSeen::Awaited, "a failure is told");
         let status = report(&seen, &plan, &Outcome { written: 1, failure: None });
@@ -120,7 +120,7 @@ fn what_is_new_waits_with_nothing_but_the_account_that_pull_secrets_go_to() {
         let mut later = seen;
         later.object.status = Some(stored(&status));
         let again = super::plan(&later);
-        assert_eq!(again.notes, []);
+        assert_eq!(again.events, []);
         assert_eq!(stored(&report(&later, &again, &Outcome::default())), stored(&status));
     }
 }
@@ -133,7 +133,7 @@ fn what_runs_stays_as_it_is_and_is_not_spoken_of_while_the_registry_is_asked() {
     seen.labels = LabelsSeen::Awaited;
     let plan = plan(&seen);
     assert_eq!(order(&plan), ["apply ServiceAccount starter-sa"]);
-    assert_eq!((plan.notes.len(), plan.findings.len()), (0, 0));
+    assert_eq!((plan.events.len(), plan.findings.len()), (0, 0));
     assert_eq!(Some(report(&seen, &plan, &Outcome::default())), seen.object.status, "nothing is written");
 }
 

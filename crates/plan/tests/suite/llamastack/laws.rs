@@ -13,7 +13,7 @@ use steersman_plan::llamastack::{
     ClaimSeen, ConfigMapSeen, DeploymentSeen, ReferenceSeen, ReplicasOwner, Seen, ServerSeen, TrustSeen,
     mounted_config_maps, plan, referred, report,
 };
-use steersman_plan::{Failure, Outcome, Severity, Write};
+use steersman_reconcile::{Failure, ObjectId, Outcome, Severity, Write, WriteOp};
 
 use super::labels::any_labels;
 use super::route::any_route;
@@ -275,7 +275,7 @@ fn of_our_own() -> impl Strategy<Value = Seen> {
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     let failure = any::<bool>().prop_map(|transient| Failure {
-        object: "x".into(),
+        object: ObjectId::new("Service", "team-a", "x"),
         message: "y".into(),
         transient,
         conflict: false,
@@ -301,7 +301,7 @@ proptest! {
         prop_assert_eq!(plan.writes.is_empty(), blocked || seen.object.deleting);
         // While the labels of an image are awaited, there is nothing but the account.
         let waits = plan.writes.len() == 1;
-        prop_assert_eq!(plan.sweep.is_empty(), blocked || seen.object.deleting || waits);
+        prop_assert_eq!(plan.prune.is_empty(), blocked || seen.object.deleting || waits);
     }
 
     #[test]
@@ -309,7 +309,7 @@ proptest! {
         let plan = plan(&seen);
         let mut keys = BTreeSet::new();
         for write in &plan.writes {
-            let object = write.object();
+            let object = write.object().unwrap();
             let kind = object.types.as_ref().unwrap().kind.clone();
             prop_assert_eq!(object.metadata.namespace.as_ref(), Some(&seen.object.namespace));
             let found = object.metadata.labels.as_ref().unwrap();
@@ -318,12 +318,12 @@ proptest! {
             prop_assert_eq!((&owner.uid, &owner.name), (&seen.object.uid, &seen.object.name));
             prop_assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
             let left = seen.config_maps.iter().any(|map| Some(&map.name) == object.metadata.name.as_ref());
-            let once = matches!(write, Write::CreateOnce(_));
+            let once = matches!(write, WriteOp::Owned(Write::CreateOnce(_)));
             // Of configurations, those that are there already are only kept.
             prop_assert!(once == (kind == "PersistentVolumeClaim") || (kind == "ConfigMap" && left), "{}", kind);
             prop_assert!(keys.insert((kind, object.metadata.name.clone())));
         }
-        prop_assert!(plan.sweep.iter().all(|kind| kind.kind != "PersistentVolumeClaim"));
+        prop_assert!(plan.prune.iter().all(|kind| kind.kind != "PersistentVolumeClaim"));
     }
 
     #[test]
@@ -371,7 +371,7 @@ proptest! {
         later.now += SignedDuration::from_hours(1);
         let again = plan(&later);
         prop_assert_eq!(report(&later, &again, &Outcome::default()), stored(&first));
-        prop_assert_eq!(again.notes, []);
+        prop_assert_eq!(again.events, []);
     }
 
     /// Old pods may start again at any time while a new spec is on its way.
@@ -379,8 +379,8 @@ proptest! {
     fn no_configuration_goes_that_a_pod_may_need(seen in seen()) {
         let plan = plan(&seen);
         let stay = |name: &str| {
-            let swept = plan.sweep.iter().any(|kind| kind.kind == "ConfigMap");
-            !swept || plan.writes.iter().any(|write| write.object().metadata.name.as_deref() == Some(name))
+            let swept = plan.prune.iter().any(|kind| kind.kind == "ConfigMap");
+            !swept || plan.writes.iter().any(|write| write.object().unwrap().metadata.name.as_deref() == Some(name))
         };
         let live = seen.deployment.as_ref().map(|live| mounted_config_maps(&live.template)).unwrap_or_default();
         let in_use = seen.in_use.clone().unwrap_or_default();
@@ -394,7 +394,7 @@ proptest! {
     #[test]
     fn values_of_the_environment_are_told_nowhere(seen in seen(), outcome in outcome()) {
         let plan = plan(&seen);
-        let told = format!("{:?}{:?}{}", plan.findings, plan.notes, json!(report(&seen, &plan, &outcome)));
+        let told = format!("{:?}{:?}{}", plan.findings, plan.events, json!(report(&seen, &plan, &outcome)));
         prop_assert!(!told.contains(SECRET), "{}", told);
     }
 }

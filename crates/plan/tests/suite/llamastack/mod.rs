@@ -24,11 +24,11 @@ use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistribution, LlamaStackDistributionStatus};
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings, TrustSeen,
-    plan, report,
+    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, Plan, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings,
+    TrustSeen, plan, report,
 };
 use steersman_plan::oci::LabelsSeen;
-use steersman_plan::{Outcome, Plan, Write};
+use steersman_reconcile::{Outcome, Write, WriteOp};
 
 const STARTER: &str = "docker.io/llamastack/distribution-starter:0.7.1";
 
@@ -153,15 +153,16 @@ fn stored(status: &LlamaStackDistributionStatus) -> LlamaStackDistributionStatus
 }
 
 fn written(plan: &Plan, kind: &str) -> Option<Value> {
-    plan.writes.iter().map(|write| json!(write.object())).find(|object| object["kind"] == kind)
+    plan.writes.iter().filter_map(WriteOp::object).map(|object| json!(object)).find(|object| object["kind"] == kind)
 }
 
 /// Kind and name of each write, and how it is made.
 fn order(plan: &Plan) -> Vec<String> {
     let told = plan.writes.iter().map(|write| {
         let how = match write {
-            Write::Apply(_) => "apply",
-            Write::CreateOnce(_) => "create",
+            WriteOp::Owned(Write::Apply(_)) => "apply",
+            WriteOp::Owned(Write::CreateOnce(_)) => "create",
+            other => panic!("a server owns all its children: {other:?}"),
         };
         let object = json!(write.object());
         format!("{how} {} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())

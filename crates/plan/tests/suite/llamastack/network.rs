@@ -1,8 +1,8 @@
 //! How the server is reached and how many of it there are: a child for each wish, and none without it.
 
 use serde_json::{Value, json};
-use steersman_plan::Outcome;
 use steersman_plan::llamastack::{IngressSeen, ReferenceSeen, Seen, plan, report};
+use steersman_reconcile::Outcome;
 
 use super::{an_object, written, yaml};
 
@@ -25,7 +25,7 @@ fn what_nobody_asks_for_is_not_made_and_goes_where_it_is() {
         ["Service", "Ingress", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "RoleBinding"];
     for kind in kinds {
         assert_eq!(written(&plan, kind), None, "{kind}");
-        assert!(plan.sweep.iter().any(|swept| swept.kind == kind), "{kind}");
+        assert!(plan.prune.iter().any(|swept| swept.kind == kind), "{kind}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_policy_lets_in_who_is_listed() {
 fn a_policy_of_an_earlier_operator_stays() {
     let mut seen = an_object("{distribution: {name: starter}}");
     seen.former_policy = true;
-    assert!(plan(&seen).sweep.iter().all(|kind| kind.kind != "NetworkPolicy"), "everybody could reach the server");
+    assert!(plan(&seen).prune.iter().all(|kind| kind.kind != "NetworkPolicy"), "everybody could reach the server");
 }
 
 #[test]

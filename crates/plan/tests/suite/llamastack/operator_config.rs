@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::{DefaultPolicy, Images, OperatorConfig, ReferenceSeen, Seen, plan, report};
-use steersman_plan::{NoteKind, Outcome, Severity};
+use steersman_reconcile::{EventType, Outcome, Requeue, Severity};
 
 use super::{STARTER, an_object, settled, stored, written, yaml};
 
@@ -96,7 +96,7 @@ fn an_entry_that_is_no_image_is_passed_over_and_told_to_those_it_concerns() {
     let start =
         format!("ConfigMap {PLACE}, key image-overrides, entry starter: \"not an image\" is not an image reference");
     assert!(finding.message.starts_with(&start), "{}", finding.message);
-    assert_eq!((made.notes[0].kind, made.notes[0].reason), (NoteKind::Warning, "OperatorConfigInvalid"));
+    assert_eq!((made.events[0].type_, made.events[0].reason), (EventType::Warning, "OperatorConfigInvalid"));
     let other = under(&an_object("{distribution: {image: x}}"), config);
     assert_eq!(plan(&other).findings, []);
 }
@@ -137,7 +137,7 @@ fn another_image_moves_the_server_and_its_configuration_in_one_write() {
     let known = upgraded.object.status.as_mut().unwrap().resolved_distribution.as_mut().unwrap();
     known.config_hash = Some("of an earlier base".into());
     let made = plan(&upgraded);
-    assert!(made.writes.is_empty() && made.sweep.is_empty());
+    assert!(made.writes.is_empty() && made.prune.is_empty());
     assert!(made.findings[0].message.contains("so that all stays as it is"), "{:?}", made.findings);
     let fresh = under(&an_object(GENERATED), overrides("starter: ["));
     assert_eq!(image(&fresh), STARTER, "a new one has none yet");
@@ -172,7 +172,7 @@ fn the_flag_gives_every_server_a_policy_and_an_explicit_one_needs_no_flag() {
     }
     let swept = |config: OperatorConfig| {
         let plan = plan(&under(&an_object(plain), config));
-        plan.sweep.iter().any(|kind| kind.kind == "NetworkPolicy")
+        plan.prune.iter().any(|kind| kind.kind == "NetworkPolicy")
     };
     assert!(swept(OperatorConfig::default()), "switched off, it goes");
     assert!(!swept(flag("[")), "where nobody knows, nothing is opened");
@@ -182,16 +182,15 @@ fn the_flag_gives_every_server_a_policy_and_an_explicit_one_needs_no_flag() {
 fn faults_are_told_once() {
     let mut seen = under(&settled(an_object("{distribution: {name: starter}}")), flag("["));
     let first = plan(&seen);
-    assert_eq!(first.notes.len(), 1);
+    assert_eq!(first.events.len(), 1);
     seen.object.status = Some(stored(&report(&seen, &first, &Outcome::default())));
-    assert_eq!(plan(&seen).notes, []);
+    assert_eq!(plan(&seen).events, []);
 }
 
 /// What objects refer to is looked at by the clock only where no watch tells of it.
 #[test]
 fn the_clock_is_for_what_no_watch_tells() {
     use std::time::Duration;
-    use steersman_plan::Next;
 
     let reference = |there: bool| ReferenceSeen {
         secret: true,
@@ -202,13 +201,13 @@ fn the_clock_is_for_what_no_watch_tells() {
     };
     let spec = "{distribution: {name: starter}, networking: {tls: {enabled: true, secretName: cert}}}";
     for (followed, there, next) in [
-        (true, true, Next::OnChange),
-        (true, false, Next::OnChange),
-        (false, true, Next::Within(Duration::from_secs(300))),
-        (false, false, Next::Within(Duration::from_secs(15))),
+        (true, true, Requeue::AwaitChange),
+        (true, false, Requeue::AwaitChange),
+        (false, true, Requeue::After(Duration::from_secs(300))),
+        (false, false, Requeue::After(Duration::from_secs(15))),
     ] {
         let seen = settled(Seen { references: vec![reference(true)], ..an_object(spec) });
         let seen = Seen { followed, references: vec![reference(there)], ..seen };
-        assert_eq!(plan(&seen).next, next, "followed: {followed}, there: {there}");
+        assert_eq!(plan(&seen).requeue, next, "followed: {followed}, there: {there}");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use steersman_api::llamastack::status::Phase;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_plan::llamastack::{ClaimSeen, DeploymentSeen, ReplicasOwner, Seen, plan, report};
-use steersman_plan::{Failure, Outcome};
+use steersman_reconcile::{Failure, ObjectId, Outcome};
 
 use super::{a_deployment, a_new_object, a_settled_object, now, stored};
 
@@ -24,8 +24,12 @@ fn after(written: usize) -> Outcome {
 }
 
 fn failed(transient: bool) -> Outcome {
-    let failure =
-        Failure { object: "Service team-a/starter-service".into(), message: "no".into(), transient, conflict: false };
+    let failure = Failure {
+        object: ObjectId::new("Service", "team-a", "starter-service"),
+        message: "no".into(),
+        transient,
+        conflict: false,
+    };
     Outcome { written: 1, failure: Some(failure) }
 }
 
@@ -123,7 +127,7 @@ fn what_could_not_be_written_is_not_ready_however_well_the_old_runs() {
     let refused = |object: &str| Outcome {
         written: 0,
         failure: Some(Failure {
-            object: format!("{object} team-a/starter"),
+            object: ObjectId::new(object, "team-a", "starter"),
             message: "the API server answered 403: change freeze".into(),
             transient: true,
             conflict: false,

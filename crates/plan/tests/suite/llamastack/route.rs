@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use steersman_plan::Outcome;
 use steersman_plan::llamastack::{IngressSeen, ReferenceSeen, RouteSeen, Seen, plan, report};
+use steersman_reconcile::Outcome;
 
 use super::{an_object, order, written, yaml};
 
@@ -83,7 +83,7 @@ fn the_ingress_stays_until_a_router_has_answered() {
 fn a_route_goes_when_nobody_asks_for_it_and_is_not_looked_for_elsewhere() {
     let seen = exposed("expose: false", admitted());
     assert_eq!(ways(&seen), [""; 0]);
-    let swept = |seen: &Seen| plan(seen).sweep.iter().any(|kind| kind.kind == "Route");
+    let swept = |seen: &Seen| plan(seen).prune.iter().any(|kind| kind.kind == "Route");
     assert!(swept(&seen));
     assert!(!swept(&exposed("expose: false", RouteSeen::NotServed)));
     assert_eq!(url(&seen), None);

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
-use steersman_plan::Outcome;
 use steersman_plan::llamastack::server::{Question, illness, providers, question, version};
 use steersman_plan::llamastack::{DeploymentSeen, ReferenceSeen, Seen, ServerSeen};
+use steersman_reconcile::Outcome;
 
 use super::report::{says, told};
 use super::{a_deployment, a_settled_object, an_object, settled, stored};

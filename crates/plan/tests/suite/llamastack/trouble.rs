@@ -1,9 +1,9 @@
 //! Why pods do not get ready: each case word by word, and that the words stay while the case does.
 
 use proptest::prelude::*;
-use steersman_plan::Outcome;
 use steersman_plan::llamastack::trouble::{carried, find};
 use steersman_plan::llamastack::{ContainerSeen, DeploymentSeen, PodSeen, Seen};
+use steersman_reconcile::Outcome;
 
 use super::report::{condition, told};
 use super::{a_deployment, a_settled_object, an_object, stored};

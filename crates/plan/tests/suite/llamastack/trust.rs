@@ -1,8 +1,8 @@
 //! The certificates that a server trusts beside those of its image.
 
 use serde_json::json;
-use steersman_plan::Severity;
 use steersman_plan::llamastack::plan;
+use steersman_reconcile::Severity;
 
 use super::configured::{container, env, found, template};
 use super::{an_object, written};

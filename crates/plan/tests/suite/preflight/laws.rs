@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
-use steersman_plan::Severity;
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan, report,
+    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan, report,
 };
+use steersman_reconcile::{Lookup, Severity};
 
-fn answer<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy<Value = Answer<T>> {
-    prop_oneof![3 => known.prop_map(Answer::Known), 1 => ".{0,9}".prop_map(Answer::Unknown)]
+fn answer<T: std::fmt::Debug>(known: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
+    prop_oneof![3 => known.prop_map(Lookup::Known), 1 => ".{0,9}".prop_map(Lookup::Unknown)]
 }
 
 fn crd() -> impl Strategy<Value = CrdSeen> {
@@ -38,7 +38,7 @@ fn lease() -> impl Strategy<Value = LeaseSeen> {
         .prop_map(|(namespace, holder, renewed, lasts_seconds)| LeaseSeen { namespace, holder, renewed, lasts_seconds })
 }
 
-fn right(allowed: impl Strategy<Value = Answer<bool>>) -> impl Strategy<Value = RightSeen> {
+fn right(allowed: impl Strategy<Value = Lookup<bool>>) -> impl Strategy<Value = RightSeen> {
     let resource = prop_oneof![
         Just(("coordination.k8s.io", "leases", Some(LEGACY_LEASES[0].name))),
         Just(("apiextensions.k8s.io", "customresourcedefinitions", Some(Family::Va.crd_name()))),
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn a_missing_right_never_makes_a_cluster_ready(seen in seen(), denied in right(Just(Answer::Known(false)))) {
+    fn a_missing_right_never_makes_a_cluster_ready(seen in seen(), denied in right(Just(Lookup::Known(false)))) {
         let mut poorer = seen;
         poorer.rights.push(denied);
         prop_assert!(!ready(&poorer));
@@ -108,7 +108,7 @@ proptest! {
     #[test]
     fn granting_every_right_takes_away_only_what_rights_blocked(seen in seen()) {
         let mut granted = seen.clone();
-        granted.rights.iter_mut().for_each(|right| right.allowed = Answer::Known(true));
+        granted.rights.iter_mut().for_each(|right| right.allowed = Lookup::Known(true));
         prop_assert!(ready(&granted) || !ready(&seen));
         prop_assert!(plan(&granted).iter().all(|finding| !finding.reason.starts_with("Right")));
     }

@@ -7,10 +7,10 @@ mod rules;
 use jiff::Timestamp;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
-use steersman_plan::Finding;
 use steersman_plan::preflight::{
-    Answer, Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan,
+    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen, plan,
 };
+use steersman_reconcile::{Finding, Lookup};
 
 fn now() -> Timestamp {
     "2026-11-15T23:00:00Z".parse().unwrap()
@@ -20,11 +20,11 @@ fn now() -> Timestamp {
 fn a_good_cluster() -> Seen {
     Seen {
         now: now(),
-        user: Answer::Known("ada".into()),
-        server: Answer::Known(ServerVersion::new(1, 36)),
-        families: Family::ALL.map(|family| FamilySeen { family, crd: Answer::Known(Some(a_crd(family))) }).to_vec(),
-        rights: vec![a_right(Answer::Known(true))],
-        leases: LEGACY_LEASES.map(|lease| LegacySeen { lease, found: Answer::Known(vec![]) }).to_vec(),
+        user: Lookup::Known("ada".into()),
+        server: Lookup::Known(ServerVersion::new(1, 36)),
+        families: Family::ALL.map(|family| FamilySeen { family, crd: Lookup::Known(Some(a_crd(family))) }).to_vec(),
+        rights: vec![a_right(Lookup::Known(true))],
+        leases: LEGACY_LEASES.map(|lease| LegacySeen { lease, found: Lookup::Known(vec![]) }).to_vec(),
     }
 }
 
@@ -34,11 +34,11 @@ fn a_crd(family: Family) -> CrdSeen {
         storage: family.storage_version().into(),
         established: true,
         conversion: Conversion::None,
-        objects: Answer::Known(0),
+        objects: Lookup::Known(0),
     }
 }
 
-fn a_right(allowed: Answer<bool>) -> RightSeen {
+fn a_right(allowed: Lookup<bool>) -> RightSeen {
     let right = Right {
         group: Family::Llsd.group().into(),
         resource: Family::Llsd.plural().into(),
@@ -59,13 +59,13 @@ fn a_lease(holder: &str, age_seconds: i64) -> LeaseSeen {
     }
 }
 
-fn with_crd(family: Family, crd: Answer<Option<CrdSeen>>) -> Seen {
+fn with_crd(family: Family, crd: Lookup<Option<CrdSeen>>) -> Seen {
     let mut seen = a_good_cluster();
     seen.families.iter_mut().find(|seen| seen.family == family).unwrap().crd = crd;
     seen
 }
 
-fn with_lease(legacy: LegacyLease, found: Answer<Vec<LeaseSeen>>) -> Seen {
+fn with_lease(legacy: LegacyLease, found: Lookup<Vec<LeaseSeen>>) -> Seen {
     Seen { leases: vec![LegacySeen { lease: legacy, found }], ..a_good_cluster() }
 }
 

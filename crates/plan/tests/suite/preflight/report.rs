@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use steersman_api::{Family, LEGACY_LEASES};
-use steersman_plan::preflight::{Answer, Conversion, CrdSeen, Seen, plan, report};
+use steersman_plan::preflight::{Conversion, CrdSeen, Seen, plan, report};
+use steersman_reconcile::Lookup;
 
 use super::{a_crd, a_good_cluster, a_lease, a_right, with_crd};
 
@@ -11,14 +12,14 @@ fn people_see_facts_a_table_and_what_to_do() {
     let dgd = CrdSeen {
         served: vec!["v1alpha1".into(), "v1beta1".into()],
         conversion: Conversion::Service { namespace: "dynamo-system".into(), name: "webhook".into() },
-        objects: Answer::Known(12),
+        objects: Lookup::Known(12),
         ..a_crd(Family::Dgd)
     };
-    let mut seen = with_crd(Family::Dgd, Answer::Known(Some(dgd)));
-    seen.families[0].crd = Answer::Known(None);
-    seen.families[3].crd = Answer::Unknown("no answer".into());
-    seen.leases[2].found = Answer::Known(vec![a_lease("pod-a", 3)]);
-    seen.rights = vec![a_right(Answer::Known(true)), a_right(Answer::Known(false))];
+    let mut seen = with_crd(Family::Dgd, Lookup::Known(Some(dgd)));
+    seen.families[0].crd = Lookup::Known(None);
+    seen.families[3].crd = Lookup::Unknown("no answer".into());
+    seen.leases[2].found = Lookup::Known(vec![a_lease("pod-a", 3)]);
+    seen.rights = vec![a_right(Lookup::Known(true)), a_right(Lookup::Known(false))];
     let findings = plan(&seen);
     let expected = "\
 Server  Kubernetes 1.36 (1.33 or newer is needed)
@@ -58,7 +59,7 @@ fn a_good_cluster_is_called_ready_without_further_words() {
 
 #[test]
 fn scripts_get_the_same_as_data() {
-    let mut seen = Seen { server: Answer::Unknown("no answer".into()), ..a_good_cluster() };
+    let mut seen = Seen { server: Lookup::Unknown("no answer".into()), ..a_good_cluster() };
     seen.families.truncate(1);
     seen.leases = seen.leases.into_iter().skip(3).collect();
     assert_eq!(seen.leases[0].lease, LEGACY_LEASES[3]);
@@ -111,7 +112,7 @@ fn scripts_get_the_same_as_data() {
 #[test]
 fn control_characters_of_others_are_shown_not_sent() {
     let mut seen = a_good_cluster();
-    seen.leases[2].found = Answer::Known(vec![a_lease("\u{1b}[31mred\nBLOCKER  forged", 3)]);
+    seen.leases[2].found = Lookup::Known(vec![a_lease("\u{1b}[31mred\nBLOCKER  forged", 3)]);
     let findings = plan(&seen);
     let lines = report(seen, findings).lines;
     assert!(lines.iter().all(|line| !line.contains(char::is_control)), "{lines:#?}");

@@ -2,8 +2,9 @@
 
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES};
-use steersman_plan::Severity::{self, Blocker, Info, Warning};
-use steersman_plan::preflight::{Answer, Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen, plan};
+use steersman_plan::preflight::{Conversion, CrdSeen, LeaseSeen, Reach, Right, RightSeen, Seen, plan};
+use steersman_reconcile::Lookup;
+use steersman_reconcile::Severity::{self, Blocker, Info, Warning};
 
 use super::{a_crd, a_good_cluster, a_lease, a_right, only_finding, with_crd, with_lease};
 
@@ -17,14 +18,14 @@ fn expect(seen: &Seen, severity: Severity, reason: &str, message: &str, remedy: 
 #[test]
 fn a_good_cluster_gives_no_finding() {
     assert_eq!(plan(&a_good_cluster()), []);
-    let oldest = Seen { server: Answer::Known(ServerVersion::new(1, 33)), ..a_good_cluster() };
+    let oldest = Seen { server: Lookup::Known(ServerVersion::new(1, 33)), ..a_good_cluster() };
     assert_eq!(plan(&oldest), []);
 }
 
 #[test]
 fn an_old_server_blocks() {
     expect(
-        &Seen { server: Answer::Known(ServerVersion::new(1, 32)), ..a_good_cluster() },
+        &Seen { server: Lookup::Known(ServerVersion::new(1, 32)), ..a_good_cluster() },
         Blocker,
         "ServerTooOld",
         "The API server is Kubernetes 1.32; Steersman needs 1.33 or newer.",
@@ -35,7 +36,7 @@ fn an_old_server_blocks() {
 #[test]
 fn a_server_whose_version_is_unknown_blocks() {
     expect(
-        &Seen { server: Answer::Unknown("forbidden".into()), ..a_good_cluster() },
+        &Seen { server: Lookup::Unknown("forbidden".into()), ..a_good_cluster() },
         Blocker,
         "ServerVersionUnknown",
         "The version of the API server could not be read: forbidden.",
@@ -46,7 +47,7 @@ fn a_server_whose_version_is_unknown_blocks() {
 #[test]
 fn a_missing_right_blocks_and_names_the_rule() {
     expect(
-        &Seen { rights: vec![a_right(Answer::Known(false))], ..a_good_cluster() },
+        &Seen { rights: vec![a_right(Lookup::Known(false))], ..a_good_cluster() },
         Blocker,
         "RightMissing",
         "ada may not list llamastackdistributions.llamastack.io in all namespaces; Steersman needs it to count the objects.",
@@ -65,9 +66,9 @@ fn a_missing_right_on_one_object_names_it_and_an_unknown_user_is_called_so() {
         reach: Reach::Cluster,
         why: "see it".into(),
     };
-    let rights = vec![RightSeen { right, allowed: Answer::Known(false) }];
+    let rights = vec![RightSeen { right, allowed: Lookup::Known(false) }];
     expect(
-        &Seen { rights, user: Answer::Unknown("timed out".into()), ..a_good_cluster() },
+        &Seen { rights, user: Lookup::Unknown("timed out".into()), ..a_good_cluster() },
         Blocker,
         "RightMissing",
         "The current user may not get customresourcedefinitions.apiextensions.k8s.io named x.y; Steersman needs it to see it.",
@@ -89,7 +90,7 @@ fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
     };
     let asked = |allowed| Seen { rights: vec![RightSeen { right: right.clone(), allowed }], ..a_good_cluster() };
     expect(
-        &asked(Answer::Known(false)),
+        &asked(Lookup::Known(false)),
         Blocker,
         "RightMissing",
         "ada may not get log of pods in namespace steersman-system; Steersman needs it to read it.",
@@ -97,7 +98,7 @@ fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
          printed by `steersman rbac`, has it.",
     );
     expect(
-        &asked(Answer::Unknown("timed out".into())),
+        &asked(Lookup::Unknown("timed out".into())),
         Blocker,
         "RightUnknown",
         "It could not be found out whether ada may get log of pods in namespace steersman-system: timed out.",
@@ -108,7 +109,7 @@ fn a_right_on_a_part_of_objects_in_one_namespace_is_told_as_such() {
 #[test]
 fn a_right_that_could_not_be_checked_blocks() {
     expect(
-        &Seen { rights: vec![a_right(Answer::Unknown("timed out".into()))], ..a_good_cluster() },
+        &Seen { rights: vec![a_right(Lookup::Unknown("timed out".into()))], ..a_good_cluster() },
         Blocker,
         "RightUnknown",
         "It could not be found out whether ada may list llamastackdistributions.llamastack.io in all namespaces: timed out.",
@@ -119,14 +120,14 @@ fn a_right_that_could_not_be_checked_blocks() {
 #[test]
 fn an_absent_crd_is_no_hindrance() {
     expect(
-        &with_crd(Family::Va, Answer::Known(None)),
+        &with_crd(Family::Va, Lookup::Known(None)),
         Info,
         "CrdAbsent",
         "CRD variantautoscalings.llmd.ai is not installed: there can be no VariantAutoscaling here.",
         "Install it with `steersman crds --apply va` to use va; the other families do not need it.",
     );
     expect(
-        &with_crd(Family::Dgd, Answer::Known(None)),
+        &with_crd(Family::Dgd, Lookup::Known(None)),
         Info,
         "CrdAbsent",
         "CRD dynamographdeployments.nvidia.com is not installed: there can be no DynamoGraphDeployment here.",
@@ -137,9 +138,9 @@ fn an_absent_crd_is_no_hindrance() {
 
 #[test]
 fn a_crd_that_is_not_established_warns_once() {
-    let crd = CrdSeen { established: false, objects: Answer::Unknown("not served".into()), ..a_crd(Family::Va) };
+    let crd = CrdSeen { established: false, objects: Lookup::Unknown("not served".into()), ..a_crd(Family::Va) };
     expect(
-        &with_crd(Family::Va, Answer::Known(Some(crd))),
+        &with_crd(Family::Va, Lookup::Known(Some(crd))),
         Warning,
         "CrdNotEstablished",
         "CRD variantautoscalings.llmd.ai is installed but not established: the API server does not serve it.",
@@ -151,7 +152,7 @@ fn a_crd_that_is_not_established_warns_once() {
 fn a_crd_without_one_of_our_versions_warns_what_that_means() {
     let crd = CrdSeen { served: vec!["v1alpha1".into()], storage: "v1alpha1".into(), ..a_crd(Family::Llsd) };
     expect(
-        &with_crd(Family::Llsd, Answer::Known(Some(crd))),
+        &with_crd(Family::Llsd, Lookup::Known(Some(crd))),
         Warning,
         "VersionNotServed",
         "CRD llamastackdistributions.llamastack.io does not serve v1alpha2: the API server refuses manifests of \
@@ -164,7 +165,7 @@ fn a_crd_without_one_of_our_versions_warns_what_that_means() {
 fn a_crd_with_none_of_our_versions_warns_that_its_objects_are_out_of_reach() {
     let crd = CrdSeen { served: vec!["v2".into(), "v3".into()], storage: "v3".into(), ..a_crd(Family::Va) };
     expect(
-        &with_crd(Family::Va, Answer::Known(Some(crd))),
+        &with_crd(Family::Va, Lookup::Known(Some(crd))),
         Warning,
         "VersionNotServed",
         "CRD variantautoscalings.llmd.ai does not serve v1alpha1: Steersman knows none of the versions it serves (v2, v3) \
@@ -177,7 +178,7 @@ fn a_crd_with_none_of_our_versions_warns_that_its_objects_are_out_of_reach() {
 fn more_versions_than_ours_are_fine() {
     let mut crd = a_crd(Family::Va);
     crd.served.push("v1".into());
-    assert_eq!(plan(&with_crd(Family::Va, Answer::Known(Some(crd)))), []);
+    assert_eq!(plan(&with_crd(Family::Va, Lookup::Known(Some(crd)))), []);
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn a_conversion_by_someone_else_warns_and_names_it() {
     for (conversion, named) in cases {
         let crd = CrdSeen { conversion, ..a_crd(Family::Dgd) };
         expect(
-            &with_crd(Family::Dgd, Answer::Known(Some(crd))),
+            &with_crd(Family::Dgd, Lookup::Known(Some(crd))),
             Warning,
             "ConversionElsewhere",
             &format!(
@@ -204,8 +205,8 @@ fn a_conversion_by_someone_else_warns_and_names_it() {
 
 #[test]
 fn objects_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already() {
-    let crd = CrdSeen { objects: Answer::Unknown("no answer".into()), ..a_crd(Family::Llsd) };
-    let seen = with_crd(Family::Llsd, Answer::Known(Some(crd)));
+    let crd = CrdSeen { objects: Lookup::Unknown("no answer".into()), ..a_crd(Family::Llsd) };
+    let seen = with_crd(Family::Llsd, Lookup::Known(Some(crd)));
     expect(
         &seen,
         Warning,
@@ -213,14 +214,14 @@ fn objects_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already()
         "The LlamaStackDistribution objects could not be listed: no answer.",
         "Make `kubectl get llamastackdistributions.llamastack.io -A` work, then run preflight again.",
     );
-    let denied = Seen { rights: vec![a_right(Answer::Known(false))], ..seen };
+    let denied = Seen { rights: vec![a_right(Lookup::Known(false))], ..seen };
     assert_eq!(only_finding(&denied).reason, "RightMissing");
 }
 
 #[test]
 fn a_crd_that_cannot_be_read_warns() {
     expect(
-        &with_crd(Family::Va, Answer::Unknown("no answer".into())),
+        &with_crd(Family::Va, Lookup::Unknown("no answer".into())),
         Warning,
         "CrdUnreadable",
         "CRD variantautoscalings.llmd.ai could not be read: no answer.",
@@ -233,7 +234,7 @@ fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
     let [dynamo, ..] = LEGACY_LEASES;
     let active = |lease: LeaseSeen, renewed: &str| {
         expect(
-            &with_lease(dynamo, Answer::Known(vec![lease])),
+            &with_lease(dynamo, Lookup::Known(vec![lease])),
             Warning,
             "OtherOperatorActive",
             &format!(
@@ -249,7 +250,7 @@ fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
     active(LeaseSeen { lasts_seconds: None, ..a_lease("pod-a", 75) }, "renewed 75 s ago");
     active(LeaseSeen { renewed: None, ..a_lease("pod-a", 0) }, "never renewed");
     expect(
-        &with_lease(dynamo, Answer::Known(vec![a_lease("pod-a", 76)])),
+        &with_lease(dynamo, Lookup::Known(vec![a_lease("pod-a", 76)])),
         Info,
         "LeaseAbandoned",
         "Lease elsewhere/dynamo.nvidia.com names pod-a as holder but was renewed 76 s ago: NVIDIA's Dynamo operator seems to \
@@ -262,13 +263,13 @@ fn an_operator_at_work_warns_and_a_gone_one_is_mentioned() {
 fn a_lease_that_was_given_up_is_not_worth_a_word() {
     for holder in [None, Some(String::new())] {
         let lease = LeaseSeen { holder, ..a_lease("", 1) };
-        assert_eq!(plan(&with_lease(LEGACY_LEASES[0], Answer::Known(vec![lease]))), []);
+        assert_eq!(plan(&with_lease(LEGACY_LEASES[0], Lookup::Known(vec![lease]))), []);
     }
 }
 
 #[test]
 fn leases_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already() {
-    let seen = with_lease(LEGACY_LEASES[2], Answer::Unknown("no answer".into()));
+    let seen = with_lease(LEGACY_LEASES[2], Lookup::Unknown("no answer".into()));
     expect(
         &seen,
         Warning,
@@ -276,7 +277,7 @@ fn leases_that_cannot_be_listed_warn_unless_the_missing_right_is_told_already() 
         "Whether the Llama Stack operator runs here could not be seen: no answer.",
         "Make sure that it does not act on the same LlamaStackDistribution.",
     );
-    let mut right = a_right(Answer::Known(false));
+    let mut right = a_right(Lookup::Known(false));
     right.right.group = "coordination.k8s.io".into();
     right.right.resource = "leases".into();
     right.right.name = Some(LEGACY_LEASES[2].name.into());

@@ -1,9 +1,9 @@
 //! Accelerators that all variants share.
 
 use steersman_api::variant::v1alpha1::{CurrentAlloc, VariantAutoscalingStatus};
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{Binding, Seen, Silence, plan};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, spec, the_model};
 
@@ -11,7 +11,7 @@ use super::{MODEL, a_fleet, a_variant, ago, decided, decision, later, replicas, 
 fn offer(seen: &mut Seen, offered: &[(&str, i32)]) {
     let entries = &mut seen.config.saturation.entries;
     entries.entry("default".into()).or_default().enable_limiter = Some(true);
-    seen.gpus = Answer::Known(offered.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+    seen.gpus = Lookup::Known(offered.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
 }
 
 #[test]
@@ -21,10 +21,10 @@ fn accelerators_go_to_the_most_saturated_where_they_are_short() {
     let held = decision(&seen, "v");
     assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
     assert_eq!(held.story.limits, ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
-    seen.gpus = Answer::Known([("H100".to_owned(), 2)].into());
+    seen.gpus = Lookup::Known([("H100".to_owned(), 2)].into());
     let limited = decision(&seen, "v");
     assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
-    seen.gpus = Answer::Known([("H100".to_owned(), 3)].into());
+    seen.gpus = Lookup::Known([("H100".to_owned(), 3)].into());
     assert_eq!(replicas(&seen, "v"), 3);
 }
 
@@ -67,13 +67,13 @@ fn an_object_that_cannot_be_looked_at_keeps_its_accelerators() {
     let mut told = VariantAutoscalingStatus::clone(seen.variants[1].status.as_ref().unwrap());
     told.current_alloc = Some(CurrentAlloc { num_replicas: 4 });
     seen.variants[1].status = Some(told.into());
-    seen.variants[1].target = Answer::Unknown("no answer".into());
+    seen.variants[1].target = Lookup::Unknown("no answer".into());
     assert_eq!(replicas(&seen, "v"), 4, "nobody knows that they are free");
     let other = &mut seen.variants[1];
     other.target = a_variant("other", "5", 4).target;
     spec(other).max_replicas = Some(0);
     assert_eq!(replicas(&seen, "v"), 4, "they are in use whatever its spec says");
-    seen.variants[1].target = Answer::Known(None);
+    seen.variants[1].target = Lookup::Known(None);
     assert_eq!(replicas(&seen, "v"), 5, "its workload is gone");
 }
 
@@ -87,7 +87,7 @@ fn rivals() -> Seen {
     let target = seen.variants[1].spec.scale_target_ref.as_ref().map(steersman_plan::variant::TargetName::from);
     let target = std::sync::Arc::new(target.unwrap());
     rivals.pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = target.clone());
-    seen.models.insert(steersman_plan::variant::Key::new(super::NAMESPACE, &format!("{MODEL}-2")), rivals);
+    seen.models.insert(NamespacedName::new(super::NAMESPACE, &format!("{MODEL}-2")), rivals);
     offer(&mut seen, &[("H100", 5)]);
     seen
 }

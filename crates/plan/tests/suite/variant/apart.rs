@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, Seen, Silence, note, plan};
+use steersman_plan::variant::{Seen, Silence, note, plan};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{NAMESPACE, a_fleet, a_variant, ago, decided, decision, now, replicas, spec, stored, the_model};
 
@@ -22,7 +22,7 @@ fn nobody_is_started_for_a_variant_that_could_not_be_looked_at() {
     let mut seen = a_pair();
     assert_eq!(replicas(&seen, "cheap"), 0);
     store(&mut seen);
-    seen.variants[0].target = Answer::Unknown("forbidden".into());
+    seen.variants[0].target = Lookup::Unknown("forbidden".into());
     assert_eq!((replicas(&seen, "dear"), replicas(&seen, "cheap")), (2, 0));
     // Not even after an hour: its replicas are where they were.
     seen.now += jiff::SignedDuration::from_hours(1);
@@ -35,7 +35,7 @@ fn nobody_is_started_for_a_variant_that_could_not_be_looked_at() {
 fn a_workload_that_is_gone_is_awaited_for_a_while_and_then_replaced() {
     let mut seen = a_pair();
     store(&mut seen);
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(replicas(&seen, "cheap"), 0, "it may be made anew");
     store(&mut seen);
@@ -54,7 +54,7 @@ fn a_number_from_before_a_conflict_is_not_published_after_it() {
     young.status = Some(decided(9, "Long ago", ago(600)));
     let mut seen = a_fleet(vec![old], 0.5, 1.0);
     seen.variants.push(young);
-    let mut suppressed = stored(&seen).remove(&Key::new(NAMESPACE, "young")).unwrap();
+    let mut suppressed = stored(&seen).remove(&NamespacedName::new(NAMESPACE, "young")).unwrap();
     assert_eq!(suppressed.desired_optimized_alloc, None, "another decides");
     // As an earlier version left it.
     let earlier = decided(9, "Long ago", ago(600)).desired_optimized_alloc.clone();
@@ -64,7 +64,7 @@ fn a_number_from_before_a_conflict_is_not_published_after_it() {
     the_model(&mut seen).pods = Err(Silence::Missing);
     let freed = decision(&seen, "young");
     assert_eq!(freed.replicas, Some(2), "what runs: {}", freed.reason);
-    let status = stored(&seen).remove(&Key::new(NAMESPACE, "young")).unwrap();
+    let status = stored(&seen).remove(&NamespacedName::new(NAMESPACE, "young")).unwrap();
     assert_eq!(note(&seen.variants[0], &freed, &status), None, "nothing was scaled");
     let desired = status.desired_optimized_alloc.clone().unwrap();
     assert_eq!((desired.num_replicas, desired.last_update.unwrap().update_time.unwrap().0), (Some(2), now()));

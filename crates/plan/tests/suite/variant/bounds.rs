@@ -1,7 +1,7 @@
 //! Bounds that change while nothing can be decided.
 
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Silence, Standing};
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
 
@@ -24,7 +24,7 @@ fn bounds_that_change_often_do_not_make_the_reason_longer() {
 #[test]
 fn a_number_that_new_bounds_lower_while_its_workload_is_away_says_so() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 5)], 0.4, 1.0);
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     assert_eq!(decision(&seen, "v").reason, "Earlier");
     spec(&mut seen.variants[0]).max_replicas = Some(3);
     let kept = decision(&seen, "v");

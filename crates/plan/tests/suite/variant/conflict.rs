@@ -1,7 +1,8 @@
 //! Several objects for one workload.
 
 use steersman_api::meta::conditions;
-use steersman_plan::variant::{Conflict, Key, Seen, Standing, names};
+use steersman_plan::variant::{Conflict, Seen, Standing, names};
+use steersman_reconcile::NamespacedName;
 
 use super::{NAMESPACE, a_fleet, a_variant, ago, decision, replicas, spec, stored};
 
@@ -22,7 +23,7 @@ fn the_oldest_object_decides_and_the_other_publishes_nothing() {
     assert_eq!(replicas(&seen, "old"), 3);
     let lost = decision(&seen, "young");
     assert_eq!((lost.standing, lost.replicas), (Standing::Suppressed, None));
-    let (old, young) = (Key::new(NAMESPACE, "old"), Key::new(NAMESPACE, "young"));
+    let (old, young) = (NamespacedName::new(NAMESPACE, "old"), NamespacedName::new(NAMESPACE, "young"));
     assert_eq!(lost.conflict, Some(Conflict::Lost { target: "old-decode".into(), winner: old }));
     assert_eq!(decision(&seen, "old").conflict, Some(Conflict::Won { others: vec![young] }));
 }

@@ -1,9 +1,9 @@
 //! Figures at the edge of what can be counted.
 
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::limits::gpus::{Wanted, limit};
 use steersman_plan::variant::{TargetSeen, plan};
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, by_tokens, spec, the_model};
 
@@ -35,11 +35,11 @@ fn no_figure_however_large_stops_the_pass() {
             for variant in &mut seen.variants {
                 spec(variant).accelerator_count = Some(i64::from(i32::MAX));
                 let target = TargetSeen { replicas: Some(replicas), ready, ready_pods: 2, ..TargetSeen::default() };
-                variant.target = Answer::Known(Some(target));
+                variant.target = Lookup::Known(Some(target));
             }
             let pods = the_model(&mut seen).pods.as_mut().unwrap();
             pods.iter_mut().for_each(|pod| (pod.total_kv, pod.input) = (Some(i64::MAX), Some(f64::MAX)));
-            seen.gpus = Answer::Known([("H100".to_owned(), i32::MAX)].into());
+            seen.gpus = Lookup::Known([("H100".to_owned(), i32::MAX)].into());
             for _ in 0..2 {
                 let decided = plan(&seen);
                 assert_eq!(decided.decisions.len(), 2);

@@ -1,7 +1,7 @@
 //! As many faults as a person reads.
 
 use steersman_plan::variant::faults::few;
-use steersman_plan::{Finding, Severity};
+use steersman_reconcile::{Finding, Severity};
 
 fn fault(message: String) -> Finding {
     Finding { severity: Severity::Warning, reason: "ConfigValueInvalid", message, remedy: "Correct it.".into() }

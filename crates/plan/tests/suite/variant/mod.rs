@@ -30,12 +30,12 @@ use serde_json::json;
 use steersman_api::variant::v1alpha1::{
     DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingSpec, VariantAutoscalingStatus,
 };
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{
-    Decision, Key, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
+    Decision, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
 };
+use steersman_reconcile::{Lookup, NamespacedName};
 
 const NAMESPACE: &str = "team-a";
 const MODEL: &str = "meta/llama";
@@ -58,14 +58,14 @@ fn a_variant(name: &str, cost: &str, replicas: i32) -> VariantSeen {
         "variantCost": cost,
     });
     VariantSeen {
-        key: Key::new(NAMESPACE, name),
+        key: NamespacedName::new(NAMESPACE, name),
         generation: Some(1),
         created: ago(120),
         deleting: false,
         labels: BTreeMap::new(),
         spec: serde_json::from_value(spec).unwrap(),
         status: Some(decided(replicas, "Earlier", ago(60))),
-        target: Answer::Known(Some(TargetSeen {
+        target: Lookup::Known(Some(TargetSeen {
             replicas: Some(replicas),
             status_replicas: Some(replicas),
             ready: replicas,
@@ -124,26 +124,26 @@ fn pods(variants: &[VariantSeen], kv: f64, queue: f64) -> Vec<PodSeen> {
 /// One model with these variants under this load, requests flowing, nothing limited.
 fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
     let model =
-        ModelSeen { pods: Ok(pods(&variants, kv, queue)), requests: Answer::Known(100.0), queue: Answer::Known(None) };
+        ModelSeen { pods: Ok(pods(&variants, kv, queue)), requests: Lookup::Known(100.0), queue: Lookup::Known(None) };
     Seen {
         now: now(),
         settings: Settings::default(),
         config: Config::default(),
         variants,
-        models: BTreeMap::from([(Key::new(NAMESPACE, MODEL), model)]),
-        gpus: Answer::Unknown("nobody asked".into()),
+        models: BTreeMap::from([(NamespacedName::new(NAMESPACE, MODEL), model)]),
+        gpus: Lookup::Unknown("nobody asked".into()),
         memory: Default::default(),
     }
 }
 
 fn the_model(seen: &mut Seen) -> &mut ModelSeen {
-    seen.models.get_mut(&Key::new(NAMESPACE, MODEL)).unwrap()
+    seen.models.get_mut(&NamespacedName::new(NAMESPACE, MODEL)).unwrap()
 }
 
 /// To be changed.
 fn target(seen: &mut Seen, at: usize) -> &mut TargetSeen {
     match &mut seen.variants[at].target {
-        Answer::Known(Some(target)) => target,
+        Lookup::Known(Some(target)) => target,
         other => panic!("it has a workload: {other:?}"),
     }
 }
@@ -154,7 +154,7 @@ fn by_tokens(seen: &mut Seen) {
 }
 
 fn decision(seen: &Seen, name: &str) -> Decision {
-    plan(seen).decisions.remove(&Key::new(NAMESPACE, name)).unwrap()
+    plan(seen).decisions.remove(&NamespacedName::new(NAMESPACE, name)).unwrap()
 }
 
 fn replicas(seen: &Seen, name: &str) -> i32 {
@@ -168,7 +168,7 @@ fn later(seen: &mut Seen, minutes: i64) {
 }
 
 /// What all objects would have stored after this pass.
-fn stored(seen: &Seen) -> BTreeMap<Key, Arc<VariantAutoscalingStatus>> {
+fn stored(seen: &Seen) -> BTreeMap<NamespacedName, Arc<VariantAutoscalingStatus>> {
     let plan = plan(seen);
     let told = |variant: &VariantSeen| {
         let decision = plan.decisions.get(&variant.key)?;

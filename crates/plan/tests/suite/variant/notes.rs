@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, Seen, Silence, hints, note, plan, report};
-use steersman_plan::{Note, NoteKind};
+use steersman_plan::variant::{Seen, Silence, hints, note, plan, report};
+use steersman_reconcile::{Event, EventType, Lookup, NamespacedName};
 
 use super::{a_fleet, a_variant, ago, by_tokens, decision, later, now, settle, spec, stored, the_model};
 
 /// Of the first object.
-fn told(seen: &Seen) -> Option<Note> {
+fn told(seen: &Seen) -> Option<Event> {
     let variant = &seen.variants[0];
     let plan = plan(seen);
     let decision = &plan.decisions[&variant.key];
@@ -24,7 +23,7 @@ fn reason(seen: &Seen) -> &'static str {
 fn a_change_of_the_number_is_told_with_both_numbers_and_the_reason() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
     let message = "From 2 to 3 replicas: saturation-only mode: scale-up: KV spare Saturation low (0.050 < 0.100)";
-    let expected = Note { kind: NoteKind::Normal, reason: "ScaledUp", message: message.into() };
+    let expected = Event { type_: EventType::Normal, reason: "ScaledUp", message: message.into() };
     assert_eq!(told(&seen), Some(expected));
     settle(&mut seen);
     assert_eq!(told(&seen), None, "settled means silent");
@@ -56,7 +55,7 @@ fn metrics_are_missed_only_once_they_were_there() {
 fn nobody_misses_the_metrics_of_a_model_that_sleeps() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.0, 0.0);
     seen.config.zero.defaults.enabled = Some(true);
-    the_model(&mut seen).requests = Answer::Known(0.0);
+    the_model(&mut seen).requests = Lookup::Known(0.0);
     assert_eq!(reason(&seen), "ScaledToZero");
     settle(&mut seen);
     seen.variants[0].target = a_variant("v", "5", 0).target;
@@ -78,8 +77,9 @@ fn metrics_of_replicas_that_were_just_asked_for_are_awaited_and_those_of_old_one
 #[test]
 fn a_workload_that_is_not_there_is_told_once() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
-    seen.variants[0].target = Answer::Known(None);
-    let expected = Note { kind: NoteKind::Warning, reason: "OptimizationFailed", message: super::NO_WORKLOAD.into() };
+    seen.variants[0].target = Lookup::Known(None);
+    let expected =
+        Event { type_: EventType::Warning, reason: "OptimizationFailed", message: super::NO_WORKLOAD.into() };
     assert_eq!(told(&seen), Some(expected));
     settle(&mut seen);
     assert_eq!(told(&seen), None);
@@ -104,7 +104,7 @@ fn a_wish_that_is_not_granted_is_told_once() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
     spec(&mut seen.variants[0]).max_replicas = Some(2);
     let message = "Optimization completed: 2 replicas on H100; wanted 3, limited by maxReplicas=2";
-    let expected = Note { kind: NoteKind::Warning, reason: "ResourceConstrained", message: message.into() };
+    let expected = Event { type_: EventType::Warning, reason: "ResourceConstrained", message: message.into() };
     assert_eq!(told(&seen), Some(expected));
     settle(&mut seen);
     seen.now = now() + jiff::SignedDuration::from_mins(1);
@@ -123,7 +123,7 @@ fn a_workload_that_does_not_follow_is_told_once() {
         assert_eq!(told(&seen), None, "tokens {tokens}: it is waited for");
         later(&mut seen, 10);
         let note = told(&seen).unwrap();
-        assert_eq!((note.kind, note.reason), (NoteKind::Warning, "ResourceConstrained"), "tokens {tokens}");
+        assert_eq!((note.type_, note.reason), (EventType::Warning, "ResourceConstrained"), "tokens {tokens}");
         assert!(note.message.contains("its workload, which has stayed at 10 and does not follow"), "{}", note.message);
         settle(&mut seen);
         later(&mut seen, 1);
@@ -162,7 +162,7 @@ fn a_wish_that_moves_with_the_load_is_neither_told_nor_stored_again() {
 fn what_is_seldom_meant_is_hinted_at_for_the_whole_fleet() {
     let mut seen = a_fleet(vec![a_variant("b", "10", 2), a_variant("a", "10", 2)], 0.4, 1.0);
     let told = |seen: &Seen| hints(seen).into_iter().map(|hint| (hint.message, hint.variants)).collect::<Vec<_>>();
-    let key = |name: &str| Key::new("team-a", name);
+    let key = |name: &str| NamespacedName::new("team-a", name);
     let costs = "Warning: Multiple variants detected with some using default variantCost";
     assert_eq!(told(&seen), [(costs, vec![key("a"), key("b")])]);
     spec(&mut seen.variants[1]).variant_cost = "12".into();

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{
     Binding, Metrics, Mode, ModelSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, note, plan,
 };
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, pods, replicas, spec, stored, the_model};
 
@@ -96,7 +96,7 @@ fn where_no_replica_is_ready_nobody_is_sent_to_look_for_metrics() {
     assert_eq!(decision(&seen, "a").metrics, Metrics::Silent(Silence::Missing));
     let starting =
         TargetSeen { replicas: Some(2), status_replicas: Some(2), ready: 0, gpus: 1, ..TargetSeen::default() };
-    seen.variants[0].target = Answer::Known(Some(starting));
+    seen.variants[0].target = Lookup::Known(Some(starting));
     let held = decision(&seen, "a");
     let words = "none of the replicas is ready (2 of a); look at their pods";
     assert_eq!((held.replicas, held.metrics), (Some(2), Metrics::Partial(words.into())));
@@ -131,7 +131,7 @@ fn the_token_engine_adds_all_that_is_missing_at_once() {
     let grown = decision(&seen, "v");
     assert_eq!(grown.replicas, Some(3));
     assert_eq!(grown.reason, "V2 scale-up (optimizer: cost-aware, required: 12047)");
-    the_model(&mut seen).queue = Answer::Known(Some(SchedulerQueue { requests: 100.0, bytes: 0.0 }));
+    the_model(&mut seen).queue = Lookup::Known(Some(SchedulerQueue { requests: 100.0, bytes: 0.0 }));
     assert_eq!(replicas(&seen, "v"), 5, "what waits before the replicas counts too");
 }
 
@@ -140,13 +140,13 @@ fn what_waits_at_the_endpoint_picker_counts_as_if_it_waited_at_the_replicas() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 3)], 0.1, 0.0);
     assert_eq!(replicas(&seen, "v"), 2, "nothing waits");
     for (requests, expected) in [(0.0, 2), (3.0, 2), (6.0, 3), (500.0, 4)] {
-        the_model(&mut seen).queue = Answer::Known(Some(SchedulerQueue { requests, bytes: 0.0 }));
+        the_model(&mut seen).queue = Lookup::Known(Some(SchedulerQueue { requests, bytes: 0.0 }));
         let decided = decision(&seen, "v");
         assert_eq!(decided.replicas, Some(expected), "{requests}: {}", decided.story);
         let told = format!(", {requests} requests wait at the endpoint picker");
         assert!(decided.story.signal.ends_with(&told), "{}", decided.story);
     }
-    the_model(&mut seen).queue = Answer::Unknown("timeout".into());
+    the_model(&mut seen).queue = Lookup::Unknown("timeout".into());
     let held = decision(&seen, "v");
     assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold), "{}", held.story);
     let words = "how many requests wait at the endpoint picker is unknown (timeout), look whether its metrics can be read: \
@@ -161,7 +161,7 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 1)], 0.79, 4.0);
     let starting =
         TargetSeen { replicas: Some(1), status_replicas: Some(1), ready: 0, gpus: 1, ..TargetSeen::default() };
-    seen.variants[1].target = Answer::Known(Some(starting));
+    seen.variants[1].target = Lookup::Known(Some(starting));
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
     let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
@@ -226,7 +226,7 @@ fn a_number_belongs_to_the_workload_that_it_was_decided_for() {
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(replicas(&seen, "v"), 4);
     // One that is not there gets no number at all, and none is left over for when it comes.
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     assert_eq!(decision(&seen, "v").replicas, None);
     let awaited = stored(&seen).into_values().next().unwrap();
     assert_eq!(awaited.desired_optimized_alloc, None);
@@ -263,8 +263,8 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
     };
     let failed = |why: &str| Standing::Failed(why.to_owned());
     assert_eq!(with(&|one| spec(one).model_id.clear()), failed("ModelID is empty - cannot optimize"));
-    assert_eq!(with(&|one| one.target = Answer::Known(None)), failed(super::NO_WORKLOAD));
-    let unread = with(&|one| one.target = Answer::Unknown("forbidden".into()));
+    assert_eq!(with(&|one| one.target = Lookup::Known(None)), failed(super::NO_WORKLOAD));
+    let unread = with(&|one| one.target = Lookup::Unknown("forbidden".into()));
     assert_eq!(unread, failed("Scale target Deployment v-decode could not be read: forbidden"));
 }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, Metrics, Seen, Silence, names};
-use steersman_plan::{Finding, Severity};
+use steersman_plan::variant::{Metrics, Seen, Silence, names};
+use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, spec, stored, the_model};
 
@@ -95,7 +94,7 @@ fn metrics_that_are_missing_are_told_and_the_reason_of_the_number_stays() {
 fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
     seen.variants[0].status = Some(status(&seen));
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     let without = status(&seen);
     let words = "Scale target Deployment v-decode not found in namespace team-a. Create it or correct \
                  spec.scaleTargetRef; it is noticed at once, and until then nothing is decided";
@@ -112,7 +111,7 @@ fn an_object_without_its_workload_is_told_so_and_keeps_what_was_known() {
 fn an_object_that_never_had_a_number_gets_none_where_nothing_is_known() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.4, 1.0);
     seen.variants[0].status = None;
-    seen.variants[0].target = Answer::Unknown("forbidden".into());
+    seen.variants[0].target = Lookup::Unknown("forbidden".into());
     let status = status(&seen);
     assert_eq!(status.desired_optimized_alloc, None);
     assert_eq!(told(&status, names::TARGET).0, "Unknown");
@@ -176,7 +175,7 @@ fn metrics_that_grow_older_are_no_news() {
     let mut renamed = seen.clone();
     spec(&mut renamed.variants[0]).model_id = "qwen/qwen-3".into();
     let model = renamed.models.values().next().unwrap().clone();
-    renamed.models.insert(Key::new(super::NAMESPACE, "qwen/qwen-3"), model);
+    renamed.models.insert(NamespacedName::new(super::NAMESPACE, "qwen/qwen-3"), model);
     assert!(told(&status(&renamed), names::METRICS).2.contains("'qwen/qwen-3' are stale (last update: 6m1s"));
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(told(&status(&seen), names::METRICS).1, "MetricsMissing");
@@ -188,7 +187,7 @@ fn nothing_is_applied_where_there_is_no_number() {
     seen.variants[0].status = Some(status(&seen));
     assert!(status(&seen).actuation.as_ref().unwrap().applied);
     spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "elsewhere".into();
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     let moved = status(&seen);
     assert_eq!(moved.desired_optimized_alloc, None);
     assert!(!moved.actuation.as_ref().unwrap().applied);
@@ -200,7 +199,7 @@ fn a_number_of_an_earlier_operator_without_a_reason_is_told_once() {
     let mut earlier = VariantAutoscalingStatus::clone(seen.variants[0].status.as_ref().unwrap());
     earlier.desired_optimized_alloc.as_mut().unwrap().last_update = None;
     seen.variants[0].status = Some(earlier.into());
-    seen.variants[0].target = Answer::Known(None);
+    seen.variants[0].target = Lookup::Known(None);
     let first = status(&seen);
     let update = first.desired_optimized_alloc.clone().unwrap().last_update.unwrap();
     assert_eq!(update.reason.as_deref(), Some(NO_WORKLOAD));
@@ -213,12 +212,12 @@ fn a_number_of_an_earlier_operator_without_a_reason_is_told_once() {
 #[test]
 fn an_object_that_failed_stays_failed_while_others_of_its_model_are_decided() {
     let mut seen = a_fleet(vec![a_variant("good", "5", 2), a_variant("v", "1", 2)], 0.75, 2.0);
-    seen.variants[1].target = Answer::Known(None);
+    seen.variants[1].target = Lookup::Known(None);
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "good-decode");
     for _ in 0..3 {
         let all = stored(&seen);
-        assert_eq!(told(&all[&Key::new("team-a", "good")], names::OPTIMIZATION).1, "OptimizationSucceeded");
-        let failed = &all[&Key::new("team-a", "v")];
+        assert_eq!(told(&all[&NamespacedName::new("team-a", "good")], names::OPTIMIZATION).1, "OptimizationSucceeded");
+        let failed = &all[&NamespacedName::new("team-a", "v")];
         assert_eq!(told(failed, names::OPTIMIZATION), texts("False", "OptimizationFailed", NO_WORKLOAD));
         assert_eq!(failed.desired_optimized_alloc.as_ref().unwrap().num_replicas, Some(2), "its series stay");
         seen.variants.iter_mut().for_each(|variant| variant.status = all.get(&variant.key).cloned());
@@ -234,10 +233,10 @@ fn what_is_called_the_same_in_two_namespaces_is_not_mixed_up() {
     other.key.namespace = "team-b".into();
     let mut idle = the_model(&mut seen).clone();
     idle.pods.as_mut().unwrap().iter_mut().for_each(|pod| (pod.kv, pod.queue) = (Some(0.05), Some(0.0)));
-    seen.models.insert(Key::new("team-b", &other.spec.model_id), idle);
+    seen.models.insert(NamespacedName::new("team-b", &other.spec.model_id), idle);
     seen.variants.push(other);
-    let number = |all: &std::collections::BTreeMap<Key, Arc<VariantAutoscalingStatus>>, namespace: &str| {
-        all[&Key::new(namespace, "v")].desired_optimized_alloc.as_ref().unwrap().num_replicas
+    let number = |all: &std::collections::BTreeMap<NamespacedName, Arc<VariantAutoscalingStatus>>, namespace: &str| {
+        all[&NamespacedName::new(namespace, "v")].desired_optimized_alloc.as_ref().unwrap().num_replicas
     };
     let all = stored(&seen);
     assert_eq!((number(&all, "team-a"), number(&all, "team-b")), (Some(3), Some(1)));

@@ -1,7 +1,7 @@
 //! Which pods are whose.
 
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Metrics, Seen, TargetName, VariantSeen, plan};
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, decision, replicas, spec, the_model};
 
@@ -63,7 +63,7 @@ fn a_workload_is_the_same_however_its_group_is_written_and_another_groups_is_ano
 fn a_workload_whose_pods_nobody_can_tell_freezes_its_model_and_says_so() {
     let mut seen = a_fleet(vec![a_variant("a", "20", 2), a_variant("b", "5", 2)], 0.9, 9.0);
     assert!(replicas(&seen, "b") > 2);
-    let Answer::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
+    let Lookup::Known(Some(target)) = &mut seen.variants[0].target else { panic!("it has a workload") };
     let words = "the pods of Widget w cannot be found";
     (target.unfound, target.ready) = (Some(words.into()), 0);
     for name in ["a", "b"] {

@@ -1,7 +1,7 @@
 //! How long something is waited for, and what is done then.
 
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::{Binding, Metrics, Seen, Silence, TargetSeen, plan};
+use steersman_reconcile::Lookup;
 
 use super::{
     a_fleet, a_variant, ago, by_tokens, decided, decision, later, pods, replicas, spec, stored, target, the_model,
@@ -187,7 +187,7 @@ fn what_was_awaited_before_an_outage_of_the_workload_is_awaited_anew() {
     target(&mut seen, 0).ready = 1;
     later(&mut seen, 60);
     let known = seen.variants[0].target.clone();
-    seen.variants[0].target = Answer::Unknown("no answer".into());
+    seen.variants[0].target = Lookup::Unknown("no answer".into());
     later(&mut seen, 1);
     assert!(seen.memory.waits.is_empty());
     seen.variants[0].target = known;

@@ -1,11 +1,11 @@
 //! To zero, and not further than allowed.
 
 use jiff::SignedDuration;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::zero::Level;
 use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{Metrics, Mode, Seen, Silence, Standing};
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, spec, the_model};
 
@@ -13,7 +13,7 @@ use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, replicas, spe
 fn an_idle_fleet() -> Seen {
     let mut seen = a_fleet(vec![a_variant("dear", "20", 1), a_variant("cheap", "5", 2)], 0.0, 0.0);
     seen.config.zero.defaults = Level { enabled: Some(true), retention: Some(SignedDuration::from_mins(10)) };
-    the_model(&mut seen).requests = Answer::Known(0.0);
+    the_model(&mut seen).requests = Lookup::Known(0.0);
     seen
 }
 
@@ -35,7 +35,7 @@ fn a_model_that_was_put_to_sleep_is_not_woken_because_nobody_has_followed_yet() 
     let mut seen = an_idle_fleet();
     seen.variants.iter_mut().for_each(|variant| variant.status = Some(decided(0, "Scale to zero", ago(1))));
     assert_eq!(both(&seen), (0, 0), "an HPA or KEDA may take longer than the next pass");
-    the_model(&mut seen).requests = Answer::Known(1.0);
+    the_model(&mut seen).requests = Lookup::Known(1.0);
     assert_eq!(both(&seen), (1, 1), "after a request, only what is to spare goes");
     // Another variant that was just asked for has had no time to be used.
     let mut seen = an_idle_fleet();
@@ -49,12 +49,12 @@ type Wake = fn(&mut Seen);
 #[test]
 fn whatever_speaks_against_sleep_keeps_the_model_awake() {
     let cases: [(&str, Wake); 6] = [
-        ("requests came", |seen| the_model(seen).requests = Answer::Known(1.0)),
-        ("nobody knows whether requests came", |seen| the_model(seen).requests = Answer::Unknown("timeout".into())),
-        ("not a number", |seen| the_model(seen).requests = Answer::Known(f64::NAN)),
+        ("requests came", |seen| the_model(seen).requests = Lookup::Known(1.0)),
+        ("nobody knows whether requests came", |seen| the_model(seen).requests = Lookup::Unknown("timeout".into())),
+        ("not a number", |seen| the_model(seen).requests = Lookup::Known(f64::NAN)),
         ("a long answer is still being written", |seen| the_model(seen).pods.as_mut().unwrap()[0].kv = Some(0.01)),
         ("requests wait before the replicas", |seen| {
-            the_model(seen).queue = Answer::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
+            the_model(seen).queue = Lookup::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
         }),
         ("the number is young", |seen| seen.variants[0].status = Some(decided(1, "Earlier", ago(9)))),
     ];
@@ -70,7 +70,7 @@ fn whatever_speaks_against_sleep_keeps_the_model_awake() {
 fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
     let cases: [(&str, Wake); 5] = [
         ("requests wait before the replicas", |seen| {
-            the_model(seen).queue = Answer::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
+            the_model(seen).queue = Lookup::Known(Some(SchedulerQueue { requests: 1.0, bytes: 10.0 }));
         }),
         ("requests wait at pod dear-decode-0", |seen| {
             the_model(seen).pods.as_mut().unwrap()[0].queue = Some(1.0);
@@ -81,7 +81,7 @@ fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
         ("its number was changed less than 10m0s ago", |seen| {
             seen.variants[0].status = Some(decided(1, "Earlier", ago(9)));
         }),
-        ("the requests are unknown: timeout", |seen| the_model(seen).requests = Answer::Unknown("timeout".into())),
+        ("the requests are unknown: timeout", |seen| the_model(seen).requests = Lookup::Unknown("timeout".into())),
     ];
     for (why, wake) in cases {
         let mut seen = an_idle_fleet();
@@ -90,7 +90,7 @@ fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
         assert_eq!(hold.as_deref(), Some(format!("no scale to zero, as {why}").as_str()));
     }
     let mut seen = an_idle_fleet();
-    the_model(&mut seen).requests = Answer::Known(1.0);
+    the_model(&mut seen).requests = Lookup::Known(1.0);
     assert_eq!(decision(&seen, "cheap").story.hold, None, "requests came: that is no obstacle");
 }
 
@@ -102,7 +102,7 @@ fn one_block_that_is_always_in_use_is_nothing_to_stay_awake_for() {
             (pod.kv, pod.total_kv) = (Some(kv), total);
         }
         for variant in &mut seen.variants {
-            let Answer::Known(Some(target)) = &mut variant.target else { panic!("it has a workload") };
+            let Lookup::Known(Some(target)) = &mut variant.target else { panic!("it has a workload") };
             let command = command.iter().map(ToString::to_string).collect();
             target.containers = vec![Container { command, ..Container::default() }];
         }
@@ -128,7 +128,7 @@ fn metrics_that_are_missing_are_not_idleness() {
 #[test]
 fn requests_that_nobody_counted_are_told_as_what_keeps_the_model_awake() {
     let mut seen = an_idle_fleet();
-    the_model(&mut seen).requests = Answer::Unknown("timeout".into());
+    the_model(&mut seen).requests = Lookup::Unknown("timeout".into());
     let hold = decision(&seen, "cheap").story.hold;
     assert_eq!(hold.as_deref(), Some("no scale to zero, as the requests are unknown: timeout"));
 }
@@ -175,7 +175,7 @@ fn a_sleeping_model_stays_asleep_without_metrics() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 0)], 0.0, 0.0);
     seen.config.zero.environment = true;
     the_model(&mut seen).pods = Err(Silence::Missing);
-    the_model(&mut seen).requests = Answer::Unknown("no series".into());
+    the_model(&mut seen).requests = Lookup::Unknown("no series".into());
     let asleep = decision(&seen, "v");
     assert_eq!((asleep.replicas, asleep.metrics), (Some(0), Metrics::Asleep));
     seen.variants[0].status = Some(decided(1, "Woken", ago(0)));

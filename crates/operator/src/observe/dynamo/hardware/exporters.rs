@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use steersman_plan::dynamo::hardware::{ExporterSeen, Gpus, dcgm};
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::Lookup;
 use tokio::time::{self, Instant};
 
 use super::known_unless_forbidden;
@@ -72,16 +72,16 @@ impl Endpoint {
 }
 
 /// What all exporters tell. Unknown: why they could not be listed.
-pub async fn look(server: &Server, http: &Http, endpoint: &Endpoint) -> Result<Answer<Vec<ExporterSeen>>, CallError> {
+pub async fn look(server: &Server, http: &Http, endpoint: &Endpoint) -> Result<Lookup<Vec<ExporterSeen>>, CallError> {
     let api: Api<Pod> = Api::all(server.client.clone());
     let mut pods = BTreeMap::new();
     for selector in SELECTORS {
         let listed = server.call(api.list(&ListParams::default().labels(selector))).await;
         match known_unless_forbidden(listed)? {
-            Answer::Known(listed) => {
+            Lookup::Known(listed) => {
                 pods.extend(listed.items.into_iter().map(|pod| ((pod.namespace(), pod.name_any()), pod)))
             }
-            Answer::Unknown(why) => return Ok(Answer::Unknown(why)),
+            Lookup::Unknown(why) => return Ok(Lookup::Unknown(why)),
         }
     }
     let until = Instant::now() + ALL;
@@ -89,13 +89,13 @@ pub async fn look(server: &Server, http: &Http, endpoint: &Endpoint) -> Result<A
         .map(|pod| async move { ExporterSeen { gpus: told(ask(http, endpoint, &pod, until).await) } })
         // In the order of the pods, so that the same answers are the same.
         .buffered(AT_ONCE);
-    Ok(Answer::Known(asked.collect().await))
+    Ok(Lookup::Known(asked.collect().await))
 }
 
-fn told(asked: Result<Option<Gpus>, String>) -> Answer<Option<Gpus>> {
+fn told(asked: Result<Option<Gpus>, String>) -> Lookup<Option<Gpus>> {
     match asked {
-        Ok(gpus) => Answer::Known(gpus),
-        Err(why) => Answer::Unknown(why),
+        Ok(gpus) => Lookup::Known(gpus),
+        Err(why) => Lookup::Unknown(why),
     }
 }
 

@@ -72,7 +72,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use steersman_plan::preflight::Answer;
+    use steersman_reconcile::Lookup;
 
     use super::*;
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn seen(rdma_pod: bool) -> HardwareSeen {
-        HardwareSeen { awaited: false, rdma_pod, nodes: Answer::Known(vec![]), ..HardwareSeen::awaited() }
+        HardwareSeen { awaited: false, rdma_pod, nodes: Lookup::Known(vec![]), ..HardwareSeen::awaited() }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PartialObjectMeta};
 use steersman_plan::dynamo::hardware::{HardwareSeen, LABELS, NodeSeen};
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::Lookup;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -118,9 +118,9 @@ async fn at(time: Option<Instant>) {
 async fn look(server: &Server, sources: &Sources) -> Result<HardwareSeen, CallError> {
     let exporters = match &sources.exporters {
         Some((http, endpoint)) => exporters::look(server, http, endpoint).await?,
-        None => Answer::Unknown(UNASKED.to_owned()),
+        None => Lookup::Unknown(UNASKED.to_owned()),
     };
-    let nodes = if sources.by_labels { nodes(server).await? } else { Answer::Unknown(SWITCHED_OFF.to_owned()) };
+    let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(SWITCHED_OFF.to_owned()) };
     let seen = HardwareSeen {
         awaited: false,
         // Tells why there is no exporter; with one, nobody asks.
@@ -140,7 +140,7 @@ async fn look(server: &Server, sources: &Sources) -> Result<HardwareSeen, CallEr
     Ok(seen)
 }
 
-async fn nodes(server: &Server) -> Result<Answer<Vec<NodeSeen>>, CallError> {
+async fn nodes(server: &Server) -> Result<Lookup<Vec<NodeSeen>>, CallError> {
     let api: Api<Node> = Api::all(server.client.clone());
     let listed = server.call(api.list_metadata(&ListParams::default())).await;
     known_unless_forbidden(listed.map(|listed| listed.items.iter().map(node_seen).collect()))
@@ -160,10 +160,10 @@ async fn any_pod(server: &Server, namespace: &str, is: impl Fn(&str) -> bool) ->
 }
 
 /// Who may watch one namespace only may not see nodes, nor pods elsewhere.
-fn known_unless_forbidden<T>(listed: Result<T, CallError>) -> Result<Answer<T>, CallError> {
+fn known_unless_forbidden<T>(listed: Result<T, CallError>) -> Result<Lookup<T>, CallError> {
     match listed {
-        Ok(found) => Ok(Answer::Known(found)),
-        Err(error @ CallError::Answered { code: 403, .. }) => Ok(Answer::Unknown(error.to_string())),
+        Ok(found) => Ok(Lookup::Known(found)),
+        Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
         Err(error) => Err(error),
     }
 }

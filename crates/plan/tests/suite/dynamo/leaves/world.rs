@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
-use steersman_plan::Finding;
 use steersman_plan::dynamo::asked::mark;
 use steersman_plan::dynamo::{Seen, names, plan};
-use steersman_plan::preflight::Answer;
+use steersman_reconcile::{Finding, Lookup};
 
 use super::super::{FINAL, World, a_request, node, the_job};
 use crate::leaves::Output;
@@ -24,7 +23,7 @@ fn request(spec: &Value) -> Seen {
         ("nvidia.com/gpu.count", "8"),
         ("nvidia.com/gpu.memory", "81559"),
     ];
-    seen.hardware.nodes = Answer::Known(vec![node("gpu-0", &labels)]);
+    seen.hardware.nodes = Lookup::Known(vec![node("gpu-0", &labels)]);
     seen
 }
 

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use steersman_plan::Severity;
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::llamastack::validate::{Facts, Kind, Missing, Named, Reference, validate};
 use steersman_plan::llamastack::{ReferenceSeen, Seen, plan, referred};
 use steersman_plan::oci::LabelsSeen;
+use steersman_reconcile::Severity;
 
 use super::super::of_v1alpha2;
 use crate::leaves::Output;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::config::zero::{Level, ScaleToZero};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
-use steersman_plan::variant::{Key, ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+use steersman_plan::variant::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::super::{a_fleet, a_variant, ago, decided, pods, spec};
 
@@ -27,16 +27,16 @@ pub fn silence() -> impl Strategy<Value = Silence> {
     ]
 }
 
-fn target() -> impl Strategy<Value = Answer<Option<TargetSeen>>> {
+fn target() -> impl Strategy<Value = Lookup<Option<TargetSeen>>> {
     let known = (prop::option::weighted(0.9, 0..5i32), 0..3i32, any::<bool>(), 1..3i32).prop_map(
         |(replicas, pending, told, gpus)| {
             let asked = replicas.unwrap_or(1);
             let ready = (asked - pending).max(0);
             let status_replicas = told.then_some(asked);
-            Answer::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, ..TargetSeen::default() }))
+            Lookup::Known(Some(TargetSeen { replicas, status_replicas, ready, gpus, ..TargetSeen::default() }))
         },
     );
-    prop_oneof![10 => known, 1 => Just(Answer::Known(None)), 1 => Just(Answer::Unknown("forbidden".into()))]
+    prop_oneof![10 => known, 1 => Just(Lookup::Known(None)), 1 => Just(Lookup::Unknown("forbidden".into()))]
 }
 
 /// With whether it wants the workload of the first of its namespace.
@@ -63,7 +63,7 @@ fn variant() -> impl Strategy<Value = (VariantSeen, bool)> {
 
 /// Of the same names in each namespace; all who want one workload see it alike.
 fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
-    let mut workloads: BTreeMap<String, Vec<Answer<Option<TargetSeen>>>> = BTreeMap::new();
+    let mut workloads: BTreeMap<String, Vec<Lookup<Option<TargetSeen>>>> = BTreeMap::new();
     let name = |(mut variant, twin): (VariantSeen, bool)| {
         let workloads = workloads.entry(variant.key.namespace.clone()).or_default();
         variant.key.name = format!("v{}", workloads.len());
@@ -77,7 +77,7 @@ fn named(given: Vec<(VariantSeen, bool)>) -> Vec<VariantSeen> {
 }
 
 /// The pods of a model, each once, also where several objects want the same workload.
-fn pods_of(variants: &[VariantSeen], model: &Key, loads: &[(f64, f64)]) -> Vec<PodSeen> {
+fn pods_of(variants: &[VariantSeen], model: &NamespacedName, loads: &[(f64, f64)]) -> Vec<PodSeen> {
     let runs = |one: &&VariantSeen| one.target.known().is_some_and(Option::is_some);
     let own = |one: &&VariantSeen| one.key.namespace == model.namespace && one.spec.model_id == model.name;
     let own: Vec<VariantSeen> = variants.iter().filter(own).filter(runs).cloned().collect();
@@ -90,8 +90,8 @@ fn pods_of(variants: &[VariantSeen], model: &Key, loads: &[(f64, f64)]) -> Vec<P
     pods
 }
 
-pub fn models() -> impl Iterator<Item = Key> {
-    NAMESPACES.into_iter().flat_map(|namespace| MODELS.map(|model| Key::new(namespace, model)))
+pub fn models() -> impl Iterator<Item = NamespacedName> {
+    NAMESPACES.into_iter().flat_map(|namespace| MODELS.map(|model| NamespacedName::new(namespace, model)))
 }
 
 pub fn fleet() -> impl Strategy<Value = Seen> {
@@ -101,16 +101,16 @@ pub fn fleet() -> impl Strategy<Value = Seen> {
     // What one pod of each model lacks, if any.
     let lacks = prop::collection::vec(prop::option::weighted(0.2, (0..5usize, 0..4usize)), 4);
     let requests = prop_oneof![
-        2 => Just(Answer::Known(0.0)),
-        2 => Just(Answer::Known(3.0)),
-        1 => Just(Answer::Known(f64::NAN)),
-        1 => Just(Answer::Unknown("timeout".into())),
+        2 => Just(Lookup::Known(0.0)),
+        2 => Just(Lookup::Known(3.0)),
+        1 => Just(Lookup::Known(f64::NAN)),
+        1 => Just(Lookup::Unknown("timeout".into())),
     ];
-    let waiting = (0.0..50.0).prop_map(|requests| Answer::Known(Some(SchedulerQueue { requests, bytes: 0.0 })));
-    let queue = prop_oneof![4 => Just(Answer::Known(None)), 2 => waiting, 1 => Just(Answer::Unknown("timeout".into()))];
+    let waiting = (0.0..50.0).prop_map(|requests| Lookup::Known(Some(SchedulerQueue { requests, bytes: 0.0 })));
+    let queue = prop_oneof![4 => Just(Lookup::Known(None)), 2 => waiting, 1 => Just(Lookup::Unknown("timeout".into()))];
     let counted = (0..12i32, 0..4i32)
-        .prop_map(|(many, few)| Answer::Known([("H100".to_owned(), many), ("L40S".to_owned(), few)].into()));
-    let gpus = prop_oneof![1 => Just(Answer::Unknown("forbidden".into())), 2 => counted];
+        .prop_map(|(many, few)| Lookup::Known([("H100".to_owned(), many), ("L40S".to_owned(), few)].into()));
+    let gpus = prop_oneof![1 => Just(Lookup::Unknown("forbidden".into())), 2 => counted];
     let switches = (any::<[bool; 3]>(), prop::option::of(any::<bool>()), prop::sample::select(vec![0i64, 10]));
     (variants, loads, silences, lacks, requests, queue, gpus, switches).prop_map(
         |(variants, loads, silences, lacks, requests, queue, gpus, ([tokens, zero, limiter], elsewhere, settle))| {
@@ -161,18 +161,18 @@ pub fn bad() -> impl Strategy<Value = (VariantSeen, bool)> {
         match kind {
             0 => spec(&mut bad).model_id.clear(),
             // One that had a number may run: then nobody has to be started in its place.
-            1 => (bad.target, bad.status) = (Answer::Known(None), None),
-            2 => (bad.target, bad.status) = (Answer::Unknown("forbidden".into()), None),
+            1 => (bad.target, bad.status) = (Lookup::Known(None), None),
+            2 => (bad.target, bad.status) = (Lookup::Unknown("forbidden".into()), None),
             3 => spec(&mut bad).model_id = "a-model/nobody-knows".into(),
             4 => bad.deleting = true,
             5 => {
-                bad.key = Key::new("team-c", "v0");
+                bad.key = NamespacedName::new("team-c", "v0");
                 spec(&mut bad).scale_target_ref.as_mut().unwrap().name = "v0-decode".into();
             }
             6 => {
                 spec(&mut bad).scale_target_ref = None;
                 // Whoever names no workload has none that could be looked at.
-                (bad.target, bad.status) = (Answer::Known(None), None);
+                (bad.target, bad.status) = (Lookup::Known(None), None);
             }
             _ => {}
         }

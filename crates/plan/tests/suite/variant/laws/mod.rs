@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use steersman_plan::preflight::Answer;
-use steersman_plan::variant::{Key, PodSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, plan};
+use steersman_plan::variant::{PodSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, plan};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::{ago, spec, stored};
 use fleets::{bad, fleet, models, silence, spoil};
@@ -28,7 +28,7 @@ fn least(variant: &VariantSeen) -> i32 {
 
 /// Takes from the model's metrics what the engine cannot do without: a figure of one replica that counts,
 /// one replica, or all of them.
-fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize), silence: Silence) {
+fn blind(seen: &mut Seen, model: &NamespacedName, (pod, what, kind): (usize, usize, usize), silence: Silence) {
     let before = plan(seen);
     let counts = |one: &&VariantSeen| {
         let standing = before.decisions.get(&one.key).map(|decision| &decision.standing);
@@ -50,7 +50,7 @@ fn blind(seen: &mut Seen, model: &Key, (pod, what, kind): (usize, usize, usize),
     } else {
         told.pods = Err(silence);
     }
-    told.requests = Answer::Unknown("timeout".into());
+    told.requests = Lookup::Unknown("timeout".into());
 }
 
 /// Nobody asks for anything, and no bound and no setting stands against fewer replicas but that the model may not sleep.
@@ -59,7 +59,7 @@ fn rest(seen: &mut Seen) {
     seen.config.local_zero.clear();
     seen.config.zero.defaults.enabled = Some(false);
     for model in seen.models.values_mut() {
-        model.queue = Answer::Known(None);
+        model.queue = Lookup::Known(None);
         model.pods.iter_mut().flatten().for_each(|pod| (pod.kv, pod.queue) = (Some(0.0), Some(0.0)));
     }
 }
@@ -120,7 +120,7 @@ proptest! {
     ) {
         let model = models().nth(model).unwrap();
         blind(&mut seen, &model, what, silence);
-        seen.gpus = Answer::Unknown("forbidden".into());
+        seen.gpus = Lookup::Unknown("forbidden".into());
         let plan = plan(&seen);
         let own = |one: &&VariantSeen| one.key.namespace == model.namespace && one.spec.model_id == model.name;
         for variant in seen.variants.iter().filter(own).filter(|one| !one.deleting) {
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn nobody_is_started_in_place_of_one_that_cannot_be_looked_at(mut seen in fleet(), at in any::<prop::sample::Index>()) {
         let lost = at.index(seen.variants.len());
-        seen.variants[lost].target = Answer::Unknown("forbidden".into());
+        seen.variants[lost].target = Lookup::Unknown("forbidden".into());
         let lost = seen.variants[lost].clone();
         let plan = plan(&seen);
         let failed = plan.decisions.get(&lost.key).is_some_and(|one| matches!(one.standing, Standing::Failed(_)));
@@ -218,14 +218,14 @@ proptest! {
         for (key, status) in stored(&seen) {
             let variant = seen.variants.iter_mut().find(|variant| variant.key == key).unwrap();
             let desired = status.desired_optimized_alloc.as_ref().and_then(|desired| desired.num_replicas);
-            if let (Some(replicas), Answer::Known(Some(_))) = (desired, &variant.target) {
+            if let (Some(replicas), Lookup::Known(Some(_))) = (desired, &variant.target) {
                 let target = TargetSeen {
                     replicas: desired,
                     status_replicas: desired,
                     ready: replicas,
                     ..TargetSeen::default()
                 };
-                variant.target = Answer::Known(Some(target));
+                variant.target = Lookup::Known(Some(target));
             }
             variant.status = Some(status);
         }

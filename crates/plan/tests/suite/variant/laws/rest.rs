@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
-use steersman_plan::preflight::Answer;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::config::zero::Level;
 use steersman_plan::variant::{PodSeen, Seen, TargetSeen, VariantSeen, plan};
+use steersman_reconcile::Lookup;
 
 use super::super::{a_fleet, a_variant, pods, spec, stored, the_model};
 
@@ -86,9 +86,9 @@ impl Scene {
         let entry = Entry { analyzer_name, enable_limiter: Some(self.gpus.is_some()), ..Entry::default() };
         seen.config.saturation.entries.insert("default".into(), entry);
         seen.config.zero.defaults = Level { enabled: Some(self.zero), retention: None };
-        seen.gpus = Answer::Known([("H100".to_owned(), self.gpus.unwrap_or_default())].into());
+        seen.gpus = Lookup::Known([("H100".to_owned(), self.gpus.unwrap_or_default())].into());
         if self.kv + self.queue == 0.0 {
-            the_model(&mut seen).requests = Answer::Known(0.0);
+            the_model(&mut seen).requests = Lookup::Known(0.0);
         }
         seen
     }
@@ -113,7 +113,7 @@ proptest! {
                 let status = statuses.get(&variant.key).cloned();
                 prop_assert!(round <= rest || status == variant.status, "{}: {status:?}", variant.key);
                 variant.status = status;
-                variant.target = Answer::Known(Some(followers.follow(at, *replicas)));
+                variant.target = Lookup::Known(Some(followers.follow(at, *replicas)));
             }
             seen.memory = plan.memory;
             seen.now += SignedDuration::from_mins(1);

@@ -1,42 +1,41 @@
-//! Objects as our types: what users wrote may fit the schema of another version, and not ours.
-//! Comes in: a part of an object as it is stored; goes out: the typed part, or where and why it cannot be read. No value is
-//! told, as one of them may be a secret.
+//! Decodes a part of a stored object into one of our types. An error names the field and never a value: the value may be a
+//! secret.
 
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What cannot be read.
+/// Where and why a part of an object does not fit its type. The object may be stored under the schema of another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct DecodeError {
     /// As `spec.workload.replicas`.
     pub path: String,
     /// As `invalid type: string (a value), expected i32`.
     pub cause: String,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for DecodeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: {}", self.path, self.cause)
     }
 }
 
-/// `at` is where in the object the part is, as `spec`.
-pub fn read<T: DeserializeOwned>(part: &Value, at: &str) -> Result<T, Unreadable> {
-    // Looking for the place takes time, and hardly ever has to be done.
+/// `at` is the path of the part, such as `spec`.
+pub fn decode<T: DeserializeOwned>(part: &Value, at: &str) -> Result<T, DecodeError> {
+    // Tracking the path is slow, so it is done only after a first failure.
     T::deserialize(part).or_else(|_| serde_path_to_error::deserialize(part)).map_err(|error| {
         let inside = error.path().to_string();
-        // The library's word for the part as a whole.
+        // The library writes "." for the part as a whole.
         let path = if inside == "." { at.to_owned() } else { format!("{at}.{inside}") };
-        Unreadable { path, cause: without_values(&error.inner().to_string()) }
+        DecodeError { path, cause: without_values(&error.inner().to_string()) }
     })
 }
 
 const A_VALUE: &str = "(a value)";
 
-/// The JSON library quotes what it met: texts in quotation marks, numbers and unknown words as it quotes names of fields. What
-/// is in the marks may have such marks of its own, so that the last one counts.
+/// Removes quoted input from a message of serde_json, which puts strings in quotation marks, and numbers and unknown variants
+/// in backticks. The input may contain such marks itself, so the last one counts.
 fn without_values(message: &str) -> String {
     let met = |mark: char, instead: &str| {
         let (head, tail) = message.rsplit_once(", expected ")?;
@@ -48,11 +47,11 @@ fn without_values(message: &str) -> String {
             met('"', A_VALUE)
         }
         text if text.starts_with("invalid ") => met('`', A_VALUE),
-        text if text.starts_with("unknown variant ") => met('`', "").map(|told| told.replacen("variant ", "word", 1)),
+        text if text.starts_with("unknown variant ") => met('`', "").map(|text| text.replacen("variant ", "word", 1)),
         _ => None,
     };
     let message = quoted.as_deref().unwrap_or(message);
-    // In words of our own types.
+    // Messages of our own `Deserialize` implementations.
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => format!("{}{A_VALUE}{}", &message[..first], &message[last + 1..]),
         _ => message.to_owned(),
@@ -88,12 +87,12 @@ mod tests {
         Slow,
     }
 
-    fn told(part: Value) -> String {
-        read::<Part>(&part, "spec").unwrap_err().to_string()
+    fn message(part: Value) -> String {
+        decode::<Part>(&part, "spec").unwrap_err().to_string()
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_place_and_without_its_value() {
+    fn decode_error_has_path_and_no_value() {
         for (part, wanted) in [
             (json!({ "replicas": "s3cret" }), "spec.replicas: invalid type: string (a value), expected i32"),
             (json!({ "replicas": "a\"s3cret" }), "spec.replicas: invalid type: string (a value), expected i32"),
@@ -114,13 +113,13 @@ mod tests {
             (json!({}), "spec: missing field `name`"),
             (Value::Null, "spec: invalid type: null, expected struct Part"),
         ] {
-            assert_eq!(told(part.clone()), wanted, "{part}");
+            assert_eq!(message(part.clone()), wanted, "{part}");
         }
-        assert_eq!(read::<Part>(&json!({ "name": "n" }), "spec").unwrap().name, "n");
+        assert_eq!(decode::<Part>(&json!({ "name": "n" }), "spec").unwrap().name, "n");
     }
 
     #[test]
-    fn words_of_our_own_types_are_told_without_what_they_quote() {
+    fn quoted_text_of_own_messages_is_removed() {
         assert_eq!(without_values("must be \"a\" or \"b\" here"), "must be (a value) here");
         assert_eq!(without_values("must be one of these"), "must be one of these");
     }

@@ -1,0 +1,22 @@
+//! The vocabulary of a reconcile: what a plan contains, what became of it, and how both name objects. The decisions in
+//! `steersman-plan` and the machinery in `steersman-runtime` share these types and know nothing of each other.
+
+mod decode;
+mod event;
+mod finding;
+mod lookup;
+mod name;
+mod outcome;
+mod plan;
+
+/// A label on a child adopted from an earlier operator: its pod template stays as that operator made it while this hash of
+/// the inputs is the same. A label, because an annotation of a Deployment starts a new generation.
+pub const ADOPTED_LABEL: &str = "steersman.dev/adopted";
+
+pub use decode::{DecodeError, decode};
+pub use event::{Event, EventType};
+pub use finding::{Finding, Severity, join_sentences, sentences};
+pub use lookup::Lookup;
+pub use name::{NamespacedName, ObjectId};
+pub use outcome::{Failure, Outcome};
+pub use plan::{Plan, Requeue, Write, WriteOp};
