@@ -23,5 +23,6 @@ pub mod relay;
 pub mod run;
 mod serve;
 pub mod settings;
+mod signals;
 pub mod telemetry;
 pub mod webhooks;

@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use jiff::Timestamp;
 use steersman_api::Family;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
@@ -20,12 +19,13 @@ use crate::client::{self, CallError, ConnectError, Server};
 use crate::controllers::{self, Given};
 use crate::crds;
 use crate::health::{self, Readiness};
-use crate::leader::{Election, Fence};
+use crate::leader::{Election, Fence, LeaseThread};
 use crate::observe;
 use crate::rbac::Rule;
 use crate::reach::Inside;
 use crate::serve::{self, ServeError, Serving, Wire};
 use crate::settings::{Settings, Switch};
+use crate::signals;
 use crate::telemetry::admitted::Trust;
 use crate::telemetry::logs::{self, AlreadySetUp};
 use crate::telemetry::metrics::Metrics;
@@ -44,8 +44,9 @@ const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
 /// How long answers under way may take at the end.
 const SERVERS_STOP: Duration = Duration::from_secs(2);
 
-/// How long giving back the Lease may take.
-const RELEASE: Duration = Duration::from_secs(5);
+/// How long the process may take from the first signal to its end, for whatever does not stop by itself. It covers the times
+/// for controllers, the Lease and servers, and is shorter than a pod's usual grace of 30 s.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -82,8 +83,10 @@ pub fn lease(families: &[Family], instance: Option<&str>) -> String {
 /// Why the process ends otherwise than asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("cannot listen for signals: {0}")]
-    Signals(io::Error),
+    #[error("cannot start the threads for signals and for the lease: {0}")]
+    Thread(io::Error),
+    #[error("the thread that renews the lease has ended; this is a bug")]
+    LeaseThreadEnded,
     #[error(transparent)]
     Log(#[from] AlreadySetUp),
     #[error(transparent)]
@@ -96,7 +99,7 @@ pub enum RunError {
 
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(settings: &Settings) -> Result<(), RunError> {
-    let stop = signals().map_err(RunError::Signals)?;
+    let stop = signals::stop_token(Some(STOP_LIMIT)).map_err(RunError::Thread)?;
     logs::install(settings.log_level)?;
     let identity = settings.identity();
     let version = env!("CARGO_PKG_VERSION");
@@ -113,7 +116,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = observe::llamastack::server::http(Inside { through: settings.reach_through.clone() })?;
-    let election = Election::new(server.clone(), &settings.namespace, &lease, &identity, settings.timing());
+    let mut election = start_election(settings, &lease, &identity, &metrics, &stop).await?;
     let act = |fence: Fence, stop: CancellationToken| {
         metrics.fleet().speak_while(&fence);
         let given = Given {
@@ -130,9 +133,9 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
         act(controllers.clone(), given, stop)
     };
     let outcome = tokio::select! {
-        () = lead(&election, &lease, &metrics, &stop, |fence, stop| {
+        led = lead(&mut election, &lease, &metrics, &stop, |fence, stop| {
             futures::future::join(keeper.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
-        }) => Ok(()),
+        }) => led,
         never = first_answer(&server, &readiness) => match never {},
         never = keeper.follow() => match never {},
         ended = webhook.ended() => Err(ended.into()),
@@ -143,24 +146,6 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     tokio::join!(health.stop(SERVERS_STOP), scrapes.stop(SERVERS_STOP), webhook.stop());
     tracing::info!("stopped");
     outcome
-}
-
-/// The token is cancelled by the first signal; the second ends the process on the spot.
-pub(crate) fn signals() -> io::Result<CancellationToken> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let stop = CancellationToken::new();
-    let first = stop.clone();
-    tokio::spawn(async move {
-        let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
-        let signal = next().await;
-        tracing::info!(signal, "stopping");
-        first.cancel();
-        let signal = next().await;
-        tracing::warn!(signal, "asked twice to stop: leaving at once");
-        std::process::exit(1);
-    });
-    Ok(stop)
 }
 
 fn serve(
@@ -180,6 +165,24 @@ fn serve(
     Ok((health, scrapes))
 }
 
+/// The election, with a connection of its own.
+async fn start_election(
+    settings: &Settings,
+    lease: &str,
+    identity: &str,
+    metrics: &Arc<Metrics>,
+    stop: &CancellationToken,
+) -> Result<LeaseThread, RunError> {
+    let (cluster, namespace, timing) = (settings.cluster.clone(), settings.namespace.clone(), settings.timing());
+    let (lease, identity, metrics) = (lease.to_owned(), identity.to_owned(), metrics.clone());
+    let connect = async move || {
+        let server = client::connect_to_watch(&cluster, &identity).await?.counted(&metrics);
+        Ok(Election::new(server, &namespace, &lease, &identity, timing))
+    };
+    let started = LeaseThread::spawn(connect, stop.clone(), CONTROLLERS_STOP).await.map_err(RunError::Thread)?;
+    started.map_err(RunError::Connect)
+}
+
 enum Never {}
 
 /// Ready is who has talked to the API server: a wrong address or credential shows before the old replica is gone.
@@ -196,42 +199,26 @@ async fn first_answer(server: &Server, readiness: &Readiness) -> Never {
     std::future::pending().await
 }
 
-/// Leads whenever it can, until `stop`. What acts does so behind the fence of its term, and is dropped when that is lost.
+/// Acts whenever this process leads, until `stop`. What acts does so behind the fence of its term, and is dropped when the
+/// Lease is lost.
 async fn lead<A: Future<Output = ()>>(
-    election: &Election,
+    election: &mut LeaseThread,
     lease: &str,
     metrics: &Metrics,
     stop: &CancellationToken,
     act: impl Fn(Fence, CancellationToken) -> A,
-) {
-    loop {
-        tracing::info!(lease, "waiting for the lease");
-        let mut term = tokio::select! {
-            () = stop.cancelled() => return,
-            term = election.acquire() => term,
-        };
+) -> Result<(), RunError> {
+    while let Some(fence) = election.acquired().await {
         metrics.leads(lease, true);
-        let finished = {
-            let controllers = act(term.fence(), stop.clone());
-            // The Lease is renewed until the last controller has finished.
-            tokio::select! {
-                lost = term.hold() => Err(lost),
-                () = within(CONTROLLERS_STOP, stop, controllers) => Ok(()),
+        tokio::select! {
+            () = election.lost() => metrics.leads(lease, false),
+            () = act(fence, stop.clone()) => {
+                metrics.leads(lease, false);
+                election.release().await;
             }
-        };
-        metrics.leads(lease, false);
-        match finished {
-            Ok(()) => {
-                // An API server that does not answer must not keep us: the Lease runs out by itself.
-                if time::timeout(RELEASE, term.release()).await.is_err() {
-                    tracing::warn!(lease, "could not release the lease in time");
-                }
-                return;
-            }
-            Err(lost) if stop.is_cancelled() => return tracing::warn!(lease, %lost, "lost the lease"),
-            Err(lost) => tracing::warn!(lease, %lost, "lost the lease: standing by"),
         }
     }
+    if stop.is_cancelled() { Ok(()) } else { Err(RunError::LeaseThreadEnded) }
 }
 
 /// Everything that only the leader does, until `stop`.
@@ -239,16 +226,6 @@ async fn act(families: Vec<Family>, given: Given, stop: CancellationToken) {
     let running = families.into_iter().map(|family| controllers::run(family, given.clone(), stop.clone()));
     tokio::join!(futures::future::join_all(running), crds::migrate::keep(given.server.clone(), stop.clone()));
     stop.cancelled().await;
-}
-
-/// Waits for the controllers, but not much longer than `stop`.
-async fn within(limit: Duration, stop: &CancellationToken, controllers: impl Future<Output = ()>) {
-    let late = async {
-        stop.cancelled().await;
-        time::sleep(limit).await;
-        tracing::warn!(seconds = limit.as_secs(), "controllers did not stop in time: dropping them");
-    };
-    tokio::select! { () = controllers => {}, () = late => {} }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 pub mod decide;
 pub mod fence;
+pub mod thread;
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use tokio::time;
 use crate::client::{self, CallError, Server};
 use decide::{Sighting, Step};
 pub use fence::Fence;
+pub use thread::LeaseThread;
 
 /// How long things take; client-go's defaults.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use crate::cli::ClusterArgs;
 use crate::rbac::Rule;
 use crate::settings::LogLevel;
 use crate::telemetry::logs;
-use crate::{client, run};
+use crate::{client, signals};
 use decide::Ending;
 use deliver::Request;
 use follow::{Pace, Place, follow};
@@ -75,7 +75,7 @@ pub fn rules() -> Vec<Rule> {
 
 /// Runs until the profiler has ended and what it said is written, or until SIGTERM or SIGINT.
 pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
-    let stop = run::signals()?;
+    let stop = signals::stop_token(None)?;
     logs::install(args.log_level)?;
     let server = client::connect(&args.cluster).await?;
     let RelayArgs { name, namespace, uid, container, directory: folder, pod, .. } = args;

@@ -8,8 +8,9 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steersman::client::Server;
-use steersman::leader::{Election, Lost, Timing};
+use steersman::leader::{Election, LeaseThread, Lost, Timing};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
+use tokio_util::sync::CancellationToken;
 
 /// Shorter than the real ones, in the same order; a stall of some seconds costs nobody the Lease.
 const TIMING: Timing =
@@ -127,4 +128,59 @@ async fn a_leader_survives_an_edit_of_its_lease() {
     let lease = namespace.all::<Lease>().get("steersman").await.unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["team"], "a", "the label stays");
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
+}
+
+/// An election on a thread of its own. The connection is opened there.
+async fn lease_thread(namespace: &Namespace, identity: &str, stop: &CancellationToken, grace: Duration) -> LeaseThread {
+    let (name, identity) = (namespace.name().to_owned(), identity.to_owned());
+    let connect = async move || {
+        let Some(cluster) = shared(Flavour::Bare).await else { return Err("the cluster is gone") };
+        let server = Server::new(
+            cluster.user("replicas").await.map_err(|_| "no client")?,
+            cluster.description().api_url.clone(),
+            Duration::from_secs(5),
+        );
+        Ok(Election::new(server, &name, "steersman", &identity, TIMING))
+    };
+    LeaseThread::spawn(connect, stop.clone(), grace).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn blocked_worker_thread_costs_no_renewal() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "blocked", "replicas").await;
+    let stop = CancellationToken::new();
+    let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(60)).await;
+    let fence = leader.acquired().await.unwrap();
+    // The only thread of this runtime does nothing at all, for longer than the Lease lasts without a renewal.
+    std::thread::sleep(TIMING.lease + Duration::from_secs(2));
+    assert!(fence.is_open());
+    assert_eq!(holder(&namespace).await, ("first".into(), 0));
+    let lost = tokio::time::timeout(Duration::from_millis(100), leader.lost()).await;
+    assert!(lost.is_err(), "it leads on");
+    leader.release().await;
+    assert!(!fence.is_open());
+    assert_eq!(holder(&namespace).await.0, "");
+}
+
+#[tokio::test]
+async fn lease_is_released_when_controllers_hang() {
+    let Some(cluster) = shared(Flavour::Bare).await else { return };
+    let namespace = place(cluster, "hanging", "replicas").await;
+    let stop = CancellationToken::new();
+    let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(1)).await;
+    let fence = leader.acquired().await.unwrap();
+    stop.cancel();
+    // Nothing reports that the controllers have stopped.
+    leader.lost().await;
+    assert!(!fence.is_open(), "what still runs writes nothing");
+    assert_eq!(holder(&namespace).await.0, "", "the next replica need not wait");
+    assert!(leader.acquired().await.is_none(), "the thread has ended");
+}
+
+#[tokio::test]
+async fn failed_connection_is_reported_by_spawn() {
+    let connect = async || Err::<Election, _>("no way to the API server");
+    let started = LeaseThread::spawn(connect, CancellationToken::new(), Duration::ZERO).await.unwrap();
+    assert_eq!(started.err(), Some("no way to the API server"));
 }
