@@ -98,6 +98,7 @@ fn fleet(size: usize, engine: Option<&str>) -> Seen {
         models,
         gpus: Lookup::Unknown("nobody has counted".to_owned()),
         memory: Memory::default(),
+        defective: Default::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One snapshot of the whole fleet, as plain data.
 //! Comes in: objects, their workloads, metrics and settings; goes out: nothing, this is what the plan reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -28,6 +28,8 @@ pub struct Seen {
     pub gpus: Lookup<BTreeMap<String, i32>>,
     /// What earlier passes learned.
     pub memory: Memory,
+    /// Models whose plan panicked in this reconcile. Their objects keep their last decision.
+    pub defective: BTreeSet<NamespacedName>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

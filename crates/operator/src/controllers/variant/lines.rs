@@ -178,6 +178,7 @@ mod tests {
             models: BTreeMap::new(),
             gpus: Lookup::Unknown("nobody has counted".to_owned()),
             memory: Default::default(),
+            defective: Default::default(),
         }
     }
 

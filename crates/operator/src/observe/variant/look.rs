@@ -84,7 +84,8 @@ impl Fleet {
             Lookup::Unknown("nobody has counted".to_owned())
         };
         let models = measure(metering, &models, &pods).await;
-        let seen = Seen { now: Timestamp::now(), settings, config, variants, models, gpus, memory };
+        let defective = BTreeSet::new();
+        let seen = Seen { now: Timestamp::now(), settings, config, variants, models, gpus, memory, defective };
         Look { seen, stamps, unreadable, asked: began.elapsed() }
     }
 

@@ -34,6 +34,10 @@ use super::story::{Binding, Story};
 /// An object whose replicas may not be any has none to decide on.
 const LEAST_MAXIMUM: i32 = 1;
 
+/// Reported for every variant of a model whose plan panics.
+const DEFECTIVE: &str = "internal error: deciding on this model failed because of a defect of the operator. Its replicas stay \
+                         as they are, and other models are not affected. See the operator's log for \"panicked\", and report it";
+
 /// What shall be, for every object that is not being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FleetPlan {
@@ -97,7 +101,9 @@ pub fn plan(seen: &Seen) -> FleetPlan {
     let mut unseen: BTreeSet<NamespacedName> = BTreeSet::new();
     for variant in living {
         let conflict = conflicts.get(&variant.key);
+        let model = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
         let standing = match (unable(&variant.spec), conflict, &variant.target) {
+            _ if seen.defective.contains(&model) => Some(Standing::Failed(DEFECTIVE.to_owned())),
             (Some(why), ..) => Some(Standing::Failed(why)),
             (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
             (_, _, Lookup::Unknown(why)) => {
@@ -111,13 +117,12 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             _ => None,
         };
         if matches!(standing, Some(Standing::Failed(_))) && may_run(variant, seen.now) {
-            unseen.insert(NamespacedName::new(&variant.key.namespace, &variant.spec.model_id));
+            unseen.insert(model.clone());
         }
         match standing {
             Some(standing) => drop(plan.decisions.insert(variant.key.clone(), apart(variant, standing, conflict))),
             None => {
-                let place = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
-                groups.entry(place).or_default().push(variant);
+                groups.entry(model).or_default().push(variant);
             }
         }
     }

@@ -133,6 +133,7 @@ fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
         models: BTreeMap::from([(NamespacedName::new(NAMESPACE, MODEL), model)]),
         gpus: Lookup::Unknown("nobody asked".into()),
         memory: Default::default(),
+        defective: Default::default(),
     }
 }
 
