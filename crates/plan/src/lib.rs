@@ -2,6 +2,7 @@
 //! Comes in: a `Seen` of plain data that carries its own time; goes out: findings and reports, the same for the same input.
 
 pub mod dynamo;
+pub mod exposition;
 pub mod llamastack;
 pub mod oci;
 mod pods;

@@ -1,7 +1,9 @@
 //! Metrics as a server itself writes them.
 //! Comes in: pieces of Prometheus' text format, cut anywhere; goes out: one sample after the other.
 
-use super::answer::{Labels, Sample, number};
+use steersman_plan::exposition;
+
+use super::answer::{Labels, Sample};
 
 /// Real ones are a hundredth of this; what is longer is passed over.
 const LONGEST_LINE: usize = 16 * 1024;
@@ -37,52 +39,17 @@ impl Lines {
     }
 }
 
-/// `name{label="value",…} 1.5 [time]`.
 fn sample(line: &str) -> Option<Sample> {
-    let line = line.trim();
-    let end = line.find(['{', ' ', '\t']).filter(|_| !line.starts_with('#'))?;
-    let (metric, mut rest) = line.split_at(end);
-    let mut labels = Labels { metric: metric.to_owned(), ..Labels::default() };
-    if let Some(mut inside) = rest.strip_prefix('{') {
-        loop {
-            inside = inside.trim_start_matches([',', ' ', '\t']);
-            if let Some(after) = inside.strip_prefix('}') {
-                rest = after;
-                break;
-            }
-            let (name, after) = inside.split_once('=')?;
-            let (value, after) = text(after.trim_start().strip_prefix('"')?)?;
-            keep(&mut labels, name.trim(), value);
-            inside = after;
-        }
-    }
-    let value = number(rest.split_whitespace().next()?);
-    Some(Sample { labels, value, at: 0.0 })
-}
-
-/// Up to the closing quote, and what follows it.
-fn text(quoted: &str) -> Option<(String, &str)> {
-    let (mut out, mut chars) = (String::new(), quoted.char_indices());
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((out, &quoted[at + 1..])),
-            '\\' => match chars.next()?.1 {
-                'n' => out.push('\n'),
-                other => out.push(other),
-            },
-            other => out.push(other),
-        }
-    }
-    None
-}
-
-fn keep(labels: &mut Labels, name: &str, value: String) {
-    match name {
-        "model_name" => labels.model_name = value,
-        "num_gpu_blocks" => labels.num_gpu_blocks = value,
-        "block_size" => labels.block_size = value,
-        _ => {}
-    }
+    let sample = exposition::sample(line)?;
+    let label = |name: &str| sample.label(name).unwrap_or_default().to_owned();
+    let labels = Labels {
+        metric: sample.metric.to_owned(),
+        model_name: label("model_name"),
+        num_gpu_blocks: label("num_gpu_blocks"),
+        block_size: label("block_size"),
+        ..Labels::default()
+    };
+    Some(Sample { labels, value: sample.value, at: 0.0 })
 }
 
 #[cfg(test)]

@@ -1,0 +1,99 @@
+//! Parses the samples of the Prometheus text exposition format, one line at a time.
+
+use std::borrow::Cow;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample<'a> {
+    pub metric: &'a str,
+    labels: Vec<(&'a str, Cow<'a, str>)>,
+    /// None: NaN, an infinity, or no number at all. None of them is a measurement.
+    pub value: Option<f64>,
+}
+
+impl Sample<'_> {
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_ref())
+    }
+}
+
+/// Reads `metric{label="value",…} 1.5 [timestamp]`. None: a comment, an empty line, or another format.
+pub fn sample(line: &str) -> Option<Sample<'_>> {
+    let line = line.trim();
+    let end = line.find(['{', ' ', '\t']).filter(|_| !line.starts_with('#'))?;
+    let (metric, rest) = line.split_at(end);
+    let (labels, rest) = match rest.trim_start().strip_prefix('{') {
+        Some(inside) => labels(inside)?,
+        None => (Vec::new(), rest),
+    };
+    let value = rest.split_whitespace().next()?.parse().ok().filter(|value: &f64| value.is_finite());
+    Some(Sample { metric, labels, value })
+}
+
+type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+/// The labels up to the closing brace, and the text after it.
+fn labels(mut text: &str) -> Option<(Labels<'_>, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        text = text.trim_start_matches([',', ' ', '\t']);
+        if let Some(rest) = text.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (name, rest) = text.split_once('=')?;
+        let (value, rest) = label_value(rest.trim_start().strip_prefix('"')?)?;
+        labels.push((name.trim(), value));
+        text = rest;
+    }
+}
+
+/// The value up to the closing quote, unescaped, and the text after the quote.
+fn label_value(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
+    let plain = quoted.find(['"', '\\'])?;
+    if quoted[plain..].starts_with('"') {
+        return Some((Cow::Borrowed(&quoted[..plain]), &quoted[plain + 1..]));
+    }
+    let mut value = quoted[..plain].to_owned();
+    let mut chars = quoted[plain..].char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((Cow::Owned(value), &quoted[plain + at + 1..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_unescaped() {
+        let line = r#"quoted { a = "x \"y\" \\ {},=\n", b="é}" ,} 1e2 1700000000000"#;
+        let sample = sample(line).unwrap();
+        assert_eq!((sample.metric, sample.value), ("quoted", Some(100.0)));
+        assert_eq!(sample.label("a"), Some("x \"y\" \\ {},=\n"));
+        assert_eq!(sample.label("b"), Some("é}"));
+        assert_eq!(sample.label("c"), None);
+    }
+
+    #[test]
+    fn value_is_a_finite_number() {
+        for (line, value) in
+            [("a 1", Some(1.0)), ("a{}\t-2.5", Some(-2.5)), ("a NaN", None), ("a +Inf", None), ("a x", None)]
+        {
+            assert_eq!(sample(line).unwrap().value, value, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_lines_are_no_samples() {
+        for line in ["", " ", "# TYPE a gauge", "a", "a{b=\"c\"}", "a{b=\"c} 1", "a{b=c} 1", "a{b} 1", "a{b=\"\\"] {
+            assert_eq!(sample(line), None, "{line}");
+        }
+    }
+}
