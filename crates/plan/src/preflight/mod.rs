@@ -5,6 +5,6 @@ mod plan;
 mod report;
 mod seen;
 
-pub use plan::{OLDEST_SERVER, plan};
+pub use plan::plan;
 pub use report::{Report, report};
 pub use seen::{Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};

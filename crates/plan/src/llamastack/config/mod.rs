@@ -36,7 +36,7 @@ use draft::Draft;
 use problem::reason;
 
 pub use base::Base;
-pub use consistent::{errors as contradictions, remarks as without_effect};
+pub use consistent::remarks as without_effect;
 pub use external::{
     External, Installed, all as external_providers, merge as merge_external, merge_files as merge_external_files,
 };
@@ -46,7 +46,7 @@ pub use merge::ANNOTATION;
 pub use pod::{CONFIG_DIR, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
 pub use problem::Problem;
 pub use providers::kind_of;
-pub use render::{hash_of_base, read as read_yaml, yaml as write_yaml};
+pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
 pub use source::{Source, source};
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};

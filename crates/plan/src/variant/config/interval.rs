@@ -1,5 +1,4 @@
-//! How often the fleet is looked at: `GLOBAL_OPT_INTERVAL` of the main ConfigMap.
-//! Comes in: its text; goes out: an interval that can be slept, and how long metrics may be kept meanwhile.
+//! Reads the interval between two decisions on the fleet, `GLOBAL_OPT_INTERVAL` of the main ConfigMap.
 
 use jiff::SignedDuration;
 
@@ -12,7 +11,6 @@ const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 /// Outside of these the documents warn.
 const SHORT: SignedDuration = SignedDuration::from_secs(10);
 const LONG: SignedDuration = SignedDuration::from_mins(10);
-const SHORTEST_CACHE: SignedDuration = SignedDuration::from_secs(5);
 
 pub fn read(text: Option<&str>, last: SignedDuration, notes: &mut Notes<'_>) -> SignedDuration {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return USUAL };
@@ -37,9 +35,4 @@ pub fn read(text: Option<&str>, last: SignedDuration, notes: &mut Notes<'_>) -> 
             last
         }
     }
-}
-
-/// Half the interval: each pass sees metrics of its own.
-pub fn cache(interval: SignedDuration) -> SignedDuration {
-    (interval / 2).max(SHORTEST_CACHE)
 }

@@ -5,7 +5,7 @@
 pub mod classes;
 pub mod costs;
 pub mod duration;
-pub mod interval;
+mod interval;
 mod note;
 pub mod prometheus;
 mod saturation;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use steersman_plan::variant::config::prometheus as address;
 use steersman_plan::variant::config::thresholds::{Analyzer, Thresholds};
-use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, interval, read};
+use steersman_plan::variant::config::{Config, ConfigSeen, concerns, duration, read};
 use steersman_plan::variant::{Mode, names};
 
 const SYSTEM: &str = "steersman-system";
@@ -100,8 +100,6 @@ fn a_bad_interval_keeps_the_last_good_one_and_says_so() {
     let (now, findings) = read(&seen(&[(SYSTEM, MAIN, &[("GLOBAL_OPT_INTERVAL", "20m")])]), &last, Mode::Steersman);
     assert_eq!((now.interval, findings[0].reason), (SignedDuration::from_mins(20), "ConfigValueUnusual"));
     assert!(findings[0].message.contains("20m is outside of the recommended 10s to 10m"), "{findings:?}");
-    assert_eq!(interval::cache(SignedDuration::from_secs(60)), SignedDuration::from_secs(30));
-    assert_eq!(interval::cache(SignedDuration::from_secs(2)), SignedDuration::from_secs(5));
 }
 
 #[test]
