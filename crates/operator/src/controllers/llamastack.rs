@@ -96,7 +96,7 @@ impl LlamaStack {
 
 impl Family for LlamaStack {
     type Seen = Seen;
-    type Resolution = ();
+    type Resolution = family::Resolution;
 
     fn api(&self) -> Api {
         Api::Llsd

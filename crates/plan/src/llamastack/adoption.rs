@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
 
 use super::config::external_providers;
-use super::resolve::Setup;
+use super::resolution::Setup;
 use super::seen::{DeploymentSeen, Seen};
 use super::{fields, names};
 

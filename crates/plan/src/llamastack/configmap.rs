@@ -75,5 +75,5 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
 
 /// As a write that changes nothing: what is not written is swept.
 pub fn unchanged(object: &ObjectSeen, map: &ConfigMapSeen) -> DynamicObject {
-    generated(object, &map.name, &super::resolve::digest(&map.text), &map.text)
+    generated(object, &map.name, &super::resolution::digest(&map.text), &map.text)
 }

@@ -7,16 +7,19 @@ mod ca;
 pub mod config;
 mod configmap;
 mod fields;
+mod legacy_texts;
 pub mod names;
 mod network;
 mod operator_config;
 mod plan;
 mod report;
-mod resolve;
-mod rules;
+mod resolution;
+mod rollout;
 mod scaling;
 mod seen;
 pub mod server;
+mod stored_status;
+mod texts;
 pub mod trouble;
 pub mod validate;
 mod workload;
@@ -25,9 +28,9 @@ pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
 pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use network::Route;
 pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
-pub use plan::{Plan, plan};
+pub use plan::{CONFIG_KEY, LabelsWanted, Plan, labels_wanted, plan, referred};
 pub use report::report;
-pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
+pub use resolution::Resolution;
 pub use seen::{
     ClaimSeen, ConfigMapSeen, ContainerSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, PodSeen,
     ReferenceSeen, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings, TrustSeen,

@@ -12,26 +12,27 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
 
-use super::plan::Plan;
-use super::resolve::{Answer, resolve};
-use super::rules::blocked;
+use super::plan::{Plan, blocked};
+use super::resolution::{Resolution, SpecResolution};
 use super::seen::{DeploymentSeen, RouteSeen, Seen};
-use super::{fields, names, network, scaling};
-use crate::oci::LabelsSeen;
+use super::stored_status::{
+    AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
+    SPEC_ACCEPTED, STORAGE_READY, condition, reports_generation,
+};
+use super::{fields, names, network, rollout};
 
-pub use config::{generated_anew, updated_anew};
-
-const DEPLOYMENT: &str = "DeploymentReady";
-const HEALTH: &str = "HealthCheck";
-const STORAGE: &str = "StorageReady";
-const SERVICE: &str = "ServiceReady";
-const AVAILABLE: &str = "Available";
-/// Our own: the others say how the children are, this one what became of the spec's fields.
-const SPEC: &str = "SpecAccepted";
-
-/// In the order of the way from the children to the spec.
-const ORDER: [&str; 9] =
-    [DEPLOYMENT, STORAGE, SERVICE, HEALTH, config::SECRETS, config::GENERATED, config::UPDATED, AVAILABLE, SPEC];
+/// From the children to the spec.
+const ORDER: [&str; 9] = [
+    DEPLOYMENT_READY,
+    STORAGE_READY,
+    SERVICE_READY,
+    HEALTH_CHECK,
+    SECRETS_RESOLVED,
+    CONFIG_GENERATED,
+    DEPLOYMENT_UPDATED,
+    AVAILABLE,
+    SPEC_ACCEPTED,
+];
 
 /// Stands for the name of the distribution where the object names an image.
 const CUSTOM: &str = "custom";
@@ -49,18 +50,17 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     status.available_replicas = Some(seen.deployment.as_ref().map_or(0, |live| live.ready));
     status.distribution_config.get_or_insert_default().available_distributions =
         Some(seen.settings.distributions.clone());
-    if seen.object.deleting {
+    let Resolution::Spec(resolution) = &plan.resolution else {
         status.phase = Some(Phase::Terminating);
         return dated(&stored, status, seen.now);
-    }
-    let answer = resolve(seen);
+    };
     let refusal = refusal(plan, outcome);
     // What runs already is as good as it was; what is new waits with its configuration.
-    let waits = answer.waits.as_ref().filter(|_| refusal.is_none() && !config::made(seen));
+    let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(seen));
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
-            let mut said = vec![statement(DEPLOYMENT, Err(failed(why)))];
+            let mut said = vec![statement(DEPLOYMENT_READY, Err(failed(why)))];
             said.extend(remaining(seen, outcome));
             said
         }
@@ -68,51 +68,29 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
             status.phase = Some(if seen.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
             let pending = || format!("Deployment is pending: {why}");
             let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
-            vec![statement(DEPLOYMENT, Err(said))]
+            vec![statement(DEPLOYMENT_READY, Err(said))]
         }
         (None, None) => {
             let progress = progress(seen, outcome);
             status.phase = Some(progress.phase);
             served(seen, &progress, &mut status);
             if outcome.failure.is_none() {
-                config::resolved(seen, &answer, &mut status);
+                config::resolved(seen, resolution, &mut status);
             }
             living(seen, &progress, outcome)
         }
     };
-    statements.extend(config::statements(seen, &answer, refusal.is_some(), outcome));
+    statements.extend(config::statements(seen, resolution, refusal.is_some(), outcome));
     statements.extend(available(seen, refusal.is_some() || waits.is_some(), status.phase));
     // While a registry is asked, only a part of what there is to say of the spec is known.
-    if refusal.is_some() || !asking(seen, &answer) {
+    if refusal.is_some() || !resolution.asks_registry(seen) {
         statements.push(spec(&plan.findings));
     }
     let mut kept = status.conditions.take().unwrap_or_default();
-    forget(seen, &answer, &mut kept);
+    forget(seen, resolution, &mut kept);
     status.conditions =
         Some(conditions::in_order(conditions::merge(&kept, &statements, seen.object.generation, seen.now), &ORDER));
     dated(&stored, status, seen.now)
-}
-
-/// Whether a registry is being asked for the labels that decide. It is, after each start of the operator, and soon answers.
-pub fn asking(seen: &Seen, answer: &Answer) -> bool {
-    answer.waits.is_some() && seen.labels == LabelsSeen::Awaited
-}
-
-/// Whether the stored status already speaks of this generation of the object.
-pub fn told(seen: &Seen) -> bool {
-    let generation = seen.object.generation;
-    generation.is_some() && stored(seen, DEPLOYMENT).is_some_and(|known| known.observed_generation == generation)
-}
-
-/// Whether the stored status already has these findings.
-pub fn tells(seen: &Seen, findings: &[Finding]) -> bool {
-    // Through the same gate as when it was stored, which may have cut it.
-    let would = conditions::merge(&[], &[spec(findings)], None, seen.now);
-    stored(seen, SPEC).is_some_and(|known| would.iter().any(|new| new.message == known.message))
-}
-
-fn stored<'a>(seen: &'a Seen, type_: &str) -> Option<&'a Condition> {
-    conditions::find(seen.object.status.as_ref()?.conditions.as_deref()?, type_)
 }
 
 /// `lastUpdated` says when something else changed; on its own it would make every pass a write.
@@ -142,7 +120,7 @@ fn failed(why: &str) -> String {
 fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
     let at = |phase, message: String| Progress { phase, message };
     let was = seen.object.status.as_ref().and_then(|status| status.phase);
-    let followed = told(seen) && was != Some(Phase::Failed) && !config::waited(seen);
+    let followed = reports_generation(seen) && was != Some(Phase::Failed) && !config::waited(seen);
     let live = match &seen.deployment {
         // What could not be written is not what runs, however well that runs. And where something was written for a new
         // spec, what was seen is older and says nothing about it.
@@ -153,11 +131,11 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
             return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string())));
         }
     };
-    let wanted = wanted(seen, live);
+    let wanted = rollout::wanted_replicas(seen, live);
     let DeploymentSeen { ready, updated, .. } = *live;
-    let why = |message: String| pods::explained(seen, DEPLOYMENT, message);
+    let why = |message: String| pods::explained(seen, DEPLOYMENT_READY, message);
     match ready {
-        _ if rolled_out(seen, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
+        _ if rollout::complete(seen, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
         0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
         _ if ready < wanted => {
             at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
@@ -170,19 +148,6 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
             at(Phase::Initializing, why(format!("Deployment is rolling out: {updated}/{wanted} replicas updated")))
         }
     }
-}
-
-/// All pods that there should be are ready, and of the newest template. A pod that is updated need not be ready, and one
-/// that is ready need not be updated: only when no other is left, the ready ones are those of the newest template.
-pub fn rolled_out(seen: &Seen, live: &DeploymentSeen) -> bool {
-    let wanted = wanted(seen, live);
-    let current = live.observed_generation >= live.generation;
-    current && live.ready == wanted && live.updated >= wanted && live.pods <= live.updated
-}
-
-/// How many pods there should be now.
-fn wanted(seen: &Seen, live: &DeploymentSeen) -> i32 {
-    scaling::replicas(seen).or(live.replicas).unwrap_or(1)
 }
 
 /// What the object serves, where.
@@ -218,7 +183,7 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
         let desired = fields::replicas(&seen.object.spec);
         return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
     };
-    let (wanted, DeploymentSeen { ready, updated, pods: all, .. }) = (wanted(seen, live), live);
+    let (wanted, DeploymentSeen { ready, updated, pods: all, .. }) = (rollout::wanted_replicas(seen, live), live);
     // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
     let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
     let why = |message: String| pods::explained(seen, AVAILABLE, message);
@@ -247,9 +212,9 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
     let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     [
-        Some(statement(DEPLOYMENT, deployment)),
-        fields::storage(spec).is_some().then(|| statement(STORAGE, storage(seen, outcome, written))),
-        fields::wants_service(spec).then(|| statement(SERVICE, service(seen, outcome, written))),
+        Some(statement(DEPLOYMENT_READY, deployment)),
+        fields::storage(spec).is_some().then(|| statement(STORAGE_READY, storage(seen, outcome, written))),
+        fields::wants_service(spec).then(|| statement(SERVICE_READY, service(seen, outcome, written))),
         server::health(seen, ready),
     ]
     .into_iter()
@@ -260,9 +225,12 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
 /// Of a spec that cannot be acted on, the children of the one before stay, unless somebody else removes them. That they are
 /// still as they were is no word about the new spec.
 fn remaining(seen: &Seen, outcome: &Outcome) -> Vec<Statement> {
-    let said = [statement(STORAGE, storage(seen, outcome, false)), statement(SERVICE, service(seen, outcome, false))];
+    let said = [
+        statement(STORAGE_READY, storage(seen, outcome, false)),
+        statement(SERVICE_READY, service(seen, outcome, false)),
+    ];
     let news = |new: &Statement| {
-        stored(seen, &new.type_).is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
+        condition(seen, &new.type_).is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
     };
     said.into_iter().filter(news).collect()
 }
@@ -302,9 +270,9 @@ fn service(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, Stri
 
 fn statement(type_: &str, said: Result<String, String>) -> Statement {
     let (good, bad) = match type_ {
-        HEALTH => ("HealthCheckPassed", "HealthCheckFailed"),
-        STORAGE => ("StorageReady", "StorageFailed"),
-        SERVICE => ("ServiceReady", "ServiceFailed"),
+        HEALTH_CHECK => ("HealthCheckPassed", "HealthCheckFailed"),
+        STORAGE_READY => ("StorageReady", "StorageFailed"),
+        SERVICE_READY => ("ServiceReady", "ServiceFailed"),
         _ => ("DeploymentReady", "DeploymentFailed"),
     };
     let (truth, reason, message) = match said {
@@ -318,21 +286,21 @@ fn spec(findings: &[Finding]) -> Statement {
     let truth = if blocked(findings) { Truth::False } else { Truth::True };
     let (reason, message) = match findings.first() {
         Some(first) => (first.reason, sentences(findings)),
-        None => (SPEC, "Every field of the spec is acted on.".to_owned()),
+        None => (SPEC_ACCEPTED, "Every field of the spec is acted on.".to_owned()),
     };
-    Statement { type_: SPEC.to_owned(), truth, reason: reason.to_owned(), message }
+    Statement { type_: SPEC_ACCEPTED.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
 /// Nothing is said about what the spec does not ask for.
-fn forget(seen: &Seen, answer: &Answer, kept: &mut Vec<Condition>) {
+fn forget(seen: &Seen, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
     let spec: &LlamaStackDistributionSpec = &seen.object.spec;
     if fields::storage(spec).is_none() {
-        conditions::remove(kept, STORAGE);
+        conditions::remove(kept, STORAGE_READY);
     }
     if !fields::wants_service(spec) {
-        conditions::remove(kept, SERVICE);
+        conditions::remove(kept, SERVICE_READY);
     }
-    for type_ in config::unasked(answer) {
+    for type_ in config::unasked(resolution) {
         conditions::remove(kept, type_);
     }
 }

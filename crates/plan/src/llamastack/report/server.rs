@@ -4,8 +4,9 @@
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_api::meta::conditions::{Statement, Truth};
 
-use super::{DEPLOYMENT, HEALTH, statement, stored};
+use super::statement;
 use crate::llamastack::seen::{Seen, ServerSeen};
+use crate::llamastack::stored_status::{DEPLOYMENT_READY, HEALTH_CHECK, condition};
 use crate::llamastack::{fields, scaling};
 
 /// None: what the server said before stands until it is heard again.
@@ -28,19 +29,20 @@ pub fn health(seen: &Seen, ready: bool) -> Option<Statement> {
         ServerSeen::Awaited if heard_before(seen) => return None,
         ServerSeen::Awaited => {
             return Some(Statement {
-                type_: HEALTH.to_owned(),
+                type_: HEALTH_CHECK.to_owned(),
                 truth: Truth::Unknown,
                 reason: "HealthCheckPending".to_owned(),
                 message: "The pods are ready; the server is being asked".to_owned(),
             });
         }
     };
-    Some(statement(HEALTH, said))
+    Some(statement(HEALTH_CHECK, said))
 }
 
 /// Whether the stored word is the server's: while the Deployment was not ready, nobody asked it.
 fn heard_before(seen: &Seen) -> bool {
-    stored(seen, DEPLOYMENT).is_some_and(|known| known.status == "True") && stored(seen, HEALTH).is_some()
+    condition(seen, DEPLOYMENT_READY).is_some_and(|known| known.status == "True")
+        && condition(seen, HEALTH_CHECK).is_some()
 }
 
 pub fn shown(seen: &Seen, ready: bool, status: &mut LlamaStackDistributionStatus) {

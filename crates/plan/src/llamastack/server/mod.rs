@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 
 use super::seen::Seen;
-use super::{fields, names, network, report};
+use super::{fields, names, network, rollout};
 
 pub const HEALTH: &str = "/v1/health";
 pub const VERSION: &str = "/v1/version";
@@ -33,7 +33,7 @@ pub fn question(seen: &Seen) -> Option<Question> {
     let live = seen.deployment.as_ref()?;
     let refused = object.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
     let asked = !object.deleting && !refused && seen.service && fields::wants_service(&object.spec);
-    (asked && live.ready > 0 && report::rolled_out(seen, live)).then(|| Question {
+    (asked && live.ready > 0 && rollout::complete(seen, live)).then(|| Question {
         url: names::service_url(
             network::scheme(&object.spec),
             &object.name,

@@ -12,7 +12,7 @@ use steersman_api::meta::quantity::billionths;
 use super::pod::{TRUST_FILE, volume_mounts};
 use super::script;
 use crate::llamastack::fields;
-use crate::llamastack::resolve::Setup;
+use crate::llamastack::resolution::Setup;
 use crate::llamastack::seen::ObjectSeen;
 
 type Amounts = BTreeMap<String, Quantity>;

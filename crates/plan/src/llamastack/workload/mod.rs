@@ -21,7 +21,7 @@ use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStorage};
 use steersman_reconcile::{ADOPTED_LABEL, Write, WriteOp};
 
-use super::resolve::Setup;
+use super::resolution::Setup;
 use super::seen::{ObjectSeen, RouteSeen, Seen};
 use super::{adoption, ca, configmap, fields, names, network, scaling};
 

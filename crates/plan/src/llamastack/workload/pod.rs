@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::container;
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
-use crate::llamastack::resolve::Setup;
+use crate::llamastack::resolution::Setup;
 use crate::llamastack::seen::ObjectSeen;
 use crate::llamastack::{ca, fields, names};
 

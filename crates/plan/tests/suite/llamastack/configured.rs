@@ -353,3 +353,19 @@ fn another_content_under_the_same_name_gets_a_longer_one() {
     seen.config_maps = vec![ConfigMapSeen { name: long.clone(), text, created: None }];
     assert_eq!(name_of(&seen), long, "the name stays when the other is gone");
 }
+
+/// One configuration per reconcile: the status is rendered from the plan's resolution, whatever the snapshot resolves to now.
+#[test]
+fn status_does_not_resolve_again() {
+    let seen = settled(found(an_object(VLLM)));
+    let plan = plan(&seen);
+    let mut unresolvable = seen.clone();
+    unresolvable.references.clear();
+    unresolvable.settings.distributions.clear();
+    unresolvable.object.provider_merge = Some("sideways".into());
+    let status = report(&unresolvable, &plan, &Outcome::default());
+    let stored = seen.object.status.unwrap();
+    assert_eq!(status.conditions, stored.conditions);
+    assert_eq!(status.config_generation, stored.config_generation);
+    assert_eq!(status.resolved_distribution, stored.resolved_distribution);
+}

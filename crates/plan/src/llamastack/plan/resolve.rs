@@ -1,74 +1,28 @@
-//! What a spec amounts to once its names are resolved.
-//! Comes in: what was seen; goes out: image, configuration and certificates as the pods need them, or all that stands
-//! against them.
+//! Resolves the names in a spec: image, configuration, Secrets and certificates. Private to the plan, so that a configuration is
+//! generated once per reconcile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
 use steersman_reconcile::{Finding, Severity};
 
-use super::config::base::{self, NoBase, Resolved};
-use super::config::problem::reason;
-use super::config::{
+use crate::llamastack::config::base::{self, NoBase, Resolved};
+use crate::llamastack::config::problem::reason;
+use crate::llamastack::config::{
     ANNOTATION, Generated, Input, Merge, Problem, Source, check, check_without_file, generate, hash_of_base, source,
 };
-use super::operator_config::Images;
-use super::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
-use super::validate::{Found, Kind, Named, Reference, missing, references};
-use super::{ca, configmap, fields, names};
+use crate::llamastack::operator_config::Images;
+use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution, digest};
+use crate::llamastack::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
+use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
+use crate::llamastack::{ca, configmap, fields};
 use crate::oci::{Choice, LabelsSeen, choose};
 
 const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
 /// The key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
 
-/// Everything that the children are made from, besides the spec.
-pub struct Setup {
-    pub image: String,
-    /// What the status says of the distribution.
-    pub distribution: ResolvedDistribution,
-    pub config: Option<Config>,
-    pub generated: Option<Generated>,
-    /// Certificates that the server trusts beside those of its image.
-    pub bundle: Option<Hashed>,
-}
-
-/// The ConfigMap with the server's configuration.
-pub struct Config {
-    pub name: String,
-    /// Of its content.
-    pub hash: String,
-    /// The content, where the ConfigMap is ours to write.
-    pub text: Option<String>,
-}
-
-pub struct Hashed {
-    pub text: String,
-    pub hash: String,
-}
-
-/// The answer, with what has to be told in any case.
-pub struct Answer {
-    /// None: something blocks.
-    pub setup: Option<Setup>,
-    pub source: Source,
-    /// Against the image.
-    pub image: Option<Finding>,
-    /// Against the configuration, in the words of the condition `ConfigGenerated`.
-    pub errors: Vec<Problem>,
-    /// Secrets that are not there, or not with the key that is needed.
-    pub secrets: Vec<Problem>,
-    /// How many references to Secrets there are.
-    pub secret_count: usize,
-    /// ConfigMaps that are not there, certificates that cannot be read.
-    pub others: Vec<Problem>,
-    pub remarks: Vec<Problem>,
-    /// The labels of the image, which decide on the configuration, are not known; why. What runs stays until they are.
-    pub waits: Option<String>,
-}
-
-pub fn resolve(seen: &Seen) -> Answer {
+pub(super) fn resolve(seen: &Seen) -> SpecResolution {
     let spec = &seen.object.spec;
     let image = image(&seen.settings, &seen.object);
     let name = fields::distribution(spec);
@@ -79,29 +33,29 @@ pub fn resolve(seen: &Seen) -> Answer {
         Choice::Use { resolved, .. } => Some(resolved),
         Choice::Wait(_) | Choice::Nothing(_) => None,
     };
-    let mut answer = Answer {
+    let mut resolution = SpecResolution {
         setup: None,
         source,
-        image: None,
-        errors: Vec::new(),
-        secrets: Vec::new(),
+        image_error: None,
+        config_errors: Vec::new(),
+        missing_secrets: Vec::new(),
         secret_count: 0,
-        others: Vec::new(),
-        remarks: Vec::new(),
-        waits: None,
+        config_map_errors: Vec::new(),
+        warnings: Vec::new(),
+        labels_awaited: None,
     };
-    let generated = configuration(seen, &choice, &mut answer);
-    look_up(seen, &mut answer);
+    let generated = configuration(seen, &choice, &mut resolution);
+    look_up(seen, &mut resolution);
     let bundle = ca::bundle(seen).unwrap_or_else(|problem| {
-        answer.others.push(problem);
+        resolution.config_map_errors.push(problem);
         None
     });
     let config = config(seen, source, generated.as_ref());
     let read = |wanted: bool, there: bool| !wanted || there;
-    if answer.others.is_empty()
+    if resolution.config_map_errors.is_empty()
         && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
     {
-        answer.others.push(Problem::new(
+        resolution.config_map_errors.push(Problem::new(
             "spec",
             reason::NO_CONFIG_MAP,
             "a ConfigMap that the spec names could not be read as a whole",
@@ -111,22 +65,24 @@ pub fn resolve(seen: &Seen) -> Answer {
     let image = match image.and_then(|image| fits(seen, source, base, image)) {
         Ok(image) => image,
         Err(finding) => {
-            answer.image = Some(finding);
+            resolution.image_error = Some(finding);
             // That the distribution has no base follows from that, and is no second thing to mend.
-            answer.errors.clear();
-            return answer;
+            resolution.config_errors.clear();
+            return resolution;
         }
     };
-    let whole = answer.errors.is_empty() && answer.secrets.is_empty() && answer.others.is_empty();
-    if whole && answer.waits.is_none() {
+    let whole = resolution.config_errors.is_empty()
+        && resolution.missing_secrets.is_empty()
+        && resolution.config_map_errors.is_empty();
+    if whole && resolution.labels_awaited.is_none() {
         // A tag may move, and a node may have an older image of it: what was generated for one image runs in that one.
         let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
         let image = if labelled { with_digest(&image, &seen.labels) } else { image };
         let distribution = resolved(&image, source, base);
-        let bundle = bundle.map(|text| Hashed { hash: digest(&text), text });
-        answer.setup = Some(Setup { image, distribution, config, generated, bundle });
+        let bundle = bundle.map(|text| HashedText { hash: digest(&text), text });
+        resolution.setup = Some(Setup { image, distribution, config, generated, bundle });
     }
-    answer
+    resolution
 }
 
 /// Which base counts, as far as it is known.
@@ -163,11 +119,6 @@ fn with_digest(image: &str, labels: &LabelsSeen) -> String {
         LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
         _ => image.to_owned(),
     }
-}
-
-/// In lower-case hexadecimal digits.
-pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An empty string counts as not given.
@@ -241,9 +192,9 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
 }
 
 /// The generated configuration, where the spec asks for one.
-fn configuration(seen: &Seen, choice: &Choice, answer: &mut Answer) -> Option<Generated> {
+fn configuration(seen: &Seen, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
     let spec = &seen.object.spec;
-    let (generated, errors, remarks): (_, Vec<Problem>, Vec<Problem>) = if answer.source == Source::Generated {
+    let (generated, errors, remarks): (_, Vec<Problem>, Vec<Problem>) = if resolution.source == Source::Generated {
         let annotations = seen.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
         let (merge, wrong) = match Merge::of(annotations.as_ref()) {
             Ok(merge) => (merge, None),
@@ -255,7 +206,7 @@ fn configuration(seen: &Seen, choice: &Choice, answer: &mut Answer) -> Option<Ge
             Choice::Use { resolved, .. } => generate(&input(Some(&resolved.base))),
             Choice::Nothing(why) => generate(&input(None)).map_err(|errors| explained(errors, why)),
             Choice::Wait(why) => {
-                answer.waits = Some(why.clone());
+                resolution.labels_awaited = Some(why.clone());
                 Err(check(&input(None)).errors)
             }
         };
@@ -278,8 +229,8 @@ fn configuration(seen: &Seen, choice: &Choice, answer: &mut Answer) -> Option<Ge
         "spec.networking.port" => !listens,
         _ => false,
     };
-    answer.errors = errors.into_iter().filter(|problem| !told(problem)).collect();
-    answer.remarks = remarks;
+    resolution.config_errors = errors.into_iter().filter(|problem| !told(problem)).collect();
+    resolution.warnings = remarks;
     generated
 }
 
@@ -338,7 +289,7 @@ pub fn referred(object: &ObjectSeen) -> Vec<Reference> {
     all
 }
 
-fn look_up(seen: &Seen, answer: &mut Answer) {
+fn look_up(seen: &Seen, resolution: &mut SpecResolution) {
     let mut found: BTreeMap<Named, Found> = seen
         .references
         .iter()
@@ -354,10 +305,10 @@ fn look_up(seen: &Seen, answer: &mut Answer) {
     for reference in &referred {
         found.entry(reference.named.clone()).or_insert(Found::Absent);
     }
-    answer.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
+    resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
     let of_secrets = |problem: &Problem| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
     let (secrets, others) = missing(&referred, &found).into_iter().partition(of_secrets);
-    (answer.secrets, answer.others) = (secrets, others);
+    (resolution.missing_secrets, resolution.config_map_errors) = (secrets, others);
 }
 
 /// The ConfigMap to mount. None: there is none to mount, or it cannot be told.
@@ -385,13 +336,5 @@ fn config(seen: &Seen, source: Source, generated: Option<&Generated>) -> Option<
             let hash = digest(&serde_json::json!(content).to_string());
             Some(Config { name: name.clone(), hash, text: None })
         }
-    }
-}
-
-impl Setup {
-    /// The ConfigMaps of ours that the pods mount.
-    pub fn mounts(&self, object: &str) -> BTreeSet<String> {
-        let config = self.config.as_ref().filter(|config| config.text.is_some()).map(|config| config.name.clone());
-        config.into_iter().chain(self.bundle.as_ref().map(|_| names::ca_bundle(object))).collect()
     }
 }

@@ -1,5 +1,4 @@
-//! What stands against an object, or should be known about it: one function for each rule.
-//! Comes in: what was seen and what it amounts to; goes out: findings, the most serious first.
+//! The findings of a plan: one function for each rule, the most serious finding first.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +8,19 @@ use serde_json::json;
 use steersman_api::meta::quantity::billionths;
 use steersman_reconcile::{Finding, Severity};
 
-use super::config::problem::reason::LABELS;
-use super::config::{Problem, base};
-use super::resolve::{Answer, Setup};
-use super::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen};
-use super::validate::unread_problem;
-use super::{adoption, fields, names, report, scaling, workload};
+use crate::llamastack::config::problem::reason::LABELS;
+use crate::llamastack::config::{Problem, base};
+use crate::llamastack::resolution::{Setup, SpecResolution};
+use crate::llamastack::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen};
+use crate::llamastack::validate::unread_problem;
+use crate::llamastack::{adoption, fields, names, scaling, workload};
 
-pub fn blocked(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.severity == Severity::Blocker)
-}
-
-pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
+pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<Finding> {
     let object = &seen.object;
-    let setup = answer.setup.as_ref();
+    let setup = resolution.setup.as_ref();
     let rules = [
         name(object),
-        answer.image.clone(),
+        resolution.image_error.clone(),
         port(object),
         replicas(object),
         autoscaling(object),
@@ -38,17 +33,17 @@ pub fn findings(seen: &Seen, answer: &Answer) -> Vec<Finding> {
         claim_size(object, seen.volume_claim.as_ref()),
         setup.and_then(|setup| adopted(seen, setup)),
         setup.and_then(|setup| image_replaced(seen, setup)),
-        labels(seen, answer),
+        labels(seen, resolution),
         route(seen),
     ];
     let told = |problems: &[Problem], severity| -> Vec<Finding> {
         problems.iter().map(|problem| problem.finding(severity)).collect()
     };
     let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
-    findings.extend(told(&answer.errors, Severity::Blocker));
-    findings.extend(told(&answer.secrets, Severity::Blocker));
-    findings.extend(told(&answer.others, Severity::Blocker));
-    findings.extend(told(&answer.remarks, Severity::Warning));
+    findings.extend(told(&resolution.config_errors, Severity::Blocker));
+    findings.extend(told(&resolution.missing_secrets, Severity::Blocker));
+    findings.extend(told(&resolution.config_map_errors, Severity::Blocker));
+    findings.extend(told(&resolution.warnings, Severity::Warning));
     findings.extend(seen.settings.operator_config.findings(object));
     let unread: Vec<Problem> = object.unread.iter().map(|path| unread_problem(path)).collect();
     findings.extend(told(&unread, Severity::Warning));
@@ -269,9 +264,9 @@ fn claim_size(object: &ObjectSeen, claim: Option<&ClaimSeen>) -> Option<Finding>
     })
 }
 
-/// That a registry is being asked is no news. That it does not answer is.
-fn labels(seen: &Seen, answer: &Answer) -> Option<Finding> {
-    let message = answer.waits.clone().filter(|_| !report::asking(seen, answer))?;
+/// That a registry is being asked is no news. That it does not resolution is.
+fn labels(seen: &Seen, resolution: &SpecResolution) -> Option<Finding> {
+    let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(seen))?;
     Some(Finding {
         severity: Severity::Warning,
         reason: LABELS,

@@ -1,0 +1,147 @@
+//! Plans one object: the children to write, or the findings that block them.
+
+mod findings;
+mod resolve;
+
+use std::time::Duration;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube_core::GroupVersionKind;
+use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp, sentences};
+
+use self::findings::findings;
+use self::resolve::resolve;
+use super::config::Source;
+use super::config::problem::reason;
+use super::network::Route;
+use super::operator_config::DefaultPolicy;
+use super::resolution::{Resolution, Setup, SpecResolution};
+use super::seen::{ReplicasOwner, RouteSeen, Seen};
+use super::{configmap, stored_status, texts, workload};
+
+pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
+
+/// After a new spec was written, in case a watch misses the result.
+const NEW_SPEC_INTERVAL: Duration = Duration::from_secs(10);
+
+/// For a missing Secret or ConfigMap that no watch covers: the operator may lack the right to one, or the ConfigMap is
+/// outside the one namespace that it watches.
+const MISSING_REFERENCE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// In the same case, for the content of one that exists.
+const REREAD_INTERVAL: Duration = Duration::from_secs(300);
+
+pub type Plan = steersman_reconcile::Plan<Resolution>;
+
+/// Total: every object gets a plan. While a finding blocks, nothing is written, and what runs stays as it is.
+pub fn plan(snapshot: &Seen) -> Plan {
+    // Whatever is written now, the garbage collector would have to remove again.
+    if snapshot.object.deleting {
+        return Plan {
+            writes: Vec::new(),
+            prune: Vec::new(),
+            events: Vec::new(),
+            findings: Vec::new(),
+            requeue: Requeue::AwaitChange,
+            resolution: Resolution::Deleting,
+        };
+    }
+    let resolution = resolve(snapshot);
+    let findings = findings(snapshot, &resolution);
+    let mut events = finding_events(snapshot, &resolution, &findings);
+    let (mut writes, mut prune) = (Vec::new(), Vec::new());
+    match &resolution.setup {
+        Some(setup) if !blocked(&findings) => {
+            events.extend(progress_events(snapshot, setup));
+            writes = workload::writes(snapshot, setup);
+            prune = pruned_kinds(snapshot, setup);
+        }
+        // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
+        None if resolution.labels_awaited.is_some() && !blocked(&findings) => {
+            if resolution.asks_registry(snapshot) {
+                events.clear();
+            }
+            writes = vec![WriteOp::Owned(workload::account(&snapshot.object))];
+        }
+        _ => {}
+    }
+    let requeue = requeue(snapshot, &resolution);
+    Plan { writes, prune, events, findings, requeue, resolution: Resolution::Spec(Box::new(resolution)) }
+}
+
+pub fn blocked(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Blocker)
+}
+
+fn requeue(snapshot: &Seen, resolution: &SpecResolution) -> Requeue {
+    let missing = !resolution.missing_secrets.is_empty() || !resolution.config_map_errors.is_empty();
+    match &resolution.setup {
+        None if missing && !snapshot.followed => Requeue::After(MISSING_REFERENCE_INTERVAL),
+        Some(_) if !stored_status::reports_generation(snapshot) => Requeue::After(NEW_SPEC_INTERVAL),
+        _ if !snapshot.followed || has_foreign_autoscaler(snapshot) => Requeue::After(REREAD_INTERVAL),
+        _ => Requeue::AwaitChange,
+    }
+}
+
+/// The removal of an autoscaler that is not the object's own causes no event of a watch.
+fn has_foreign_autoscaler(snapshot: &Seen) -> bool {
+    snapshot.deployment.as_ref().is_some_and(|live| matches!(live.replicas_owner, ReplicasOwner::Autoscaler(_)))
+}
+
+/// ConfigMaps only once the pods are made from the ones that are wanted: the old ones may be mounted until then.
+fn pruned_kinds(snapshot: &Seen, setup: &Setup) -> Vec<GroupVersionKind> {
+    let always = [
+        kind::<Service>(),
+        kind::<Ingress>(),
+        kind::<HorizontalPodAutoscaler>(),
+        kind::<PodDisruptionBudget>(),
+        kind::<RoleBinding>(),
+    ];
+    let followed = configmap::followed(snapshot, &setup.mounts(&snapshot.object.name));
+    let route = (snapshot.route != RouteSeen::NotServed).then(kind::<Route>);
+    // The policy of an earlier operator may come of a setting that only that one knew, and without it everybody could reach
+    // the server. The same holds if our own setting cannot be read.
+    let unsure = snapshot.former_policy || snapshot.settings.operator_config.policy == DefaultPolicy::Unknown;
+    let policy = (!unsure).then(kind::<NetworkPolicy>);
+    always.into_iter().chain(route).chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
+}
+
+fn kind<K: Resource>() -> GroupVersionKind {
+    GroupVersionKind::gvk(K::GROUP, K::VERSION, K::KIND)
+}
+
+/// One event for all findings, until the stored status reports them.
+fn finding_events(snapshot: &Seen, resolution: &SpecResolution, findings: &[Finding]) -> Vec<Event> {
+    match findings.first() {
+        Some(first) if !stored_status::reports_findings(snapshot, findings) => {
+            let type_ = if first.severity == Severity::Info { EventType::Normal } else { EventType::Warning };
+            vec![Event { type_, reason: event_reason(first.reason, resolution), message: sentences(findings) }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The reasons of conditions are many; events have one for each kind of failure.
+fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static str {
+    let not_generated = resolution.source == Source::Generated && !resolution.config_errors.is_empty();
+    match reason {
+        reason::INVALID if not_generated => reason::FAILED,
+        reason::NO_SECRET | reason::NO_SECRET_KEY => "SecretResolutionFailed",
+        reason::FAILED | reason::NO_BASE | reason::VERSION | reason::NO_PROVIDER => reason::FAILED,
+        other => other,
+    }
+}
+
+/// Events for what the stored status does not report yet.
+fn progress_events(snapshot: &Seen, setup: &Setup) -> Vec<Event> {
+    let generated = setup.generated_config().filter(|(_, config)| !stored_status::reports_generated(snapshot, config));
+    let generated = generated.map(|(generated, _)| Event::normal("ConfigGenerated", texts::generated(generated)));
+    let deployed = setup.deployed_config(snapshot).filter(|config| !stored_status::reports_deployed(snapshot, config));
+    let deployed = deployed.map(|config| Event::normal("DeploymentUpdated", texts::deployed(config)));
+    generated.into_iter().chain(deployed).collect()
+}

@@ -1,0 +1,111 @@
+//! The result of resolving a spec. The plan resolves once per reconcile and carries the result, so that the status is
+//! rendered from it and never resolves again.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
+use steersman_reconcile::Finding;
+
+use super::config::{Generated, Problem, Source};
+use super::seen::{DeploymentSeen, Seen};
+use super::{adoption, configmap, names};
+use crate::oci::LabelsSeen;
+
+/// Pod annotation with the hash of the configuration that the pod was started with.
+const CONFIG_HASH: &str = "/metadata/annotations/configmap.hash~1user-config";
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resolution {
+    /// The object is being deleted. The garbage collector removes its children, so nothing is resolved.
+    Deleting,
+    Spec(Box<SpecResolution>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpecResolution {
+    /// None: something blocks.
+    pub setup: Option<Setup>,
+    pub source: Source,
+    /// No image can be chosen.
+    pub image_error: Option<Finding>,
+    /// Errors in the configuration, with the reasons of the condition `ConfigGenerated`.
+    pub config_errors: Vec<Problem>,
+    /// Secrets that do not exist or lack the key that is needed.
+    pub missing_secrets: Vec<Problem>,
+    /// How many references to Secrets the spec has.
+    pub secret_count: usize,
+    /// ConfigMaps that do not exist, certificates that cannot be read.
+    pub config_map_errors: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+    /// The labels of the image decide on the configuration and are not known, for this reason. What runs stays until they
+    /// are.
+    pub labels_awaited: Option<String>,
+}
+
+impl SpecResolution {
+    /// A registry is being asked for the labels that decide. That happens after each start of the operator and ends soon, so
+    /// nothing is reported meanwhile.
+    pub fn asks_registry(&self, snapshot: &Seen) -> bool {
+        self.labels_awaited.is_some() && snapshot.labels == LabelsSeen::Awaited
+    }
+}
+
+/// Everything that the children are built from, besides the spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    pub image: String,
+    /// Value of `status.resolvedDistribution`.
+    pub distribution: ResolvedDistribution,
+    pub config: Option<Config>,
+    pub generated: Option<Generated>,
+    /// Certificates that the server trusts besides those of its image.
+    pub bundle: Option<HashedText>,
+}
+
+/// The ConfigMap with the server's configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub name: String,
+    /// Of its content.
+    pub hash: String,
+    /// The content, if the ConfigMap is ours to write.
+    pub text: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct HashedText {
+    pub text: String,
+    pub hash: String,
+}
+
+impl Setup {
+    /// Our ConfigMaps that the pods mount.
+    pub fn mounts(&self, object: &str) -> BTreeSet<String> {
+        let config = self.config.as_ref().filter(|config| config.text.is_some()).map(|config| config.name.clone());
+        config.into_iter().chain(self.bundle.as_ref().map(|_| names::ca_bundle(object))).collect()
+    }
+
+    /// The configuration that was generated, with the ConfigMap for it.
+    pub fn generated_config(&self) -> Option<(&Generated, &Config)> {
+        self.generated.as_ref().zip(self.config.as_ref())
+    }
+
+    /// The configuration, if the live Deployment mounts its ConfigMap with the content that is wanted.
+    pub fn deployed_config(&self, snapshot: &Seen) -> Option<&Config> {
+        let config = self.config.as_ref()?;
+        let live = snapshot.deployment.as_ref()?;
+        let current = has_hash(live, config) || adoption::kept(snapshot, self).is_some();
+        (current && configmap::mounted(&live.template).contains(&config.name)).then_some(config)
+    }
+}
+
+fn has_hash(live: &DeploymentSeen, config: &Config) -> bool {
+    live.template.pointer(CONFIG_HASH).and_then(Value::as_str) == Some(config.hash.as_str())
+}
+
+/// SHA-256 in lower-case hexadecimal digits.
+pub fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
