@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use steersman_api::llamastack::status::FindingCode;
 use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
 use steersman_reconcile::Finding;
 
@@ -20,7 +21,11 @@ const CONFIG_HASH: &str = "/metadata/annotations/configmap.hash~1user-config";
 pub enum Resolution {
     /// The object is being deleted. The garbage collector removes its children, so nothing is resolved.
     Deleting,
-    Spec(Box<SpecResolution>),
+    Spec {
+        resolution: Box<SpecResolution>,
+        /// The findings of the plan, as the status stores them.
+        codes: Vec<FindingCode>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]

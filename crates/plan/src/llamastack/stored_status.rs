@@ -1,6 +1,7 @@
 //! What the stored status already reports. The plan asks it whether an event is due, the status whether a spec is new.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use steersman_api::llamastack::status::{FindingCode, PodProblem};
 use steersman_api::meta::conditions::find;
 use steersman_reconcile::Finding;
 
@@ -19,6 +20,9 @@ pub const SECRETS_RESOLVED: &str = "SecretsResolved";
 /// Our own: the others describe the children, this one the fields of the spec.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
+/// Reason of `ConfigGenerated` while the base of the configuration is not known. Nothing is wrong with the spec.
+pub const LABELS_AWAITED: &str = "ImageLabelsAwaited";
+
 pub fn condition<'a>(snapshot: &'a Seen, type_: &str) -> Option<&'a Condition> {
     find(snapshot.object.status.as_ref()?.conditions.as_deref()?, type_)
 }
@@ -30,10 +34,14 @@ pub fn reports_generation(snapshot: &Seen) -> bool {
     generation.is_some() && known.is_some_and(|known| known.observed_generation == generation)
 }
 
-/// The stored status has these findings.
-pub fn reports_findings(snapshot: &Seen, findings: &[Finding]) -> bool {
-    let known = condition(snapshot, SPEC_ACCEPTED);
-    known.is_some_and(|known| legacy_texts::reports_findings(known, findings))
+/// The stored status has these findings, for this generation of the object. A new generation with the same codes may be wrong
+/// in another value.
+pub fn reports_findings(snapshot: &Seen, findings: &[Finding], codes: &[FindingCode]) -> bool {
+    let Some(known) = condition(snapshot, SPEC_ACCEPTED) else { return false };
+    match snapshot.object.status.as_ref().and_then(|status| status.findings.as_ref()) {
+        Some(stored) => stored == codes && known.observed_generation == snapshot.object.generation,
+        None => legacy_texts::reports_findings(known, findings),
+    }
 }
 
 /// The stored status names the ConfigMap of this configuration as the generated one.
@@ -45,6 +53,24 @@ pub fn reports_generated(snapshot: &Seen, config: &Config) -> bool {
 
 /// The stored status says that the Deployment uses this configuration.
 pub fn reports_deployed(snapshot: &Seen, config: &Config) -> bool {
-    let known = condition(snapshot, DEPLOYMENT_UPDATED);
-    known.and_then(legacy_texts::deployed_config_map) == Some(&config.name)
+    let Some(known) = condition(snapshot, DEPLOYMENT_UPDATED).filter(|known| known.status == "True") else {
+        return false;
+    };
+    let status = snapshot.object.status.as_ref();
+    let stored = status.and_then(|status| status.deployed_config_map_name.as_deref());
+    stored.or_else(|| legacy_texts::deployed_config_map(known)) == Some(&config.name)
+}
+
+/// What kept the newest pod from getting ready when pods were last observed.
+pub fn pod_problem(snapshot: &Seen) -> Option<PodProblem> {
+    let status = snapshot.object.status.as_ref()?;
+    if status.pod_problem.is_some() || status.findings.is_some() || awaits_labels(snapshot) {
+        return status.pod_problem.clone();
+    }
+    [DEPLOYMENT_READY, AVAILABLE].iter().find_map(|type_| legacy_texts::pod_problem(condition(snapshot, type_)?))
+}
+
+/// The stored status says that the spec has not been acted on, because the labels of its image are not known.
+pub fn awaits_labels(snapshot: &Seen) -> bool {
+    condition(snapshot, CONFIG_GENERATED).is_some_and(|known| known.reason == LABELS_AWAITED)
 }

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use steersman_api::llamastack::status::PodProblem;
+
 use super::config::{External, external_providers};
 use super::seen::{ContainerSeen, ObjectSeen, PodSeen};
 use crate::pods::{is_about_claim, is_pull};
@@ -16,6 +18,7 @@ const ID_DIGITS: usize = 32;
 const ON_THE_WAY: [&str; 3] = ["ContainerCreating", "PodInitializing", CRASHES];
 const CRASHES: &str = "CrashLoopBackOff";
 const NO_IMAGE: &str = "ImagePullBackOff";
+const UNSCHEDULABLE: &str = "Unschedulable";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -147,14 +150,27 @@ fn steady(message: &str) -> String {
 }
 
 impl Trouble {
+    /// As the status stores it.
+    pub fn problem(&self, object: &ObjectSeen) -> PodProblem {
+        let (reason, container, exit_code) = match self {
+            Self::NoNode { .. } => (UNSCHEDULABLE, None, None),
+            Self::Container { name, what, .. } => match what {
+                What::NoImage { reason, .. } | What::NoStart { reason, .. } => (reason.as_str(), Some(name), None),
+                What::Ended { code, .. } => (CRASHES, Some(name), Some(*code)),
+            },
+        };
+        let (reason, container) = (reason.to_owned(), container.cloned());
+        PodProblem { reason, container, exit_code, message: self.sentence(object) }
+    }
+
     /// What is wrong, where, and what to do next.
     pub fn sentence(&self, object: &ObjectSeen) -> String {
         match self {
             Self::NoNode { why } if is_about_claim(why) => format!(
-                "Unschedulable: {why}. Look at the events of the claim; it may need a StorageClass that can provide it"
+                "{UNSCHEDULABLE}: {why}. Look at the events of the claim; it may need a StorageClass that can provide it"
             ),
             Self::NoNode { why } => format!(
-                "Unschedulable: no node takes the pod: {why}. Add such nodes, or ask for less in spec.workload.resources"
+                "{UNSCHEDULABLE}: no node takes the pod: {why}. Add such nodes, or ask for less in spec.workload.resources"
             ),
             Self::Container { name, image, init, what } => {
                 let kind = if *init { "init container" } else { "container" };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
+use steersman_api::llamastack::status::{FindingCode, FindingSeverity};
 use steersman_api::meta::quantity::billionths;
 use steersman_reconcile::{Finding, Severity};
 
@@ -15,40 +16,62 @@ use crate::llamastack::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, S
 use crate::llamastack::validate::unread_problem;
 use crate::llamastack::{adoption, fields, names, scaling, workload};
 
-pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<Finding> {
+/// A finding with the field of the spec that it is about.
+pub struct SpecFinding {
+    pub field: Option<String>,
+    pub finding: Finding,
+}
+
+impl SpecFinding {
+    /// As the status stores it.
+    pub fn code(&self) -> FindingCode {
+        let severity = match self.finding.severity {
+            Severity::Blocker => FindingSeverity::Blocker,
+            Severity::Warning => FindingSeverity::Warning,
+            Severity::Info => FindingSeverity::Info,
+        };
+        FindingCode { severity, reason: self.finding.reason.to_owned(), field: self.field.clone() }
+    }
+}
+
+pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<SpecFinding> {
     let object = &seen.object;
     let setup = resolution.setup.as_ref();
     let rules = [
-        name(object),
-        resolution.image_error.clone(),
-        port(object),
-        replicas(object),
-        autoscaling(object),
-        disruption_budget(object),
-        setup.and_then(|setup| volumes(object, setup)),
-        setup.and_then(|setup| volume_mounts(object, setup)),
-        repeated_env(object),
-        repeated_spread(object),
-        replicas_held(seen),
-        claim_size(object, seen.volume_claim.as_ref()),
-        setup.and_then(|setup| adopted(seen, setup)),
-        setup.and_then(|setup| image_replaced(seen, setup)),
-        labels(seen, resolution),
-        route(seen),
+        ("metadata.name", name(object)),
+        ("spec.distribution", resolution.image_error.clone()),
+        ("spec.networking.port", port(object)),
+        ("spec.workload.replicas", replicas(object)),
+        ("spec.workload.autoscaling", autoscaling(object)),
+        ("spec.workload.podDisruptionBudget", disruption_budget(object)),
+        ("spec.workload.overrides.volumes", setup.and_then(|setup| volumes(object, setup))),
+        ("spec.workload.overrides.volumeMounts", setup.and_then(|setup| volume_mounts(object, setup))),
+        ("spec.workload.overrides.env", repeated_env(object)),
+        ("spec.workload.topologySpreadConstraints", repeated_spread(object)),
+        ("spec.workload.replicas", replicas_held(seen)),
+        ("spec.workload.storage.size", claim_size(object, seen.volume_claim.as_ref())),
+        ("spec", setup.and_then(|setup| adopted(seen, setup))),
+        ("spec.distribution.name", setup.and_then(|setup| image_replaced(seen, setup))),
+        ("spec.distribution", labels(seen, resolution)),
+        ("spec.networking.expose", route(seen)),
     ];
-    let told = |problems: &[Problem], severity| -> Vec<Finding> {
-        problems.iter().map(|problem| problem.finding(severity)).collect()
+    let rules = rules.into_iter().filter_map(|(field, finding)| Some((Some(field.to_owned()), finding?)));
+    let of_fields = |problems: &[Problem], severity| -> Vec<(Option<String>, Finding)> {
+        problems.iter().map(|problem| (Some(problem.path.clone()), problem.finding(severity))).collect()
     };
-    let mut findings: Vec<Finding> = rules.into_iter().flatten().collect();
-    findings.extend(told(&resolution.config_errors, Severity::Blocker));
-    findings.extend(told(&resolution.missing_secrets, Severity::Blocker));
-    findings.extend(told(&resolution.config_map_errors, Severity::Blocker));
-    findings.extend(told(&resolution.warnings, Severity::Warning));
-    findings.extend(seen.settings.operator_config.findings(object));
     let unread: Vec<Problem> = object.unread.iter().map(|path| unread_problem(path)).collect();
-    findings.extend(told(&unread, Severity::Warning));
+    let settings = seen.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding));
+    let mut findings: Vec<SpecFinding> = rules
+        .chain(of_fields(&resolution.config_errors, Severity::Blocker))
+        .chain(of_fields(&resolution.missing_secrets, Severity::Blocker))
+        .chain(of_fields(&resolution.config_map_errors, Severity::Blocker))
+        .chain(of_fields(&resolution.warnings, Severity::Warning))
+        .chain(settings)
+        .chain(of_fields(&unread, Severity::Warning))
+        .map(|(field, finding)| SpecFinding { field, finding })
+        .collect();
     // Stable: within one severity the order of the rules stays.
-    findings.sort_by_key(|finding| finding.severity);
+    findings.sort_by_key(|found| found.finding.severity);
     findings
 }
 

@@ -12,9 +12,10 @@ use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
+use steersman_api::llamastack::status::FindingCode;
 use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp, sentences};
 
-use self::findings::findings;
+use self::findings::{SpecFinding, findings};
 use self::resolve::resolve;
 use super::config::Source;
 use super::config::problem::reason;
@@ -52,8 +53,10 @@ pub fn plan(snapshot: &Seen) -> Plan {
         };
     }
     let resolution = resolve(snapshot);
-    let findings = findings(snapshot, &resolution);
-    let mut events = finding_events(snapshot, &resolution, &findings);
+    let found = findings(snapshot, &resolution);
+    let codes: Vec<FindingCode> = found.iter().map(SpecFinding::code).collect();
+    let findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
+    let mut events = finding_events(snapshot, &resolution, &findings, &codes);
     let (mut writes, mut prune) = (Vec::new(), Vec::new());
     match &resolution.setup {
         Some(setup) if !blocked(&findings) => {
@@ -71,7 +74,14 @@ pub fn plan(snapshot: &Seen) -> Plan {
         _ => {}
     }
     let requeue = requeue(snapshot, &resolution);
-    Plan { writes, prune, events, findings, requeue, resolution: Resolution::Spec(Box::new(resolution)) }
+    Plan {
+        writes,
+        prune,
+        events,
+        findings,
+        requeue,
+        resolution: Resolution::Spec { resolution: Box::new(resolution), codes },
+    }
 }
 
 pub fn blocked(findings: &[Finding]) -> bool {
@@ -116,9 +126,14 @@ fn kind<K: Resource>() -> GroupVersionKind {
 }
 
 /// One event for all findings, until the stored status reports them.
-fn finding_events(snapshot: &Seen, resolution: &SpecResolution, findings: &[Finding]) -> Vec<Event> {
+fn finding_events(
+    snapshot: &Seen,
+    resolution: &SpecResolution,
+    findings: &[Finding],
+    codes: &[FindingCode],
+) -> Vec<Event> {
     match findings.first() {
-        Some(first) if !stored_status::reports_findings(snapshot, findings) => {
+        Some(first) if !stored_status::reports_findings(snapshot, findings, codes) => {
             let type_ = if first.severity == Severity::Info { EventType::Normal } else { EventType::Warning };
             vec![Event { type_, reason: event_reason(first.reason, resolution), message: sentences(findings) }]
         }

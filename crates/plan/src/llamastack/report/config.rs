@@ -12,13 +12,13 @@ use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{Problem, Source};
 use crate::llamastack::resolution::SpecResolution;
 use crate::llamastack::seen::Seen;
-use crate::llamastack::stored_status::{CONFIG_GENERATED, DEPLOYMENT_UPDATED, SECRETS_RESOLVED, condition};
+use crate::llamastack::stored_status::{
+    CONFIG_GENERATED, DEPLOYMENT_UPDATED, LABELS_AWAITED, SECRETS_RESOLVED, condition,
+};
 use crate::llamastack::texts;
 use crate::llamastack::validate::referenced_by;
 
 const UPGRADE: &str = "UpgradeConfigFailure";
-/// Nothing is known against it, only its base is not there yet.
-const WAITS: &str = "ImageLabelsAwaited";
 
 /// In the order of the way: Secrets, configuration, Deployment.
 pub fn statements(seen: &Seen, resolution: &SpecResolution, refused: bool, outcome: &Outcome) -> Vec<Statement> {
@@ -45,6 +45,10 @@ pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
 pub fn resolved(seen: &Seen, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
     status.resolved_distribution = Some(setup.distribution.clone());
+    // Until the Deployment is observed to use the new configuration, it uses the one before.
+    let deployed = setup.deployed_config(seen).map(|config| config.name.clone());
+    let before = status.deployed_config_map_name.take().filter(|_| setup.config.is_some());
+    status.deployed_config_map_name = deployed.or(before);
     let before = status.config_generation.take();
     let Some((generated, config)) = setup.generated_config() else { return };
     let same = before.filter(|before| before.config_map_name.as_ref() == Some(&config.name));
@@ -63,11 +67,6 @@ pub fn made(seen: &Seen) -> bool {
     let generation = seen.object.generation;
     let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
     generation.is_some() && seen.deployment.is_some() && condition(seen, CONFIG_GENERATED).is_some_and(of_this_spec)
-}
-
-/// Whether the stored status says that the spec has not been acted on yet.
-pub fn waited(seen: &Seen) -> bool {
-    condition(seen, CONFIG_GENERATED).is_some_and(|known| known.reason == WAITS)
 }
 
 fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
@@ -96,7 +95,7 @@ fn generated(seen: &Seen, resolution: &SpecResolution) -> Option<Statement> {
     let wrong = resolution.config_errors.iter().chain(&resolution.missing_secrets).map(Problem::text);
     let said: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| said.is_empty()) {
-        return (!made(seen)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, WAITS, why.clone()));
+        return (!made(seen)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
     if said.is_empty() {
         let message = texts::generated(resolution.setup.as_ref()?.generated.as_ref()?);

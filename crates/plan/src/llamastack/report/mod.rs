@@ -7,7 +7,7 @@ mod server;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use steersman_api::llamastack::status::Phase;
+use steersman_api::llamastack::status::{Phase, PodProblem};
 use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
@@ -17,7 +17,7 @@ use super::resolution::{Resolution, SpecResolution};
 use super::seen::{DeploymentSeen, RouteSeen, Seen};
 use super::stored_status::{
     AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
-    SPEC_ACCEPTED, STORAGE_READY, condition, reports_generation,
+    SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
 };
 use super::{fields, names, network, rollout};
 
@@ -50,10 +50,13 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
     status.available_replicas = Some(seen.deployment.as_ref().map_or(0, |live| live.ready));
     status.distribution_config.get_or_insert_default().available_distributions =
         Some(seen.settings.distributions.clone());
-    let Resolution::Spec(resolution) = &plan.resolution else {
+    let Resolution::Spec { resolution, codes } = &plan.resolution else {
         status.phase = Some(Phase::Terminating);
         return dated(&stored, status, seen.now);
     };
+    let complete = |live| rollout::complete(seen, live);
+    let starting = seen.deployment.as_ref().is_some_and(|live| !complete(live));
+    status.pod_problem = pods::problem(seen).filter(|_| starting);
     let refusal = refusal(plan, outcome);
     // What runs already is as good as it was; what is new waits with its configuration.
     let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(seen));
@@ -71,7 +74,7 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
             vec![statement(DEPLOYMENT_READY, Err(said))]
         }
         (None, None) => {
-            let progress = progress(seen, outcome);
+            let progress = progress(seen, status.pod_problem.as_ref(), outcome);
             status.phase = Some(progress.phase);
             served(seen, &progress, &mut status);
             if outcome.failure.is_none() {
@@ -81,10 +84,11 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistribu
         }
     };
     statements.extend(config::statements(seen, resolution, refusal.is_some(), outcome));
-    statements.extend(available(seen, refusal.is_some() || waits.is_some(), status.phase));
+    statements.extend(available(seen, refusal.is_some() || waits.is_some(), &status));
     // While a registry is asked, only a part of what there is to say of the spec is known.
     if refusal.is_some() || !resolution.asks_registry(seen) {
         statements.push(spec(&plan.findings));
+        status.findings = Some(codes.clone());
     }
     let mut kept = status.conditions.take().unwrap_or_default();
     forget(seen, resolution, &mut kept);
@@ -117,10 +121,10 @@ fn failed(why: &str) -> String {
     format!("Resource reconciliation failed: {why}")
 }
 
-fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
+fn progress(seen: &Seen, problem: Option<&PodProblem>, outcome: &Outcome) -> Progress {
     let at = |phase, message: String| Progress { phase, message };
     let was = seen.object.status.as_ref().and_then(|status| status.phase);
-    let followed = reports_generation(seen) && was != Some(Phase::Failed) && !config::waited(seen);
+    let followed = reports_generation(seen) && was != Some(Phase::Failed) && !awaits_labels(seen);
     let live = match &seen.deployment {
         // What could not be written is not what runs, however well that runs. And where something was written for a new
         // spec, what was seen is older and says nothing about it.
@@ -133,7 +137,7 @@ fn progress(seen: &Seen, outcome: &Outcome) -> Progress {
     };
     let wanted = rollout::wanted_replicas(seen, live);
     let DeploymentSeen { ready, updated, .. } = *live;
-    let why = |message: String| pods::explained(seen, DEPLOYMENT_READY, message);
+    let why = |message: String| pods::explained(seen, problem, message);
     match ready {
         _ if rollout::complete(seen, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
         0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
@@ -175,7 +179,7 @@ fn route_url(seen: &Seen, expose: &ExposeForm) -> String {
 }
 
 /// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.
-fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Statement> {
+fn available(seen: &Seen, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
     let say = |truth, reason: &str, message| {
         Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
     };
@@ -186,8 +190,8 @@ fn available(seen: &Seen, refused: bool, phase: Option<Phase>) -> Option<Stateme
     let (wanted, DeploymentSeen { ready, updated, pods: all, .. }) = (rollout::wanted_replicas(seen, live), live);
     // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
     let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
-    let why = |message: String| pods::explained(seen, AVAILABLE, message);
-    match phase {
+    let why = |message: String| pods::explained(seen, status.pod_problem.as_ref(), message);
+    match status.phase {
         Some(Phase::Ready) => say(
             Truth::True,
             "MinimumReplicasAvailable",

@@ -1,26 +1,23 @@
-//! What holds the pods up.
-//! Comes in: what the conditions say of the Deployment; goes out: the same, with the cause where one is known.
+//! What keeps the pods from getting ready.
+
+use steersman_api::llamastack::status::PodProblem;
 
 use crate::llamastack::seen::Seen;
-use crate::llamastack::stored_status::condition;
-use crate::llamastack::trouble;
+use crate::llamastack::{stored_status, trouble};
 
-/// A pod's own trouble comes first: what its Deployment knows is that there is some.
-pub fn explained(seen: &Seen, type_: &str, message: String) -> String {
-    let Some(pods) = &seen.pods else {
-        // As after a start: what was said of the pods before stands until somebody has looked.
-        let known = condition(seen, type_).filter(|known| known.message.starts_with(&format!("{message}: ")));
-        return known.map(|known| known.message.clone()).unwrap_or_else(|| of_deployment(seen, message));
-    };
-    match trouble::find(pods) {
-        Some(trouble) => format!("{message}: {}", trouble.sentence(&seen.object)),
-        None => of_deployment(seen, message),
+/// After a start of the operator nothing is known of the pods at first. The stored problem stays until they are observed.
+pub fn problem(seen: &Seen) -> Option<PodProblem> {
+    match &seen.pods {
+        Some(pods) => trouble::find(pods).map(|trouble| trouble.problem(&seen.object)),
+        None => stored_status::pod_problem(seen),
     }
 }
 
-fn of_deployment(seen: &Seen, message: String) -> String {
-    match seen.deployment.as_ref().and_then(|live| live.trouble.as_ref()) {
-        Some(trouble) => format!("{message}: {trouble}"),
-        None => message,
+/// The pod's own problem comes before that of its Deployment, which only knows that there is one.
+pub fn explained(seen: &Seen, problem: Option<&PodProblem>, progress: String) -> String {
+    let of_deployment = || seen.deployment.as_ref().and_then(|live| live.trouble.as_ref());
+    match problem.map(|problem| &problem.message).or_else(of_deployment) {
+        Some(cause) => format!("{progress}: {cause}"),
+        None => progress,
     }
 }

@@ -374,6 +374,29 @@ proptest! {
         prop_assert_eq!(again.events, []);
     }
 
+    /// Law 10: a better sentence changes no decision in a cluster that stored the old one.
+    #[test]
+    fn stored_messages_change_no_decision(seen in seen(), outcome in outcome()) {
+        let mut stored = stored(&report(&seen, &plan(&seen), &outcome));
+        let mut seen = seen;
+        // Without the codes, the texts are all there is.
+        stored.findings.get_or_insert_default();
+        seen.object.status = Some(stored.clone());
+        let mut reworded = seen.clone();
+        for condition in stored.conditions.iter_mut().flatten() {
+            condition.message = "other words".into();
+        }
+        reworded.object.status = Some(stored);
+        prop_assert_eq!(plan(&seen), plan(&reworded));
+        let codes = |seen: &Seen| {
+            let status = report(seen, &plan(seen), &outcome);
+            let conditions = status.conditions.into_iter().flatten();
+            let conditions: Vec<_> = conditions.map(|known| (known.type_, known.status, known.reason)).collect();
+            (status.phase, status.findings, status.pod_problem, status.config_generation, conditions)
+        };
+        prop_assert_eq!(codes(&seen), codes(&reworded));
+    }
+
     /// Old pods may start again at any time while a new spec is on its way.
     #[test]
     fn no_configuration_goes_that_a_pod_may_need(seen in seen()) {

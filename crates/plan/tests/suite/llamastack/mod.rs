@@ -13,6 +13,7 @@ mod operator_config;
 mod report;
 mod route;
 mod server;
+mod stored_status;
 mod trouble;
 mod trust;
 

@@ -180,6 +180,7 @@ fn a_ready_object_has_exactly_this_status() {
             condition("Available", "MinimumReplicasAvailable", "1/1 replicas available with current config"),
             condition("SpecAccepted", "SpecAccepted", "Every field of the spec is acted on."),
         ],
+        "findings": [],
     });
     assert_eq!(json!(seen.object.status), expected);
 }
