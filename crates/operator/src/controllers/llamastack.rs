@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use steersman_api::Family as Api;
-use steersman_plan::llamastack::{self as family, Plan, Seen, Settings};
+use steersman_plan::llamastack::{self as family, Plan, Settings, Snapshot};
 use steersman_reconcile::{Event, Outcome};
 use tokio_util::sync::CancellationToken;
 
@@ -95,7 +95,7 @@ impl LlamaStack {
 }
 
 impl Family for LlamaStack {
-    type Seen = Seen;
+    type Seen = Snapshot;
     type Resolution = family::Resolution;
 
     fn api(&self) -> Api {
@@ -110,20 +110,20 @@ impl Family for LlamaStack {
         observe::llamastack::children()
     }
 
-    async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Seen>, PassError> {
+    async fn observe(&self, tools: &Tools, object: &DynamicObject) -> Result<Observed<Snapshot>, PassError> {
         observe::llamastack::observe(tools, &self.settings, &self.beside, object).await
     }
 
-    fn plan(&self, seen: &Seen) -> Plan {
+    fn plan(&self, seen: &Snapshot) -> Plan {
         family::plan(seen)
     }
 
-    fn notes(&self, _: &Seen, plan: &Plan, _: &Outcome) -> Vec<Event> {
+    fn notes(&self, _: &Snapshot, plan: &Plan, _: &Outcome) -> Vec<Event> {
         plan.events.clone()
     }
 
-    fn report(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {
-        as_status(&family::report(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    fn report(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, PassError> {
+        as_status(&family::status(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
     }
 
     async fn beside(&self, tools: &Tools, scope: &Scope, stop: CancellationToken) {

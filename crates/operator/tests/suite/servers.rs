@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use steersman::controllers::Place;
 use steersman::observe::llamastack::server::{Rhythm, Servers};
 use steersman::reach::{Ask, Http, Inside, Settings};
-use steersman_plan::llamastack::ServerSeen;
+use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::Question;
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::wait;
@@ -65,17 +65,17 @@ fn running(settings: Settings, rhythm: Rhythm) -> Running {
 }
 
 impl Running {
-    fn seen(&self, name: &str) -> ServerSeen {
+    fn seen(&self, name: &str) -> ObservedServer {
         self.servers.seen(&place(name), question(name))
     }
 
-    async fn until(&self, name: &str, holds: impl Fn(&ServerSeen) -> bool) -> ServerSeen {
+    async fn until(&self, name: &str, holds: impl Fn(&ObservedServer) -> bool) -> ObservedServer {
         let seen = async || Some(self.seen(name)).filter(&holds);
         wait::eventually(&format!("news of {name}"), seen).await.unwrap()
     }
 
-    async fn until_heard(&self, name: &str) -> ServerSeen {
-        self.until(name, |seen| *seen != ServerSeen::Awaited).await
+    async fn until_heard(&self, name: &str) -> ObservedServer {
+        self.until(name, |seen| *seen != ObservedServer::Awaited).await
     }
 }
 
@@ -89,8 +89,8 @@ async fn a_server_is_asked_three_things_by_the_name_of_its_service_and_without_c
     let fake = Fake::start().await;
     fake.play(&host("a"), Plays::Well(a_provider(&json!({ "api_token": "hush" }))));
     let running = running(settings(fake.address), Rhythm::default());
-    assert_eq!(running.seen("a"), ServerSeen::Awaited, "nobody waits for the answer");
-    let ServerSeen::Answered { version, providers } = running.until_heard("a").await else { panic!("no answer") };
+    assert_eq!(running.seen("a"), ObservedServer::Awaited, "nobody waits for the answer");
+    let ObservedServer::Answered { version, providers } = running.until_heard("a").await else { panic!("no answer") };
     assert_eq!(version.as_deref(), Some("0.7.1"));
     let providers = providers.unwrap();
     assert_eq!(providers[0].config, json!({ "api_token": "********" }));
@@ -111,10 +111,10 @@ async fn a_server_with_a_certificate_of_its_own_is_asked_by_https() {
     let running = running(settings(fake.address), Rhythm::default());
     let secure = Question { url: format!("https://{}", host("a")), generation: Some(1) };
     let heard = async || {
-        Some(running.servers.seen(&place("a"), Some(secure.clone()))).filter(|seen| *seen != ServerSeen::Awaited)
+        Some(running.servers.seen(&place("a"), Some(secure.clone()))).filter(|seen| *seen != ObservedServer::Awaited)
     };
     let heard = wait::eventually("an answer by https", heard).await.unwrap();
-    assert_eq!(heard, ServerSeen::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) });
+    assert_eq!(heard, ObservedServer::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) });
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn each_failure_says_what_failed_and_where_to_look() {
         ),
     ] {
         fake.play(&host(name), plays);
-        let ServerSeen::Silent(cause) = running.until_heard(name).await else { panic!("{name} has answered") };
+        let ObservedServer::Silent(cause) = running.until_heard(name).await else { panic!("{name} has answered") };
         assert!(cause.starts_with(&format!("The pods are ready, but {said}")), "{cause}");
         assert!(cause.contains(&format!("{log}{name}")) && !cause.contains("hush"), "{cause}");
     }
@@ -164,7 +164,7 @@ async fn each_failure_says_what_failed_and_where_to_look() {
 async fn a_server_that_refuses_or_hangs_is_given_up_with_what_to_do() {
     let port = HeldPort::any().unwrap();
     let refusing = running(settings(SocketAddr::from(([127, 0, 0, 1], port.number()))), Rhythm::default());
-    let ServerSeen::Silent(cause) = refusing.until_heard("a").await else { panic!("it has answered") };
+    let ObservedServer::Silent(cause) = refusing.until_heard("a").await else { panic!("it has answered") };
     let host = "a-service.ns.svc.cluster.local:8321";
     assert!(
         cause.contains(&format!("GET /v1/health failed: {host} refuses connections. Look into its log")),
@@ -175,7 +175,7 @@ async fn a_server_that_refuses_or_hangs_is_given_up_with_what_to_do() {
     let fake = Fake::start().await;
     fake.play(host, Plays::Hangs);
     let hanging = running(Settings { answer: Duration::from_millis(50), ..settings(fake.address) }, Rhythm::default());
-    let ServerSeen::Silent(cause) = hanging.until_heard("a").await else { panic!("it has answered") };
+    let ObservedServer::Silent(cause) = hanging.until_heard("a").await else { panic!("it has answered") };
     assert!(
         cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Look into its log")),
         "{cause}"
@@ -191,7 +191,7 @@ async fn a_server_that_asks_for_credentials_has_answered_all_the_same() {
     }
     let running = running(settings(fake.address), Rhythm::default());
     for name in ["a", "b"] {
-        let closed = ServerSeen::Answered { version: Some("0.7.1".into()), providers: None };
+        let closed = ObservedServer::Answered { version: Some("0.7.1".into()), providers: None };
         assert_eq!(running.until_heard(name).await, closed);
     }
 }
@@ -226,7 +226,7 @@ async fn the_same_answer_wakes_nobody_and_another_one_does() {
     assert_eq!(*running.woken.lock().unwrap(), [place("a")]);
     fake.play(&host("a"), Plays::Well(json!([])));
     running
-        .until("a", |seen| matches!(seen, ServerSeen::Answered { providers: Some(list), .. } if list.is_empty()))
+        .until("a", |seen| matches!(seen, ObservedServer::Answered { providers: Some(list), .. } if list.is_empty()))
         .await;
     wait::eventually("a second wake", async || (running.woken.lock().unwrap().len() == 2).then_some(())).await.unwrap();
 
@@ -254,10 +254,10 @@ async fn fifty_dead_servers_do_not_delay_a_healthy_one() {
     let running = running(Settings { answer: NEVER, ..settings(fake.address) }, QUICK);
     let dead: Vec<String> = (0..50).map(|number| format!("dead-{number}")).collect();
     for name in &dead {
-        assert_eq!(running.seen(name), ServerSeen::Awaited);
+        assert_eq!(running.seen(name), ObservedServer::Awaited);
     }
     for name in &dead {
-        assert!(matches!(running.until_heard(name).await, ServerSeen::Silent(_)), "{name}");
+        assert!(matches!(running.until_heard(name).await, ObservedServer::Silent(_)), "{name}");
     }
     for name in &dead {
         fake.play(&host(name), Plays::Hangs);
@@ -272,7 +272,7 @@ async fn fifty_dead_servers_do_not_delay_a_healthy_one() {
     wait::eventually("dead servers hold on to requests", held).await.unwrap();
     for name in ["healthy", "another"] {
         fake.play(&host(name), Plays::Well(json!([])));
-        assert!(matches!(running.until_heard(name).await, ServerSeen::Answered { .. }), "{name}");
+        assert!(matches!(running.until_heard(name).await, ObservedServer::Answered { .. }), "{name}");
     }
 }
 

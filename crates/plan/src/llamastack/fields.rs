@@ -8,7 +8,7 @@ use steersman_api::llamastack::v1alpha2::{
 
 use super::config::external_providers;
 use super::names;
-use super::seen::ObjectSeen;
+use super::snapshot::ObservedObject;
 
 const PORT: i32 = 8321;
 const MOUNT_PATH: &str = "/.llama";
@@ -86,7 +86,7 @@ pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
 }
 
 /// Of the server's pods.
-pub fn service_account(object: &ObjectSeen) -> String {
+pub fn service_account(object: &ObservedObject) -> String {
     let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
     given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))
 }

@@ -1,38 +1,37 @@
-//! The decision for one `LlamaStackDistribution`: a server, its configuration, its storage and how it is reached.
-//! Comes in: the object, its live children and what it refers to, as plain data; goes out: the children as they should be,
-//! findings, and the object's status.
+//! The decisions for one `LlamaStackDistribution`: a server, its configuration, its storage and its network.
+//!
+//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. This one has more:
+//! `plan` is a folder, because `resolve` is private to it: `resolution` is its result, which the status is rendered from.
+//! `config` writes the file that the server reads, `server` understands its answers, and `operator_config` is the ConfigMap
+//! of the Go operator with settings for all objects. `stored_status` and `rollout` answer what both plan and status ask.
 
-mod adoption;
-mod ca;
+mod build;
 pub mod config;
-mod configmap;
 mod fields;
 mod legacy_texts;
 pub mod names;
-mod network;
 mod operator_config;
 mod plan;
-mod report;
 mod resolution;
 mod rollout;
-mod scaling;
-mod seen;
 pub mod server;
+mod snapshot;
+mod status;
 mod stored_status;
 mod texts;
 pub mod trouble;
 pub mod validate;
-mod workload;
 
-pub use ca::CLUSTER as CLUSTER_CA_BUNDLE;
-pub use configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
-pub use network::Route;
+pub use build::ANY_USER_ROLE;
+pub use build::ca::CLUSTER as CLUSTER_CA_BUNDLE;
+pub use build::configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
+pub use build::network::Route;
 pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
 pub use plan::{CONFIG_KEY, LabelsWanted, Plan, labels_wanted, plan, referred};
-pub use report::report;
 pub use resolution::Resolution;
-pub use seen::{
-    ClaimSeen, ConfigMapSeen, ContainerSeen, DeploymentSeen, FormerSeen, IngressSeen, ObjectSeen, PodSeen,
-    ReferenceSeen, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings, TrustSeen,
+pub use snapshot::{
+    ObservedClaim, ObservedConfigMap, ObservedContainer, ObservedDeployment, ObservedIngress, ObservedObject,
+    ObservedPod, ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, ReplicasOwner, Settings, Snapshot,
+    V1alpha1Fields,
 };
-pub use workload::ANY_USER_ROLE;
+pub use status::status;

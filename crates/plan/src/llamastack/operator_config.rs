@@ -11,7 +11,7 @@ use steersman_reconcile::{Finding, Severity};
 
 use super::config::base;
 use super::fields;
-use super::seen::{ObjectSeen, Settings};
+use super::snapshot::{ObservedObject, Settings};
 use crate::oci::Reference;
 
 /// Under the name that the Go operator gave it, so that those who come from there need not write it anew.
@@ -163,7 +163,7 @@ impl OperatorConfig {
     }
 
     /// What those who look after an object should know of the ConfigMap's faults.
-    pub fn findings(&self, object: &ObjectSeen) -> Vec<Finding> {
+    pub fn findings(&self, object: &ObservedObject) -> Vec<Finding> {
         let name = fields::distribution(&object.spec);
         let concerned = |fault: &&Fault| match &fault.about {
             About::Everything => true,

@@ -9,9 +9,10 @@ use steersman_api::llamastack::status::FindingCode;
 use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
 use steersman_reconcile::Finding;
 
+use super::build::{adoption, configmap};
 use super::config::{Generated, Problem, Source};
-use super::seen::{DeploymentSeen, Seen};
-use super::{adoption, configmap, names};
+use super::names;
+use super::snapshot::{ObservedDeployment, Snapshot};
 use crate::oci::LabelsSeen;
 
 /// Pod annotation with the hash of the configuration that the pod was started with.
@@ -52,7 +53,7 @@ pub struct SpecResolution {
 impl SpecResolution {
     /// A registry is being asked for the labels that decide. That happens after each start of the operator and ends soon, so
     /// nothing is reported meanwhile.
-    pub fn asks_registry(&self, snapshot: &Seen) -> bool {
+    pub fn asks_registry(&self, snapshot: &Snapshot) -> bool {
         self.labels_awaited.is_some() && snapshot.labels == LabelsSeen::Awaited
     }
 }
@@ -98,7 +99,7 @@ impl Setup {
     }
 
     /// The configuration, if the live Deployment mounts its ConfigMap with the content that is wanted.
-    pub fn deployed_config(&self, snapshot: &Seen) -> Option<&Config> {
+    pub fn deployed_config(&self, snapshot: &Snapshot) -> Option<&Config> {
         let config = self.config.as_ref()?;
         let live = snapshot.deployment.as_ref()?;
         let current = has_hash(live, config) || adoption::kept(snapshot, self).is_some();
@@ -106,7 +107,7 @@ impl Setup {
     }
 }
 
-fn has_hash(live: &DeploymentSeen, config: &Config) -> bool {
+fn has_hash(live: &ObservedDeployment, config: &Config) -> bool {
     live.template.pointer(CONFIG_HASH).and_then(Value::as_str) == Some(config.hash.as_str())
 }
 

@@ -7,7 +7,7 @@ use steersman_reconcile::Finding;
 
 use super::legacy_texts;
 use super::resolution::Config;
-use super::seen::Seen;
+use super::snapshot::Snapshot;
 
 pub const DEPLOYMENT_READY: &str = "DeploymentReady";
 pub const HEALTH_CHECK: &str = "HealthCheck";
@@ -23,12 +23,12 @@ pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 /// Reason of `ConfigGenerated` while the base of the configuration is not known. Nothing is wrong with the spec.
 pub const LABELS_AWAITED: &str = "ImageLabelsAwaited";
 
-pub fn condition<'a>(snapshot: &'a Seen, type_: &str) -> Option<&'a Condition> {
+pub fn condition<'a>(snapshot: &'a Snapshot, type_: &str) -> Option<&'a Condition> {
     find(snapshot.object.status.as_ref()?.conditions.as_deref()?, type_)
 }
 
 /// The stored status is about this generation of the object.
-pub fn reports_generation(snapshot: &Seen) -> bool {
+pub fn reports_generation(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let known = condition(snapshot, DEPLOYMENT_READY);
     generation.is_some() && known.is_some_and(|known| known.observed_generation == generation)
@@ -36,7 +36,7 @@ pub fn reports_generation(snapshot: &Seen) -> bool {
 
 /// The stored status has these findings, for this generation of the object. A new generation with the same codes may be wrong
 /// in another value.
-pub fn reports_findings(snapshot: &Seen, findings: &[Finding], codes: &[FindingCode]) -> bool {
+pub fn reports_findings(snapshot: &Snapshot, findings: &[Finding], codes: &[FindingCode]) -> bool {
     let Some(known) = condition(snapshot, SPEC_ACCEPTED) else { return false };
     match snapshot.object.status.as_ref().and_then(|status| status.findings.as_ref()) {
         Some(stored) => stored == codes && known.observed_generation == snapshot.object.generation,
@@ -45,14 +45,14 @@ pub fn reports_findings(snapshot: &Seen, findings: &[Finding], codes: &[FindingC
 }
 
 /// The stored status names the ConfigMap of this configuration as the generated one.
-pub fn reports_generated(snapshot: &Seen, config: &Config) -> bool {
+pub fn reports_generated(snapshot: &Snapshot, config: &Config) -> bool {
     let status = snapshot.object.status.as_ref();
     let generation = status.and_then(|status| status.config_generation.as_ref());
     generation.is_some_and(|generation| generation.config_map_name.as_ref() == Some(&config.name))
 }
 
 /// The stored status says that the Deployment uses this configuration.
-pub fn reports_deployed(snapshot: &Seen, config: &Config) -> bool {
+pub fn reports_deployed(snapshot: &Snapshot, config: &Config) -> bool {
     let Some(known) = condition(snapshot, DEPLOYMENT_UPDATED).filter(|known| known.status == "True") else {
         return false;
     };
@@ -62,7 +62,7 @@ pub fn reports_deployed(snapshot: &Seen, config: &Config) -> bool {
 }
 
 /// What kept the newest pod from getting ready when pods were last observed.
-pub fn pod_problem(snapshot: &Seen) -> Option<PodProblem> {
+pub fn pod_problem(snapshot: &Snapshot) -> Option<PodProblem> {
     let status = snapshot.object.status.as_ref()?;
     if status.pod_problem.is_some() || status.findings.is_some() || awaits_labels(snapshot) {
         return status.pod_problem.clone();
@@ -71,6 +71,6 @@ pub fn pod_problem(snapshot: &Seen) -> Option<PodProblem> {
 }
 
 /// The stored status says that the spec has not been acted on, because the labels of its image are not known.
-pub fn awaits_labels(snapshot: &Seen) -> bool {
+pub fn awaits_labels(snapshot: &Snapshot) -> bool {
     condition(snapshot, CONFIG_GENERATED).is_some_and(|known| known.reason == LABELS_AWAITED)
 }

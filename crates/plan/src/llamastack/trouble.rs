@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use steersman_api::llamastack::status::PodProblem;
 
 use super::config::{External, external_providers};
-use super::seen::{ContainerSeen, ObjectSeen, PodSeen};
+use super::snapshot::{ObservedContainer, ObservedObject, ObservedPod};
 use crate::pods::{is_about_claim, is_pull};
 
 const INSTALL: &str = "install-provider-";
@@ -45,7 +45,7 @@ pub enum What {
 }
 
 /// Of the first pod that has any.
-pub fn find(pods: &[PodSeen]) -> Option<Trouble> {
+pub fn find(pods: &[ObservedPod]) -> Option<Trouble> {
     pods.iter().find_map(|pod| {
         let no_node = pod.unscheduled.as_deref().map(|why| Trouble::NoNode { why: unscheduled(why) });
         no_node.or_else(|| pod.containers.iter().find_map(of_container))
@@ -53,7 +53,7 @@ pub fn find(pods: &[PodSeen]) -> Option<Trouble> {
 }
 
 /// Between two attempts, older kubelets do not say why an image cannot be had: what they said at the last attempt stands.
-pub fn carried(before: &PodSeen, mut now: PodSeen) -> PodSeen {
+pub fn carried(before: &ObservedPod, mut now: ObservedPod) -> ObservedPod {
     for container in &mut now.containers {
         let known =
             before.containers.iter().find(|known| known.name == container.name && known.image == container.image);
@@ -69,7 +69,7 @@ pub fn carried(before: &PodSeen, mut now: PodSeen) -> PodSeen {
     now
 }
 
-fn of_container(container: &ContainerSeen) -> Option<Trouble> {
+fn of_container(container: &ObservedContainer) -> Option<Trouble> {
     if container.ready {
         return None;
     }
@@ -151,7 +151,7 @@ fn steady(message: &str) -> String {
 
 impl Trouble {
     /// As the status stores it.
-    pub fn problem(&self, object: &ObjectSeen) -> PodProblem {
+    pub fn problem(&self, object: &ObservedObject) -> PodProblem {
         let (reason, container, exit_code) = match self {
             Self::NoNode { .. } => (UNSCHEDULABLE, None, None),
             Self::Container { name, what, .. } => match what {
@@ -164,7 +164,7 @@ impl Trouble {
     }
 
     /// What is wrong, where, and what to do next.
-    pub fn sentence(&self, object: &ObjectSeen) -> String {
+    pub fn sentence(&self, object: &ObservedObject) -> String {
         match self {
             Self::NoNode { why } if is_about_claim(why) => format!(
                 "{UNSCHEDULABLE}: {why}. Look at the events of the claim; it may need a StorageClass that can provide it"
@@ -183,13 +183,13 @@ impl Trouble {
     }
 }
 
-fn external(object: &ObjectSeen, container: &str) -> Option<External> {
+fn external(object: &ObservedObject, container: &str) -> Option<External> {
     let id = container.strip_prefix(INSTALL)?;
     external_providers(&object.spec).into_iter().find(|one| one.provider_id == id)
 }
 
 /// Provider, image, container, reason, resolution.
-fn of_provider(external: &External, container: &str, what: &What, object: &ObjectSeen) -> String {
+fn of_provider(external: &External, container: &str, what: &What, object: &ObservedObject) -> String {
     let External { provider_id, image, path, .. } = external;
     let (why, resolution) = match what {
         What::NoImage { reason, cause } => (
@@ -248,7 +248,7 @@ fn colon(cause: &str) -> String {
 }
 
 /// By label: names of pods change.
-fn log(object: &ObjectSeen, container: &str, previous: bool) -> String {
+fn log(object: &ObservedObject, container: &str, previous: bool) -> String {
     let previous = if previous { " --previous" } else { "" };
     format!(
         "kubectl logs -n {} -l app=llama-stack,app.kubernetes.io/instance={} -c {container}{previous}",

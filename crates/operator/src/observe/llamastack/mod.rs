@@ -27,8 +27,8 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_plan::llamastack::server::question;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    CONFIG_KEY, ClaimSeen, ConfigMapSeen, DeploymentSeen, FormerSeen, IngressSeen, KEPT_CONFIG_MAPS, ObjectSeen,
-    ReplicasOwner, Seen, ServerSeen, Settings, config, labels_wanted, names,
+    CONFIG_KEY, KEPT_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
+    ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
 };
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::{ADOPTED_LABEL, DecodeError, decode};
@@ -90,7 +90,7 @@ pub async fn observe(
     settings: &Settings,
     beside: &Beside,
     object: &DynamicObject,
-) -> Result<Observed<Seen>, PassError> {
+) -> Result<Observed<Snapshot>, PassError> {
     let seen = object_seen(object)?;
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let legacy = Some(Legacy::llama_stack(&name));
@@ -123,7 +123,7 @@ pub async fn observe(
         let decides = replicas::owner(&tools.server, &seen, found).await?;
         deployment = deployment_seen(found, &name, decides);
     }
-    let mut seen = Seen {
+    let mut seen = Snapshot {
         now: Timestamp::now(),
         settings,
         object: seen,
@@ -143,7 +143,7 @@ pub async fn observe(
         labels,
         any_user,
         pods: beside.pods.seen(&place),
-        server: ServerSeen::Awaited,
+        server: ObservedServer::Awaited,
     };
     if let Some(servers) = &beside.servers {
         seen.server = servers.seen(&place, question(&seen));
@@ -152,7 +152,7 @@ pub async fn observe(
 }
 
 /// Asks only where the labels of an image decide on something.
-fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObjectSeen, live: &Live) -> LabelsSeen {
+fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> LabelsSeen {
     let Some(bases) = bases else { return LabelsSeen::NotAsked };
     let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
         bases.forget(&object.namespace, &object.name);
@@ -171,14 +171,14 @@ fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObjectSeen, 
 }
 
 /// The object as plain data.
-pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
+pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, PassError> {
     let unreadable = |unreadable| PassError::unreadable(Family::Llsd, object, unreadable);
     let written = &object.data["spec"];
     let spec: LlamaStackDistributionSpec = decode(written, "spec").map_err(unreadable)?;
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose().map_err(unreadable)?;
     let server = former_server(object).map_err(unreadable)?;
-    Ok(ObjectSeen {
+    Ok(ObservedObject {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
         uid: object.uid().unwrap_or_default(),
@@ -186,7 +186,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, PassError> {
         deleting: object.metadata.deletion_timestamp.is_some(),
         unread: unread(written, &spec),
         spec,
-        former: FormerSeen {
+        former: V1alpha1Fields {
             server: json!(server),
             container_name: server.container_spec.and_then(|container| container.name),
             config_namespace: server
@@ -210,7 +210,7 @@ fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError
 }
 
 /// Those with a configuration that was generated for the object.
-fn config_maps(live: &Live, uid: &str) -> Vec<ConfigMapSeen> {
+fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
     let ours = |map: &&DynamicObject| {
         let generated = map.labels().get(names::COMPONENT).is_some_and(|value| value == names::GENERATED);
         generated && controller(map).is_some_and(|reference| reference.uid == uid)
@@ -218,7 +218,7 @@ fn config_maps(live: &Live, uid: &str) -> Vec<ConfigMapSeen> {
     let text = |map: &DynamicObject| map.data["data"][CONFIG_KEY].as_str().unwrap_or_default().to_owned();
     live.of(&gvk::<ConfigMap>())
         .filter(ours)
-        .map(|map| ConfigMapSeen {
+        .map(|map| ObservedConfigMap {
             name: map.name_any(),
             text: text(map),
             created: map.creation_timestamp().map(|time| time.0),
@@ -226,13 +226,13 @@ fn config_maps(live: &Live, uid: &str) -> Vec<ConfigMapSeen> {
         .collect()
 }
 
-fn ingress_seen(object: &DynamicObject) -> IngressSeen {
+fn ingress_seen(object: &DynamicObject) -> ObservedIngress {
     let assigned = &object.data["status"]["loadBalancer"]["ingress"][0];
     let address = assigned["hostname"].as_str().or(assigned["ip"].as_str());
-    IngressSeen { address: address.map(ToOwned::to_owned) }
+    ObservedIngress { address: address.map(ToOwned::to_owned) }
 }
 
-fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<DeploymentSeen> {
+fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<ObservedDeployment> {
     let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let status = typed.status.unwrap_or_default();
     let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {
@@ -242,7 +242,7 @@ fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: Replicas
         )
     });
     let legacy = Legacy::llama_stack(owner);
-    Some(DeploymentSeen {
+    Some(ObservedDeployment {
         generation: typed.metadata.generation,
         observed_generation: status.observed_generation,
         replicas: typed.spec.and_then(|spec| spec.replicas),
@@ -269,12 +269,12 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
     found.message.clone().or_else(|| found.reason.clone())
 }
 
-fn claim_seen(object: &DynamicObject) -> Option<ClaimSeen> {
+fn claim_seen(object: &DynamicObject) -> Option<ObservedClaim> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
     // As kubectl shows it. It stays bound for as long as pods use it, and goes with its data when they stop.
     let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
-    Some(ClaimSeen {
+    Some(ObservedClaim {
         phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
     })

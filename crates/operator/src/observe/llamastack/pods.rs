@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 use kube::runtime::watcher::{self, Event};
 use steersman_plan::llamastack::trouble::{self, Trouble};
-use steersman_plan::llamastack::{ContainerSeen, PodSeen};
+use steersman_plan::llamastack::{ObservedContainer, ObservedPod};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Server;
@@ -38,7 +38,7 @@ struct Known {
 }
 
 /// By name of the pod, with the time of its creation.
-type Records = BTreeMap<String, (Option<Timestamp>, PodSeen)>;
+type Records = BTreeMap<String, (Option<Timestamp>, ObservedPod)>;
 
 /// What is kept of a pod: a hundredth of it.
 struct Trimmed {
@@ -47,12 +47,12 @@ struct Trimmed {
     name: String,
     created: Option<Timestamp>,
     /// None: it says nothing about the pods that are to stay, because it leaves or has ended.
-    seen: Option<PodSeen>,
+    seen: Option<ObservedPod>,
 }
 
 impl Pods {
     /// The newest first. None: not known yet; the object is woken once it is.
-    pub fn seen(&self, place: &Place) -> Option<Vec<PodSeen>> {
+    pub fn seen(&self, place: &Place) -> Option<Vec<ObservedPod>> {
         let mut known = self.known();
         if !known.listed {
             known.early.insert(place.clone());
@@ -136,7 +136,7 @@ impl Known {
     }
 }
 
-fn newest_first(records: &Records) -> Vec<PodSeen> {
+fn newest_first(records: &Records) -> Vec<ObservedPod> {
     let mut records: Vec<_> = records.iter().collect();
     records.sort_by_key(|(name, (created, _))| (std::cmp::Reverse(*created), *name));
     records.into_iter().map(|(_, (_, pod))| pod.clone()).collect()
@@ -166,17 +166,17 @@ fn put(records: &mut Records, pod: Trimmed) {
     records.insert(pod.name, (pod.created, now));
 }
 
-fn record(pod: &Pod) -> PodSeen {
+fn record(pod: &Pod) -> ObservedPod {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     let before = status.init_container_statuses.iter().flatten().map(|status| container(pod, status, true));
     let beside = status.container_statuses.iter().flatten().map(|status| container(pod, status, false));
-    PodSeen { unscheduled: unscheduled(status), containers: before.chain(beside).collect() }
+    ObservedPod { unscheduled: unscheduled(status), containers: before.chain(beside).collect() }
 }
 
-fn container(pod: &Pod, status: &ContainerStatus, init: bool) -> ContainerSeen {
+fn container(pod: &Pod, status: &ContainerStatus, init: bool) -> ObservedContainer {
     let state = status.state.as_ref();
-    ContainerSeen {
+    ObservedContainer {
         name: status.name.clone(),
         image: asked_for(pod, status, init),
         init,

@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use steersman_plan::llamastack::validate::{Kind, Named as Meant};
 use steersman_plan::llamastack::{
-    ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObjectSeen, ReferenceSeen, TrustSeen, mounted_config_maps, referred,
+    ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedTrust, mounted_config_maps, referred,
 };
 
 use crate::client::{CallError, Server};
@@ -47,8 +47,8 @@ pub fn rules() -> Vec<Rule> {
 }
 
 pub struct Looked {
-    pub references: Vec<ReferenceSeen>,
-    pub trust: TrustSeen,
+    pub references: Vec<ObservedReference>,
+    pub trust: ObservedTrust,
     /// Whether watches tell of every change to them.
     pub followed: bool,
 }
@@ -63,7 +63,7 @@ impl References {
     pub async fn look_up(
         &self,
         server: &Server,
-        object: &ObjectSeen,
+        object: &ObservedObject,
         operator: Option<&str>,
     ) -> Result<Looked, CallError> {
         let meant: BTreeSet<Meant> = referred(object).into_iter().map(|reference| reference.named).collect();
@@ -72,7 +72,7 @@ impl References {
         self.refer(object, &meant, &cluster);
         let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
         let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
-        let mut looked = Looked { references: Vec::new(), trust: TrustSeen::default(), followed: true };
+        let mut looked = Looked { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
         for Meant { kind, namespace, name } in meant {
             let place = (namespace, name);
             let secret = kind == Kind::Secret;
@@ -92,7 +92,7 @@ impl References {
             {
                 looked.trust.named.clone_from(&content);
             }
-            looked.references.push(ReferenceSeen {
+            looked.references.push(ObservedReference {
                 secret,
                 namespace,
                 name,
@@ -106,7 +106,7 @@ impl References {
         Ok(looked)
     }
 
-    fn refer(&self, object: &ObjectSeen, meant: &BTreeSet<Meant>, cluster: &Place) {
+    fn refer(&self, object: &ObservedObject, meant: &BTreeSet<Meant>, cluster: &Place) {
         let own = (object.namespace.clone(), object.name.clone());
         let of = |kind: Kind| {
             let meant = meant.iter().filter(move |meant| meant.kind == kind);
@@ -118,7 +118,7 @@ impl References {
 }
 
 /// The ConfigMaps that pods of the object run with now.
-pub async fn in_use(server: &Server, object: &ObjectSeen) -> Result<BTreeSet<String>, CallError> {
+pub async fn in_use(server: &Server, object: &ObservedObject) -> Result<BTreeSet<String>, CallError> {
     let sets: Api<ReplicaSet> = Api::namespaced(server.client.clone(), &object.namespace);
     let labels = format!("app=llama-stack,app.kubernetes.io/instance={}", object.name);
     let listed = server.call(sets.list(&ListParams::default().labels(&labels))).await?;

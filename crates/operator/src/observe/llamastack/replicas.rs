@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
-use steersman_plan::llamastack::{ObjectSeen, ReplicasOwner, names};
+use steersman_plan::llamastack::{ObservedObject, ReplicasOwner, names};
 
 use super::MANAGER;
 use crate::apply::Legacy;
@@ -16,7 +16,7 @@ use crate::client::{CallError, Server};
 const AUTOSCALERS: &str = "kube-controller-manager";
 
 /// Asks for autoscalers only where somebody else has written the number, which is rare.
-pub async fn owner(server: &Server, object: &ObjectSeen, live: &DynamicObject) -> Result<ReplicasOwner, CallError> {
+pub async fn owner(server: &Server, object: &ObservedObject, live: &DynamicObject) -> Result<ReplicasOwner, CallError> {
     let legacy = Legacy::llama_stack(&object.name);
     match holder(live.managed_fields(), &legacy) {
         Holder::Nobody => Ok(ReplicasOwner::Ours),
@@ -63,13 +63,13 @@ fn holder(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> Holder {
     }
 }
 
-fn autoscaled(object: &ObjectSeen) -> bool {
+fn autoscaled(object: &ObservedObject) -> bool {
     let autoscaling = object.spec.workload.as_ref().and_then(|workload| workload.autoscaling.as_ref());
     autoscaling.is_some_and(|autoscaling| autoscaling.max_replicas > 0)
 }
 
 /// The object's own, which the spec no longer asks for, is on its way out.
-fn scales(scaler: &HorizontalPodAutoscaler, object: &ObjectSeen) -> bool {
+fn scales(scaler: &HorizontalPodAutoscaler, object: &ObservedObject) -> bool {
     let own = scaler.owner_references().iter().any(|owner| owner.uid == object.uid);
     let target = scaler.spec.as_ref().map(|spec| &spec.scale_target_ref);
     !own && target.is_some_and(|target| target.kind == "Deployment" && target.name == names::deployment(&object.name))

@@ -11,7 +11,7 @@ use k8s_openapi::Resource;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use serde_json::Value;
-use steersman_plan::llamastack::{Route, RouteSeen, names};
+use steersman_plan::llamastack::{ObservedRoute, Route, names};
 use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ impl Routes {
     }
 
     /// What became of an object's Route; all that it has are put beside its other children.
-    pub async fn seen(&self, place: &Place, uid: &str, exposed: bool, live: &mut Live) -> RouteSeen {
+    pub async fn seen(&self, place: &Place, uid: &str, exposed: bool, live: &mut Live) -> ObservedRoute {
         if exposed {
             self.exposed().insert(place.clone());
             // An Ingress made in haste would have to go again. The sender is ours, so that waiting cannot fail.
@@ -79,11 +79,11 @@ impl Routes {
         } else {
             self.forget(place);
         }
-        let State::Served(cache) = self.state.borrow().clone() else { return RouteSeen::NotServed };
+        let State::Served(cache) = self.state.borrow().clone() else { return ObservedRoute::NotServed };
         let (kind, name) = (kind(), names::route(&place.1));
         let found = cache.children(&place.0, uid, &[(kind.clone(), name.clone())]);
         found.of(&kind).for_each(|route| live.insert(&kind, route.clone()));
-        found.get(&kind, &name).map_or(RouteSeen::Unanswered, route_seen)
+        found.get(&kind, &name).map_or(ObservedRoute::Unanswered, route_seen)
     }
 
     pub fn forget(&self, place: &Place) {
@@ -169,19 +169,19 @@ pub fn kind() -> GroupVersionKind {
 }
 
 /// One router that admits it is enough.
-fn route_seen(route: &DynamicObject) -> RouteSeen {
+fn route_seen(route: &DynamicObject) -> ObservedRoute {
     let entries = || route.data["status"]["ingress"].as_array().into_iter().flatten();
     let admission = |entry: &'_ Value| -> Option<Value> {
         entry["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Admitted").cloned()
     };
     let admitted = entries().find(|entry| admission(entry).is_some_and(|known| known["status"] == "True"));
     if let Some(host) = admitted.and_then(|entry| entry["host"].as_str()) {
-        return RouteSeen::Admitted { host: host.to_owned() };
+        return ObservedRoute::Admitted { host: host.to_owned() };
     }
     let refused = entries().filter_map(admission).find(|known| known["status"] == "False");
-    refused.map_or(RouteSeen::Unanswered, |known| {
+    refused.map_or(ObservedRoute::Unanswered, |known| {
         let said = |key: &str| known[key].as_str().unwrap_or_default().to_owned();
-        RouteSeen::Refused(format!("{}: {}", said("reason"), said("message")))
+        ObservedRoute::Refused(format!("{}: {}", said("reason"), said("message")))
     })
 }
 
@@ -201,11 +201,14 @@ mod tests {
             json!({ "host": host, "conditions": [{ "type": "Admitted", "status": status,
                 "reason": "HostAlreadyClaimed", "message": "route other has it" }] })
         };
-        assert_eq!(seen(Value::Null), RouteSeen::Unanswered);
-        assert_eq!(seen(json!([{ "host": "a" }])), RouteSeen::Unanswered);
-        assert_eq!(seen(json!([entry("a", "Unknown")])), RouteSeen::Unanswered);
-        let refused = RouteSeen::Refused("HostAlreadyClaimed: route other has it".into());
+        assert_eq!(seen(Value::Null), ObservedRoute::Unanswered);
+        assert_eq!(seen(json!([{ "host": "a" }])), ObservedRoute::Unanswered);
+        assert_eq!(seen(json!([entry("a", "Unknown")])), ObservedRoute::Unanswered);
+        let refused = ObservedRoute::Refused("HostAlreadyClaimed: route other has it".into());
         assert_eq!(seen(json!([entry("a", "False")])), refused);
-        assert_eq!(seen(json!([entry("a", "False"), entry("b", "True")])), RouteSeen::Admitted { host: "b".into() });
+        assert_eq!(
+            seen(json!([entry("a", "False"), entry("b", "True")])),
+            ObservedRoute::Admitted { host: "b".into() }
+        );
     }
 }

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::validate::{Kind, Named, Reference};
-use steersman_plan::llamastack::{ReferenceSeen, RouteSeen, Seen, ServerSeen, Settings, TrustSeen, plan, referred};
+use steersman_plan::llamastack::{
+    ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, Settings, Snapshot, plan, referred,
+};
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::{Finding, Severity};
 
@@ -65,11 +67,11 @@ fn owned(object: &mut Value, stored: &Value) {
 }
 
 /// As on a cluster that has nothing of the object, but all that it refers to.
-fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<(Seen, Vec<String>)> {
+fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let object = serde_json::from_value(stored.clone()).context("the object cannot be read")?;
     let object = object_seen(&object)?;
     let mut unlike = Vec::new();
-    let mut references = BTreeMap::<Named, ReferenceSeen>::new();
+    let mut references = BTreeMap::<Named, ObservedReference>::new();
     for reference in referred(&object) {
         let keys = reference.keys.iter().cloned().collect::<BTreeSet<_>>();
         let content = content(&reference, stored, beside);
@@ -79,7 +81,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
                 "ConfigMap {name} is not among the files, so that what depends on its content is not rendered as it will be"
             ));
         }
-        let known = references.entry(reference.named.clone()).or_insert_with(|| ReferenceSeen {
+        let known = references.entry(reference.named.clone()).or_insert_with(|| ObservedReference {
             secret: reference.named.kind == Kind::Secret,
             namespace: reference.named.namespace.clone(),
             name: reference.named.name.clone(),
@@ -91,7 +93,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         let there = content.map(|content| content.into_keys().collect());
         known.keys.get_or_insert_default().extend(there.unwrap_or(keys));
     }
-    let references: Vec<ReferenceSeen> = references.into_values().collect();
+    let references: Vec<ObservedReference> = references.into_values().collect();
     let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref()?.ca_bundle.as_ref());
     let bundle = bundle.and_then(|bundle| {
         references.iter().find(|known| !known.secret && known.name == bundle.config_map_name)?.content.clone()
@@ -100,7 +102,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         Some(base) => LabelsSeen::Found { digest: String::new(), base: Ok(Some(base.clone())), remark: None },
         None => LabelsSeen::NotAsked,
     };
-    let seen = Seen {
+    let seen = Snapshot {
         now: Timestamp::UNIX_EPOCH,
         settings: Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -114,17 +116,17 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
         volume_claim: None,
         service: false,
         ingress: None,
-        route: RouteSeen::NotServed,
+        route: ObservedRoute::NotServed,
         former_policy: false,
         config_maps: Vec::new(),
         in_use: None,
         references,
-        trust: TrustSeen { named: bundle, cluster: None },
+        trust: ObservedTrust { named: bundle, cluster: None },
         followed: true,
         labels,
         any_user: false,
         pods: None,
-        server: ServerSeen::Awaited,
+        server: ObservedServer::Awaited,
     };
     Ok((seen, unlike))
 }

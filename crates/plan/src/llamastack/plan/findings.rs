@@ -9,12 +9,13 @@ use steersman_api::llamastack::status::{FindingCode, FindingSeverity};
 use steersman_api::meta::quantity::billionths;
 use steersman_reconcile::{Finding, Severity};
 
+use crate::llamastack::build::{self, adoption, scaling};
 use crate::llamastack::config::problem::reason::LABELS;
 use crate::llamastack::config::{Problem, base};
 use crate::llamastack::resolution::{Setup, SpecResolution};
-use crate::llamastack::seen::{ClaimSeen, ObjectSeen, ReplicasOwner, RouteSeen, Seen};
+use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, ReplicasOwner, Snapshot};
 use crate::llamastack::validate::unread_problem;
-use crate::llamastack::{adoption, fields, names, scaling, workload};
+use crate::llamastack::{fields, names};
 
 /// A finding with the field of the spec that it is about.
 pub struct SpecFinding {
@@ -34,8 +35,8 @@ impl SpecFinding {
     }
 }
 
-pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<SpecFinding> {
-    let object = &seen.object;
+pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFinding> {
+    let object = &snapshot.object;
     let setup = resolution.setup.as_ref();
     let rules = [
         ("metadata.name", name(object)),
@@ -48,19 +49,19 @@ pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<SpecFinding> {
         ("spec.workload.overrides.volumeMounts", setup.and_then(|setup| volume_mounts(object, setup))),
         ("spec.workload.overrides.env", repeated_env(object)),
         ("spec.workload.topologySpreadConstraints", repeated_spread(object)),
-        ("spec.workload.replicas", replicas_held(seen)),
-        ("spec.workload.storage.size", claim_size(object, seen.volume_claim.as_ref())),
-        ("spec", setup.and_then(|setup| adopted(seen, setup))),
-        ("spec.distribution.name", setup.and_then(|setup| image_replaced(seen, setup))),
-        ("spec.distribution", labels(seen, resolution)),
-        ("spec.networking.expose", route(seen)),
+        ("spec.workload.replicas", replicas_held(snapshot)),
+        ("spec.workload.storage.size", claim_size(object, snapshot.volume_claim.as_ref())),
+        ("spec", setup.and_then(|setup| adopted(snapshot, setup))),
+        ("spec.distribution.name", setup.and_then(|setup| image_replaced(snapshot, setup))),
+        ("spec.distribution", labels(snapshot, resolution)),
+        ("spec.networking.expose", route(snapshot)),
     ];
     let rules = rules.into_iter().filter_map(|(field, finding)| Some((Some(field.to_owned()), finding?)));
     let of_fields = |problems: &[Problem], severity| -> Vec<(Option<String>, Finding)> {
         problems.iter().map(|problem| (Some(problem.path.clone()), problem.finding(severity))).collect()
     };
     let unread: Vec<Problem> = object.unread.iter().map(|path| unread_problem(path)).collect();
-    let settings = seen.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding));
+    let settings = snapshot.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding));
     let mut findings: Vec<SpecFinding> = rules
         .chain(of_fields(&resolution.config_errors, Severity::Blocker))
         .chain(of_fields(&resolution.missing_secrets, Severity::Blocker))
@@ -75,7 +76,7 @@ pub fn findings(seen: &Seen, resolution: &SpecResolution) -> Vec<SpecFinding> {
     findings
 }
 
-fn name(object: &ObjectSeen) -> Option<Finding> {
+fn name(object: &ObservedObject) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Blocker,
         reason: "NameInvalid",
@@ -84,21 +85,22 @@ fn name(object: &ObjectSeen) -> Option<Finding> {
     })
 }
 
-fn adopted(seen: &Seen, setup: &Setup) -> Option<Finding> {
-    let kept = adoption::kept(seen, setup)?;
-    let mut template = workload::template(&seen.object, setup);
+fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding> {
+    let kept = adoption::kept(snapshot, setup)?;
+    let mut template = build::template(&snapshot.object, setup);
     // Where pods had better run is ours to choose, and nothing to tell of pods that run already.
-    let given = fields::workload(&seen.object.spec).and_then(|workload| workload.topology_spread_constraints.as_ref());
+    let given =
+        fields::workload(&snapshot.object.spec).and_then(|workload| workload.topology_spread_constraints.as_ref());
     if let Some(pod) = &mut template.spec {
         pod.affinity = None;
         pod.topology_spread_constraints = pod.topology_spread_constraints.take().filter(|_| given.is_some());
     }
-    adoption::finding(&kept, &seen.object.name, &json!(template))
+    adoption::finding(&kept, &snapshot.object.name, &json!(template))
 }
 
 /// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
-fn image_replaced(seen: &Seen, setup: &Setup) -> Option<Finding> {
-    let shipped = base::distribution(fields::distribution(&seen.object.spec)?)?;
+fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding> {
+    let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
     let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
     (setup.generated.is_some() && embedded && setup.image != shipped.image).then(|| Finding {
         severity: Severity::Info,
@@ -106,7 +108,7 @@ fn image_replaced(seen: &Seen, setup: &Setup) -> Option<Finding> {
         message: format!(
             "spec.distribution.name is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the \
              one for {} (llama-stack {}): no other is known of this image.",
-            shipped.name, seen.settings.operator_config.place, setup.image, shipped.image, shipped.server_version
+            shipped.name, snapshot.settings.operator_config.place, setup.image, shipped.image, shipped.server_version
         ),
         remedy: format!(
             "Nothing, if it is an image of llama-stack {}; otherwise use one that has its configuration in labels, or \
@@ -116,7 +118,7 @@ fn image_replaced(seen: &Seen, setup: &Setup) -> Option<Finding> {
     })
 }
 
-fn port(object: &ObjectSeen) -> Option<Finding> {
+fn port(object: &ObservedObject) -> Option<Finding> {
     let port = fields::port(&object.spec);
     (!(1..=65_535).contains(&port)).then(|| Finding {
         severity: Severity::Blocker,
@@ -126,7 +128,7 @@ fn port(object: &ObjectSeen) -> Option<Finding> {
     })
 }
 
-fn replicas(object: &ObjectSeen) -> Option<Finding> {
+fn replicas(object: &ObservedObject) -> Option<Finding> {
     let replicas = fields::replicas(&object.spec);
     (replicas < 0).then(|| Finding {
         severity: Severity::Blocker,
@@ -136,7 +138,7 @@ fn replicas(object: &ObjectSeen) -> Option<Finding> {
     })
 }
 
-fn autoscaling(object: &ObjectSeen) -> Option<Finding> {
+fn autoscaling(object: &ObservedObject) -> Option<Finding> {
     let given = fields::workload(&object.spec)?.autoscaling.as_ref()?;
     let most = given.max_replicas;
     if most <= 0 {
@@ -159,7 +161,7 @@ fn autoscaling(object: &ObjectSeen) -> Option<Finding> {
     })
 }
 
-fn disruption_budget(object: &ObjectSeen) -> Option<Finding> {
+fn disruption_budget(object: &ObservedObject) -> Option<Finding> {
     let given = fields::workload(&object.spec)?.pod_disruption_budget.as_ref()?;
     (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| Finding {
         severity: Severity::Blocker,
@@ -169,11 +171,11 @@ fn disruption_budget(object: &ObjectSeen) -> Option<Finding> {
     })
 }
 
-fn volumes(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
-    let volumes = workload::volumes(object, setup);
+fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
+    let volumes = build::volumes(object, setup);
     let name = first_repeated(volumes.iter().map(|volume| volume.name.as_str()))?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
-    let whose = if name == workload::STORAGE_VOLUME {
+    let whose = if name == build::STORAGE_VOLUME {
         ", the name of the server's own storage"
     } else if given.iter().filter(|volume| volume.name == name).count() < 2 {
         ", the name of a volume of Steersman's own"
@@ -188,8 +190,8 @@ fn volumes(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
     })
 }
 
-fn volume_mounts(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
-    let mounts = workload::volume_mounts(object, setup);
+fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
+    let mounts = build::volume_mounts(object, setup);
     let path = first_repeated(mounts.iter().map(|mount| mount.mount_path.as_str()))?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
     let whose = if path == fields::mount_path(&object.spec) {
@@ -208,7 +210,7 @@ fn volume_mounts(object: &ObjectSeen, setup: &Setup) -> Option<Finding> {
 }
 
 /// Names only: a value may be a secret.
-fn repeated_env(object: &ObjectSeen) -> Option<Finding> {
+fn repeated_env(object: &ObservedObject) -> Option<Finding> {
     let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
     let repeated: BTreeSet<&str> = repeated(given).collect();
     (!repeated.is_empty()).then(|| Finding {
@@ -223,7 +225,7 @@ fn repeated_env(object: &ObjectSeen) -> Option<Finding> {
 }
 
 /// The API server takes such a list in a manifest and fails on it in an apply.
-fn repeated_spread(object: &ObjectSeen) -> Option<Finding> {
+fn repeated_spread(object: &ObservedObject) -> Option<Finding> {
     let given = fields::workload(&object.spec)?.topology_spread_constraints.as_ref()?;
     let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
     let keys: Vec<String> = given.iter().map(key).collect();
@@ -237,8 +239,8 @@ fn repeated_spread(object: &ObjectSeen) -> Option<Finding> {
 }
 
 /// Where the spec asks for an autoscaler, that is how it should be.
-fn replicas_held(seen: &Seen) -> Option<Finding> {
-    let live = seen.deployment.as_ref()?;
+fn replicas_held(snapshot: &Snapshot) -> Option<Finding> {
+    let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
         ReplicasOwner::Ours => return None,
         ReplicasOwner::Autoscaler(name) => (
@@ -251,7 +253,7 @@ fn replicas_held(seen: &Seen) -> Option<Finding> {
             "To decide here again, stop what scales it, and then: kubectl scale deployment with the number you want.",
         ),
     };
-    if fields::autoscaling(&seen.object.spec).is_some() {
+    if fields::autoscaling(&snapshot.object.spec).is_some() {
         return None;
     }
     Some(Finding {
@@ -259,8 +261,8 @@ fn replicas_held(seen: &Seen) -> Option<Finding> {
         reason: "ReplicasDecidedElsewhere",
         message: format!(
             "spec.workload.replicas is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
-            fields::replicas(&seen.object.spec),
-            names::deployment(&seen.object.name),
+            fields::replicas(&snapshot.object.spec),
+            names::deployment(&snapshot.object.name),
             live.replicas.unwrap_or(1)
         ),
         remedy: remedy.to_owned(),
@@ -268,9 +270,9 @@ fn replicas_held(seen: &Seen) -> Option<Finding> {
 }
 
 /// A claim is never changed once it is there.
-fn claim_size(object: &ObjectSeen, claim: Option<&ClaimSeen>) -> Option<Finding> {
+fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<Finding> {
     let storage = fields::storage(&object.spec)?;
-    let default = Quantity(workload::STORAGE_SIZE.to_owned());
+    let default = Quantity(build::STORAGE_SIZE.to_owned());
     let wanted = storage.size.as_ref().unwrap_or(&default);
     let live = claim?.size.as_ref()?;
     (billionths(&wanted.0)? != billionths(&live.0)?).then(|| Finding {
@@ -288,8 +290,8 @@ fn claim_size(object: &ObjectSeen, claim: Option<&ClaimSeen>) -> Option<Finding>
 }
 
 /// That a registry is being asked is no news. That it does not resolution is.
-fn labels(seen: &Seen, resolution: &SpecResolution) -> Option<Finding> {
-    let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(seen))?;
+fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding> {
+    let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
     Some(Finding {
         severity: Severity::Warning,
         reason: LABELS,
@@ -298,15 +300,15 @@ fn labels(seen: &Seen, resolution: &SpecResolution) -> Option<Finding> {
     })
 }
 
-fn route(seen: &Seen) -> Option<Finding> {
-    let RouteSeen::Refused(why) = &seen.route else { return None };
-    fields::exposed(&seen.object.spec)?;
+fn route(snapshot: &Snapshot) -> Option<Finding> {
+    let ObservedRoute::Refused(why) = &snapshot.route else { return None };
+    fields::exposed(&snapshot.object.spec)?;
     Some(Finding {
         severity: Severity::Warning,
         reason: "RouteRefused",
         message: format!(
             "spec.networking.expose: the router does not admit Route {}: {why}",
-            names::route(&seen.object.name)
+            names::route(&snapshot.object.name)
         ),
         remedy: "Set spec.networking.expose.hostname to a host name that nothing else has, or leave it out.".to_owned(),
     })

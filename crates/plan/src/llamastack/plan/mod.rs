@@ -17,13 +17,14 @@ use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp,
 
 use self::findings::{SpecFinding, findings};
 use self::resolve::resolve;
+use super::build::network::Route;
+use super::build::{self, configmap};
 use super::config::Source;
 use super::config::problem::reason;
-use super::network::Route;
 use super::operator_config::DefaultPolicy;
 use super::resolution::{Resolution, Setup, SpecResolution};
-use super::seen::{ReplicasOwner, RouteSeen, Seen};
-use super::{configmap, stored_status, texts, workload};
+use super::snapshot::{ObservedRoute, ReplicasOwner, Snapshot};
+use super::{stored_status, texts};
 
 pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
 
@@ -40,7 +41,7 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(300);
 pub type Plan = steersman_reconcile::Plan<Resolution>;
 
 /// Total: every object gets a plan. While a finding blocks, nothing is written, and what runs stays as it is.
-pub fn plan(snapshot: &Seen) -> Plan {
+pub fn plan(snapshot: &Snapshot) -> Plan {
     // Whatever is written now, the garbage collector would have to remove again.
     if snapshot.object.deleting {
         return Plan {
@@ -61,7 +62,7 @@ pub fn plan(snapshot: &Seen) -> Plan {
     match &resolution.setup {
         Some(setup) if !blocked(&findings) => {
             events.extend(progress_events(snapshot, setup));
-            writes = workload::writes(snapshot, setup);
+            writes = build::writes(snapshot, setup);
             prune = pruned_kinds(snapshot, setup);
         }
         // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
@@ -69,7 +70,7 @@ pub fn plan(snapshot: &Seen) -> Plan {
             if resolution.asks_registry(snapshot) {
                 events.clear();
             }
-            writes = vec![WriteOp::Owned(workload::account(&snapshot.object))];
+            writes = vec![WriteOp::Owned(build::account(&snapshot.object))];
         }
         _ => {}
     }
@@ -88,7 +89,7 @@ pub fn blocked(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Blocker)
 }
 
-fn requeue(snapshot: &Seen, resolution: &SpecResolution) -> Requeue {
+fn requeue(snapshot: &Snapshot, resolution: &SpecResolution) -> Requeue {
     let missing = !resolution.missing_secrets.is_empty() || !resolution.config_map_errors.is_empty();
     match &resolution.setup {
         None if missing && !snapshot.followed => Requeue::After(MISSING_REFERENCE_INTERVAL),
@@ -99,12 +100,12 @@ fn requeue(snapshot: &Seen, resolution: &SpecResolution) -> Requeue {
 }
 
 /// The removal of an autoscaler that is not the object's own causes no event of a watch.
-fn has_foreign_autoscaler(snapshot: &Seen) -> bool {
+fn has_foreign_autoscaler(snapshot: &Snapshot) -> bool {
     snapshot.deployment.as_ref().is_some_and(|live| matches!(live.replicas_owner, ReplicasOwner::Autoscaler(_)))
 }
 
 /// ConfigMaps only once the pods are made from the ones that are wanted: the old ones may be mounted until then.
-fn pruned_kinds(snapshot: &Seen, setup: &Setup) -> Vec<GroupVersionKind> {
+fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
     let always = [
         kind::<Service>(),
         kind::<Ingress>(),
@@ -113,7 +114,7 @@ fn pruned_kinds(snapshot: &Seen, setup: &Setup) -> Vec<GroupVersionKind> {
         kind::<RoleBinding>(),
     ];
     let followed = configmap::followed(snapshot, &setup.mounts(&snapshot.object.name));
-    let route = (snapshot.route != RouteSeen::NotServed).then(kind::<Route>);
+    let route = (snapshot.route != ObservedRoute::NotServed).then(kind::<Route>);
     // The policy of an earlier operator may come of a setting that only that one knew, and without it everybody could reach
     // the server. The same holds if our own setting cannot be read.
     let unsure = snapshot.former_policy || snapshot.settings.operator_config.policy == DefaultPolicy::Unknown;
@@ -127,7 +128,7 @@ fn kind<K: Resource>() -> GroupVersionKind {
 
 /// One event for all findings, until the stored status reports them.
 fn finding_events(
-    snapshot: &Seen,
+    snapshot: &Snapshot,
     resolution: &SpecResolution,
     findings: &[Finding],
     codes: &[FindingCode],
@@ -153,7 +154,7 @@ fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static s
 }
 
 /// Events for what the stored status does not report yet.
-fn progress_events(snapshot: &Seen, setup: &Setup) -> Vec<Event> {
+fn progress_events(snapshot: &Snapshot, setup: &Setup) -> Vec<Event> {
     let generated = setup.generated_config().filter(|(_, config)| !stored_status::reports_generated(snapshot, config));
     let generated = generated.map(|(generated, _)| Event::normal("ConfigGenerated", texts::generated(generated)));
     let deployed = setup.deployed_config(snapshot).filter(|config| !stored_status::reports_deployed(snapshot, config));

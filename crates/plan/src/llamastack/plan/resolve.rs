@@ -6,29 +6,30 @@ use std::collections::BTreeMap;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
 use steersman_reconcile::{Finding, Severity};
 
+use crate::llamastack::build::{ca, configmap};
 use crate::llamastack::config::base::{self, NoBase, Resolved};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{
     ANNOTATION, Generated, Input, Merge, Problem, Source, check, check_without_file, generate, hash_of_base, source,
 };
+use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
 use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution, digest};
-use crate::llamastack::seen::{ObjectSeen, ReferenceSeen, Seen, Settings};
+use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
-use crate::llamastack::{ca, configmap, fields};
 use crate::oci::{Choice, LabelsSeen, choose};
 
 const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
 /// The key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
 
-pub(super) fn resolve(seen: &Seen) -> SpecResolution {
-    let spec = &seen.object.spec;
-    let image = image(&seen.settings, &seen.object);
+pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
+    let spec = &snapshot.object.spec;
+    let image = image(&snapshot.settings, &snapshot.object);
     let name = fields::distribution(spec);
     let mounts_always = name.and_then(base::distribution).is_some_and(|known| known.mounts_always);
     let source = source(spec, mounts_always);
-    let choice = choice(seen);
+    let choice = choice(snapshot);
     let base = match &choice {
         Choice::Use { resolved, .. } => Some(resolved),
         Choice::Wait(_) | Choice::Nothing(_) => None,
@@ -44,13 +45,13 @@ pub(super) fn resolve(seen: &Seen) -> SpecResolution {
         warnings: Vec::new(),
         labels_awaited: None,
     };
-    let generated = configuration(seen, &choice, &mut resolution);
-    look_up(seen, &mut resolution);
-    let bundle = ca::bundle(seen).unwrap_or_else(|problem| {
+    let generated = configuration(snapshot, &choice, &mut resolution);
+    look_up(snapshot, &mut resolution);
+    let bundle = ca::bundle(snapshot).unwrap_or_else(|problem| {
         resolution.config_map_errors.push(problem);
         None
     });
-    let config = config(seen, source, generated.as_ref());
+    let config = config(snapshot, source, generated.as_ref());
     let read = |wanted: bool, there: bool| !wanted || there;
     if resolution.config_map_errors.is_empty()
         && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
@@ -62,7 +63,7 @@ pub(super) fn resolve(seen: &Seen) -> SpecResolution {
             "Check that it is there, with the keys that the spec names.",
         ));
     }
-    let image = match image.and_then(|image| fits(seen, source, base, image)) {
+    let image = match image.and_then(|image| fits(snapshot, source, base, image)) {
         Ok(image) => image,
         Err(finding) => {
             resolution.image_error = Some(finding);
@@ -77,7 +78,7 @@ pub(super) fn resolve(seen: &Seen) -> SpecResolution {
     if whole && resolution.labels_awaited.is_none() {
         // A tag may move, and a node may have an older image of it: what was generated for one image runs in that one.
         let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
-        let image = if labelled { with_digest(&image, &seen.labels) } else { image };
+        let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
         let bundle = bundle.map(|text| HashedText { hash: digest(&text), text });
         resolution.setup = Some(Setup { image, distribution, config, generated, bundle });
@@ -86,12 +87,12 @@ pub(super) fn resolve(seen: &Seen) -> SpecResolution {
 }
 
 /// Which base counts, as far as it is known.
-fn choice(seen: &Seen) -> Choice {
-    let running = seen.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
+fn choice(snapshot: &Snapshot) -> Choice {
+    let running = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
     let running =
         [base::Source::OciLabel, base::Source::Embedded].into_iter().find(|known| running == Some(known.as_str()));
-    choose(fields::distribution(&seen.object.spec), &seen.labels, running)
+    choose(fields::distribution(&snapshot.object.spec), &snapshot.labels, running)
 }
 
 /// An image whose labels decide on an object's configuration, and the account whose pods pull it.
@@ -102,7 +103,7 @@ pub struct LabelsWanted {
 }
 
 /// None: nothing is generated, or from a base that is part of this release, so that no registry is needed.
-pub fn labels_wanted(settings: &Settings, object: &ObjectSeen) -> Option<LabelsWanted> {
+pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<LabelsWanted> {
     let spec = &object.spec;
     let known = fields::distribution(spec).and_then(base::distribution);
     if source(spec, known.is_some_and(|known| known.mounts_always)) != Source::Generated {
@@ -122,7 +123,7 @@ fn with_digest(image: &str, labels: &LabelsSeen) -> String {
 }
 
 /// An empty string counts as not given.
-fn image(settings: &Settings, object: &ObjectSeen) -> Result<String, Finding> {
+fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding> {
     let spec = &object.spec;
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
@@ -152,7 +153,7 @@ fn image(settings: &Settings, object: &ObjectSeen) -> Result<String, Finding> {
 }
 
 /// The image that a server of this distribution has now, where it is not known which one it should have.
-fn running<'a>(settings: &Settings, object: &'a ObjectSeen, name: &str) -> Option<&'a String> {
+fn running<'a>(settings: &Settings, object: &'a ObservedObject, name: &str) -> Option<&'a String> {
     let status = object.status.as_ref().filter(|_| settings.operator_config.images == Images::Unknown)?;
     let active = status.distribution_config.as_ref()?.active_distribution.as_deref();
     status.resolved_distribution.as_ref().filter(|_| active == Some(name))?.image.as_ref()
@@ -160,20 +161,20 @@ fn running<'a>(settings: &Settings, object: &'a ObjectSeen, name: &str) -> Optio
 
 /// A newer version of the operator may have another base. It is for the image of that version, and an image that only
 /// stays because no other is known goes on with the configuration that it has.
-fn fits(seen: &Seen, source: Source, base: Option<&Resolved>, image: String) -> Result<String, Finding> {
-    let name = fields::distribution(&seen.object.spec).unwrap_or_default();
-    let shipped = seen.settings.distributions.get(name).filter(|shipped| **shipped != image);
-    let status = seen.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
+fn fits(snapshot: &Snapshot, source: Source, base: Option<&Resolved>, image: String) -> Result<String, Finding> {
+    let name = fields::distribution(&snapshot.object.spec).unwrap_or_default();
+    let shipped = snapshot.settings.distributions.get(name).filter(|shipped| **shipped != image);
+    let status = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let made_from = status.and_then(|status| status.config_hash.as_ref());
     let now = base.map(|base| hash_of_base(&base.base.config));
     match shipped.filter(|_| source == Source::Generated && made_from.is_some() && made_from != now.as_ref()) {
-        Some(shipped) if running(&seen.settings, &seen.object, name).is_some() => Err(Finding {
+        Some(shipped) if running(&snapshot.settings, &snapshot.object, name).is_some() => Err(Finding {
             severity: Severity::Blocker,
             reason: "OperatorConfigInvalid",
             message: format!(
                 "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
                  {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
-                seen.settings.operator_config.place
+                snapshot.settings.operator_config.place
             ),
             remedy: "Correct the ConfigMap.".to_owned(),
         }),
@@ -192,15 +193,15 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
 }
 
 /// The generated configuration, where the spec asks for one.
-fn configuration(seen: &Seen, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
-    let spec = &seen.object.spec;
+fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
+    let spec = &snapshot.object.spec;
     let (generated, errors, remarks): (_, Vec<Problem>, Vec<Problem>) = if resolution.source == Source::Generated {
-        let annotations = seen.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
+        let annotations = snapshot.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
         let (merge, wrong) = match Merge::of(annotations.as_ref()) {
             Ok(merge) => (merge, None),
             Err(problem) => (Merge::default(), Some(problem)),
         };
-        let operator_image = seen.settings.operator_image.as_deref().unwrap_or_default();
+        let operator_image = snapshot.settings.operator_image.as_deref().unwrap_or_default();
         let input = |base| Input { spec, base, merge, operator_image };
         let made = match choice {
             Choice::Use { resolved, .. } => generate(&input(Some(&resolved.base))),
@@ -212,7 +213,7 @@ fn configuration(seen: &Seen, choice: &Choice, resolution: &mut SpecResolution) 
         };
         match made {
             Ok(generated) => {
-                let imageless = needs_image(seen, &generated);
+                let imageless = needs_image(snapshot, &generated);
                 let remarks = generated.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
                 (Some(generated), wrong.into_iter().chain(imageless).collect(), remarks)
             }
@@ -257,9 +258,9 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Pro
     remark.clone().into_iter().chain(wrong).map(say).collect()
 }
 
-fn needs_image(seen: &Seen, generated: &Generated) -> Option<Problem> {
+fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<Problem> {
     let images = || generated.pod.init_containers.iter().filter_map(|container| container.image.as_deref());
-    let unknown = seen.settings.operator_image.is_none() && images().any(str::is_empty);
+    let unknown = snapshot.settings.operator_image.is_none() && images().any(str::is_empty);
     unknown.then(|| {
         Problem::new(
             "spec",
@@ -271,7 +272,7 @@ fn needs_image(seen: &Seen, generated: &Generated) -> Option<Problem> {
 }
 
 /// Everything that an object refers to: what there is to look up.
-pub fn referred(object: &ObjectSeen) -> Vec<Reference> {
+pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     let mut all = references(&object.spec, &object.namespace);
     let overrides = fields::overrides(&object.spec);
     let words = |words: Option<&Vec<String>>| words.is_some_and(|words| !words.is_empty());
@@ -289,8 +290,8 @@ pub fn referred(object: &ObjectSeen) -> Vec<Reference> {
     all
 }
 
-fn look_up(seen: &Seen, resolution: &mut SpecResolution) {
-    let mut found: BTreeMap<Named, Found> = seen
+fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
+    let mut found: BTreeMap<Named, Found> = snapshot
         .references
         .iter()
         .map(|known| {
@@ -300,7 +301,7 @@ fn look_up(seen: &Seen, resolution: &mut SpecResolution) {
             (named, found)
         })
         .collect();
-    let referred = referred(&seen.object);
+    let referred = referred(&snapshot.object);
     // Nothing is known of what was not looked up, so that nothing is built on it.
     for reference in &referred {
         found.entry(reference.named.clone()).or_insert(Found::Absent);
@@ -312,10 +313,10 @@ fn look_up(seen: &Seen, resolution: &mut SpecResolution) {
 }
 
 /// The ConfigMap to mount. None: there is none to mount, or it cannot be told.
-fn config(seen: &Seen, source: Source, generated: Option<&Generated>) -> Option<Config> {
-    let object = &seen.object;
+fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) -> Option<Config> {
+    let object = &snapshot.object;
     let ours = |text: &str, hash: &str| Config {
-        name: configmap::name(&object.name, hash, text, &seen.config_maps),
+        name: configmap::name(&object.name, hash, text, &snapshot.config_maps),
         hash: hash.to_owned(),
         text: Some(text.to_owned()),
     };
@@ -326,8 +327,9 @@ fn config(seen: &Seen, source: Source, generated: Option<&Generated>) -> Option<
             let name = &object.spec.override_config.as_ref()?.config_map_name;
             let elsewhere = object.former.config_namespace.as_deref().filter(|given| *given != object.namespace);
             let namespace = elsewhere.unwrap_or(&object.namespace);
-            let known = |known: &&ReferenceSeen| !known.secret && known.name == *name && known.namespace == namespace;
-            let content = seen.references.iter().find(known)?.content.as_ref()?;
+            let known =
+                |known: &&ObservedReference| !known.secret && known.name == *name && known.namespace == namespace;
+            let content = snapshot.references.iter().find(known)?.content.as_ref()?;
             // A pod mounts only what is beside it, so that what is elsewhere is copied.
             if elsewhere.is_some() {
                 let text = content.get(CONFIG_KEY)?;

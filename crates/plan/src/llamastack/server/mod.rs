@@ -7,8 +7,9 @@ mod masked;
 use serde_json::{Map, Value};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 
-use super::seen::Seen;
-use super::{fields, names, network, rollout};
+use super::build::network;
+use super::snapshot::Snapshot;
+use super::{fields, names, rollout};
 
 pub const HEALTH: &str = "/v1/health";
 pub const VERSION: &str = "/v1/version";
@@ -28,12 +29,12 @@ pub struct Question {
 
 /// None: there is no server to ask now, because its pods are not all ready and of the newest template, because no Service
 /// leads to them, or because the spec was refused and does not say where the server is that runs.
-pub fn question(seen: &Seen) -> Option<Question> {
-    let object = &seen.object;
-    let live = seen.deployment.as_ref()?;
+pub fn question(snapshot: &Snapshot) -> Option<Question> {
+    let object = &snapshot.object;
+    let live = snapshot.deployment.as_ref()?;
     let refused = object.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
-    let asked = !object.deleting && !refused && seen.service && fields::wants_service(&object.spec);
-    (asked && live.ready > 0 && rollout::complete(seen, live)).then(|| Question {
+    let asked = !object.deleting && !refused && snapshot.service && fields::wants_service(&object.spec);
+    (asked && live.ready > 0 && rollout::complete(snapshot, live)).then(|| Question {
         url: names::service_url(
             network::scheme(&object.spec),
             &object.name,

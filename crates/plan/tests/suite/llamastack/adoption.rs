@@ -1,7 +1,7 @@
 //! Pods that an earlier operator started stay as they are until something else is asked for.
 
 use sha2::{Digest, Sha256};
-use steersman_plan::llamastack::ReferenceSeen;
+use steersman_plan::llamastack::ObservedReference;
 use steersman_reconcile::ADOPTED_LABEL;
 
 use super::*;
@@ -13,9 +13,9 @@ fn their_template() -> Value {
     json!({ "metadata": { "labels": { "app": "llama-stack" } }, "spec": { "containers": [{ "name": "theirs" }] } })
 }
 
-fn taken_over(spec: &str, legacy: bool, adopted: Option<&str>) -> Seen {
+fn taken_over(spec: &str, legacy: bool, adopted: Option<&str>) -> Snapshot {
     let mut seen = a_new_object(spec);
-    seen.deployment = Some(DeploymentSeen {
+    seen.deployment = Some(ObservedDeployment {
         legacy,
         adopted: adopted.map(str::to_owned),
         template: their_template(),
@@ -25,7 +25,7 @@ fn taken_over(spec: &str, legacy: bool, adopted: Option<&str>) -> Seen {
     seen
 }
 
-fn deployment(seen: &Seen) -> Value {
+fn deployment(seen: &Snapshot) -> Value {
     written(&plan(seen), "Deployment").unwrap()
 }
 
@@ -106,7 +106,7 @@ fn pods_of_an_earlier_operator_stay_with_their_configuration_until_it_is_another
     let spec = "server: {distribution: {name: starter}, userConfig: {configMapName: mine}}";
     let with = |content: &str, legacy, adopted: Option<&str>| {
         let mut seen = taken_over(spec, legacy, adopted);
-        seen.references = vec![ReferenceSeen {
+        seen.references = vec![ObservedReference {
             secret: false,
             namespace: "team-a".into(),
             name: "mine".into(),

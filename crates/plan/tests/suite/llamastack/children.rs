@@ -1,23 +1,23 @@
 //! Children in full, as they must stand in the cluster.
 
 use serde_json::{Value, json};
-use steersman_plan::llamastack::{DeploymentSeen, ReplicasOwner, Seen, plan};
+use steersman_plan::llamastack::{ObservedDeployment, ReplicasOwner, Snapshot, plan};
 use steersman_reconcile::{Requeue, Severity};
 
 use super::{a_deployment, a_new_object, a_settled_object, order, written, yaml};
 
-fn expect(seen: &Seen, kind: &str, expected: &str) {
+fn expect(seen: &Snapshot, kind: &str, expected: &str) {
     let found = written(&plan(seen), kind).unwrap_or_else(|| panic!("no {kind}"));
     let expected = yaml(&expected.replace("#METADATA", METADATA).replace("#APART", APART));
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap();
     assert!(found == expected, "found {}\nexpected {}", pretty(&found), pretty(&expected));
 }
 
-fn spec_of(seen: &Seen, kind: &str) -> Value {
+fn spec_of(seen: &Snapshot, kind: &str) -> Value {
     written(&plan(seen), kind).unwrap()["spec"].clone()
 }
 
-fn env_of(seen: &Seen) -> Vec<(String, String)> {
+fn env_of(seen: &Snapshot) -> Vec<(String, String)> {
     let container = spec_of(seen, "Deployment")["template"]["spec"]["containers"][0].clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     container["env"].as_array().unwrap().iter().map(|env| (text(&env["name"]), text(&env["value"]))).collect()
@@ -366,7 +366,7 @@ fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
     let scaled = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 9}}}";
     let off = "{replicas: 2, server: {distribution: {name: starter}, autoscaling: {maxReplicas: 0}}}";
     let other = || ReplicasOwner::Other("kube-controller-manager".into());
-    let live = |replicas_owner| Some(DeploymentSeen { replicas_owner, ..a_deployment(5, 5) });
+    let live = |replicas_owner| Some(ObservedDeployment { replicas_owner, ..a_deployment(5, 5) });
     for (name, spec, deployment, expected) in [
         ("nothing there", plain, None, json!(2)),
         ("scaled by hand", plain, live(ReplicasOwner::Ours), json!(2)),
@@ -377,7 +377,7 @@ fn replicas_are_left_to_an_autoscaler_only_once_it_owns_them() {
         ("autoscaled by another", scaled, live(other()), Value::Null),
         ("autoscaling to at most 0 is none", off, live(ReplicasOwner::Ours), json!(2)),
     ] {
-        let seen = Seen { deployment, ..a_new_object(spec) };
+        let seen = Snapshot { deployment, ..a_new_object(spec) };
         assert_eq!(spec_of(&seen, "Deployment")["replicas"], expected, "{name}");
     }
 }

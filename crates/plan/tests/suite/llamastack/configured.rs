@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::Phase;
+use steersman_plan::llamastack;
 use steersman_plan::llamastack::validate::Kind;
-use steersman_plan::llamastack::{ConfigMapSeen, ReferenceSeen, Seen, plan, referred, report};
+use steersman_plan::llamastack::{ObservedConfigMap, ObservedReference, Snapshot, plan, referred};
 use steersman_reconcile::{EventType, Failure, ObjectId, Outcome, Requeue};
 
 use super::{a_new_object, an_object, now, order, settled, stored, written};
@@ -19,13 +20,13 @@ resources: {models: [llama]}
 ";
 
 /// With everything there that the spec refers to.
-pub fn found(mut seen: Seen) -> Seen {
+pub fn found(mut seen: Snapshot) -> Snapshot {
     seen.references = referred(&seen.object)
         .into_iter()
         .map(|reference| {
             let secret = reference.named.kind == Kind::Secret;
             let content = || reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
-            ReferenceSeen {
+            ObservedReference {
                 secret,
                 namespace: reference.named.namespace.clone(),
                 name: reference.named.name.clone(),
@@ -37,31 +38,31 @@ pub fn found(mut seen: Seen) -> Seen {
     seen
 }
 
-pub fn template(seen: &Seen) -> Value {
+pub fn template(seen: &Snapshot) -> Value {
     written(&plan(seen), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(seen).findings))["spec"]["template"]
         .clone()
 }
 
-pub fn container(seen: &Seen) -> Value {
+pub fn container(seen: &Snapshot) -> Value {
     template(seen)["spec"]["containers"][0].clone()
 }
 
-pub fn env(seen: &Seen, name: &str) -> Value {
+pub fn env(seen: &Snapshot, name: &str) -> Value {
     let found = container(seen)["env"].as_array().unwrap().iter().find(|env| env["name"] == name).cloned();
     found.unwrap_or_default()
 }
 
-fn condition(seen: &Seen, outcome: &Outcome, type_: &str) -> Option<[String; 3]> {
-    let status = report(seen, &plan(seen), outcome);
+fn condition(seen: &Snapshot, outcome: &Outcome, type_: &str) -> Option<[String; 3]> {
+    let status = llamastack::status(seen, &plan(seen), outcome);
     let known = status.conditions.unwrap().into_iter().find(|condition| condition.type_ == type_)?;
     Some([known.status, known.reason, known.message])
 }
 
-fn says(seen: &Seen, type_: &str, expected: [&str; 3]) {
+fn says(seen: &Snapshot, type_: &str, expected: [&str; 3]) {
     assert_eq!(condition(seen, &Outcome::default(), type_), Some(expected.map(str::to_owned)), "{type_}");
 }
 
-fn name_of(seen: &Seen) -> String {
+fn name_of(seen: &Snapshot) -> String {
     written(&plan(seen), "ConfigMap").unwrap()["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
@@ -112,7 +113,7 @@ fn a_config_map_of_the_user_is_mounted_as_it_is_and_its_content_counts() {
     let script = container(&seen)["command"][2].as_str().unwrap().to_owned();
     assert!(script.contains("uvicorn llama_stack.core.server.server:create_app --factory"), "{script}");
     assert!(!script.contains("--ssl"), "{script}");
-    let hash = |seen: &Seen| template(seen)["metadata"]["annotations"]["configmap.hash/user-config"].clone();
+    let hash = |seen: &Snapshot| template(seen)["metadata"]["annotations"]["configmap.hash/user-config"].clone();
     assert_eq!(hash(&seen), hash(&mine("version: 2")));
     assert_ne!(hash(&seen), hash(&mine("version: 3")));
     assert_eq!(plan(&seen).findings, []);
@@ -189,7 +190,7 @@ fn a_missing_secret_is_awaited_and_leaves_what_runs() {
         condition(&seen, &Outcome::default(), "ConfigGenerated").unwrap()[..2],
         ["False", "ConfigGenerationFailed"]
     );
-    let status = report(&seen, &now, &Outcome::default());
+    let status = llamastack::status(&seen, &now, &Outcome::default());
     assert_eq!(status.phase, Some(Phase::Failed));
     assert_eq!(status.config_generation, before.config_generation, "that one still runs");
     assert_eq!(status.resolved_distribution, before.resolved_distribution);
@@ -208,7 +209,7 @@ fn what_was_generated_is_told_once_with_its_figures() {
         |plan: &steersman_plan::llamastack::Plan| plan.events.iter().map(|note| note.reason).collect::<Vec<_>>();
     assert_eq!(reasons(&first), ["ConfigGenerated"]);
     let mut seen = seen;
-    seen.object.status = Some(stored(&report(&seen, &first, &Outcome { written: 4, failure: None })));
+    seen.object.status = Some(stored(&llamastack::status(&seen, &first, &Outcome { written: 4, failure: None })));
     assert_eq!(condition(&seen, &Outcome::default(), "DeploymentUpdated"), None, "nobody has seen it yet");
 
     let name = name_of(&seen);
@@ -229,7 +230,7 @@ fn what_was_generated_is_told_once_with_its_figures() {
     says(&live, "ConfigGenerated", ["True", "ConfigGenerationSucceeded", &generated]);
 
     live.now += SignedDuration::from_hours(1);
-    assert_eq!(report(&live, &plan(&live), &Outcome::default()), status, "nothing moves with the time");
+    assert_eq!(llamastack::status(&live, &plan(&live), &Outcome::default()), status, "nothing moves with the time");
 }
 
 /// Between the first new pod and the last old one, what is available is not what was asked for.
@@ -269,7 +270,7 @@ fn a_refused_deployment_is_told() {
 #[test]
 fn a_spec_that_a_newer_operator_cannot_build_is_told_as_such_and_stays_so() {
     let mut seen = settled(found(an_object(VLLM)));
-    let later = |seen: &Seen| condition(seen, &Outcome::default(), "ConfigGenerated").unwrap();
+    let later = |seen: &Snapshot| condition(seen, &Outcome::default(), "ConfigGenerated").unwrap();
     seen.object.provider_merge = Some("sideways".into());
     assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "the same operator: somebody has changed something");
     assert_eq!(plan(&seen).events[0].reason, "ConfigGenerationFailed", "and the event has the same word");
@@ -281,7 +282,7 @@ fn a_spec_that_a_newer_operator_cannot_build_is_told_as_such_and_stays_so() {
         "{}",
         told[2]
     );
-    seen.object.status = Some(stored(&report(&seen, &plan(&seen), &Outcome::default())));
+    seen.object.status = Some(stored(&llamastack::status(&seen, &plan(&seen), &Outcome::default())));
     assert_eq!(later(&seen), told);
     seen.object.generation = Some(2);
     assert_eq!(later(&seen)[1], "ConfigGenerationFailed", "another spec");
@@ -302,12 +303,12 @@ fn an_image_without_a_base_says_what_it_needs() {
     );
 }
 
-fn old(name: &str, age: i64) -> ConfigMapSeen {
+fn old(name: &str, age: i64) -> ObservedConfigMap {
     let created = Some(now() - SignedDuration::from_hours(age));
-    ConfigMapSeen { name: name.into(), text: name.into(), created }
+    ObservedConfigMap { name: name.into(), text: name.into(), created }
 }
 
-fn stay(seen: &Seen) -> Vec<String> {
+fn stay(seen: &Snapshot) -> Vec<String> {
     let maps =
         plan(seen).writes.into_iter().map(|write| json!(write.object())).filter(|made| made["kind"] == "ConfigMap");
     let names: BTreeSet<String> = maps.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect();
@@ -315,7 +316,7 @@ fn stay(seen: &Seen) -> Vec<String> {
     names.into_iter().filter(|name| *name != current).collect()
 }
 
-fn swept(seen: &Seen) -> bool {
+fn swept(seen: &Snapshot) -> bool {
     plan(seen).prune.iter().any(|kind| kind.kind == "ConfigMap")
 }
 
@@ -347,10 +348,10 @@ fn another_content_under_the_same_name_gets_a_longer_one() {
     let mut seen = found(an_object(VLLM));
     let short = name_of(&seen);
     let text = written(&plan(&seen), "ConfigMap").unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
-    seen.config_maps = vec![ConfigMapSeen { name: short.clone(), text: "else".into(), created: None }];
+    seen.config_maps = vec![ObservedConfigMap { name: short.clone(), text: "else".into(), created: None }];
     let long = name_of(&seen);
     assert!(long.starts_with(&short) && long.len() == short.len() + 8, "{long}");
-    seen.config_maps = vec![ConfigMapSeen { name: long.clone(), text, created: None }];
+    seen.config_maps = vec![ObservedConfigMap { name: long.clone(), text, created: None }];
     assert_eq!(name_of(&seen), long, "the name stays when the other is gone");
 }
 
@@ -363,7 +364,7 @@ fn status_does_not_resolve_again() {
     unresolvable.references.clear();
     unresolvable.settings.distributions.clear();
     unresolvable.object.provider_merge = Some("sideways".into());
-    let status = report(&unresolvable, &plan, &Outcome::default());
+    let status = llamastack::status(&unresolvable, &plan, &Outcome::default());
     let stored = seen.object.status.unwrap();
     assert_eq!(status.conditions, stored.conditions);
     assert_eq!(status.config_generation, stored.config_generation);

@@ -1,21 +1,22 @@
 //! Each rule: one departure from a good spec, one finding, word by word.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use steersman_plan::llamastack::{ClaimSeen, Seen, plan, report};
+use steersman_plan::llamastack;
+use steersman_plan::llamastack::{ObservedClaim, Snapshot, plan};
 use steersman_reconcile::Severity::{Blocker, Warning};
 use steersman_reconcile::{EventType, Outcome};
 
 use super::{a_new_object, a_settled_object, stored};
 
-fn server(fields: &str) -> Seen {
+fn server(fields: &str) -> Snapshot {
     a_new_object(&format!("{{server: {{distribution: {{name: starter}}, {fields}}}}}"))
 }
 
-fn distribution(fields: &str) -> Seen {
+fn distribution(fields: &str) -> Snapshot {
     a_new_object(&format!("{{server: {{distribution: {{{fields}}}}}}}"))
 }
 
-fn network(fields: &str) -> Seen {
+fn network(fields: &str) -> Snapshot {
     a_new_object(&format!("{{server: {{distribution: {{name: starter}}}}, network: {{{fields}}}}}"))
 }
 
@@ -124,8 +125,8 @@ fn each_departure_gives_its_finding() {
             "Keep one entry of each name.",
         ),
         (
-            Seen {
-                volume_claim: Some(ClaimSeen { phase: None, size: Some(Quantity("10Gi".into())) }),
+            Snapshot {
+                volume_claim: Some(ObservedClaim { phase: None, size: Some(Quantity("10Gi".into())) }),
                 ..server("storage: {size: 20Gi}")
             },
             Warning,
@@ -164,8 +165,8 @@ fn what_amounts_to_nothing_gives_no_finding() {
         ("an env that repeats one of ours", server("containerSpec: {env: [{name: LLS_PORT, value: '1'}]}")),
         (
             "the same size in other words",
-            Seen {
-                volume_claim: Some(ClaimSeen { phase: None, size: Some(Quantity("10Gi".into())) }),
+            Snapshot {
+                volume_claim: Some(ObservedClaim { phase: None, size: Some(Quantity("10Gi".into())) }),
                 ..server("storage: {size: 10240Mi}")
             },
         ),
@@ -184,7 +185,7 @@ fn several_findings_are_told_most_serious_first_and_once() {
     assert_eq!((first.events[0].type_, first.events[0].reason), (EventType::Warning, "PortInvalid"));
     assert!(first.events[0].message.contains("is not a port. Set it to"), "{}", first.events[0].message);
 
-    seen.object.status = Some(stored(&report(&seen, &first, &Outcome::default())));
+    seen.object.status = Some(stored(&llamastack::status(&seen, &first, &Outcome::default())));
     assert_eq!(plan(&seen).events, []);
     assert_eq!(plan(&seen).findings, first.findings);
 }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::llamastack::status::Phase;
+use steersman_plan::llamastack;
 use steersman_plan::llamastack::config::base::{Base, LabelError};
-use steersman_plan::llamastack::{LabelsWanted, Seen, labels_wanted, plan, report};
+use steersman_plan::llamastack::{LabelsWanted, Snapshot, labels_wanted, plan};
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::{Outcome, Severity};
 
@@ -13,9 +14,9 @@ use super::{an_object, order, settled, stored, written};
 const IMAGE: &str = "quay.io/me/stack:1";
 const DIGEST: &str = "sha256:5f";
 
-fn of_an_image(labels: LabelsSeen) -> Seen {
+fn of_an_image(labels: LabelsSeen) -> Snapshot {
     let spec = format!("{{distribution: {{image: '{IMAGE}'}}, disabled: [eval], networking: {{port: 9000}}}}");
-    Seen { labels, ..an_object(&spec) }
+    Snapshot { labels, ..an_object(&spec) }
 }
 
 fn base(name: &str) -> Base {
@@ -41,8 +42,8 @@ pub fn any_labels() -> impl Strategy<Value = LabelsSeen> {
     prop::sample::select(vec![LabelsSeen::NotAsked, LabelsSeen::Awaited, silent(), labelled(), found(Ok(None)), wrong])
 }
 
-fn condition(seen: &Seen, type_: &str) -> Value {
-    let status = report(seen, &plan(seen), &Outcome::default());
+fn condition(seen: &Snapshot, type_: &str) -> Value {
+    let status = llamastack::status(seen, &plan(seen), &Outcome::default());
     let found = status.conditions.into_iter().flatten().find(|known| known.type_ == type_);
     json!(found)
 }
@@ -56,7 +57,7 @@ fn fr_027j_labels_configure_an_image_and_pin_what_they_were_read_from() {
     let deployment = written(&plan, "Deployment").unwrap();
     let pinned = format!("{IMAGE}@{DIGEST}");
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], pinned.as_str());
-    let status = report(&seen, &plan, &Outcome::default());
+    let status = llamastack::status(&seen, &plan, &Outcome::default());
     let resolved = status.resolved_distribution.unwrap();
     assert_eq!((resolved.image, resolved.config_source), (Some(pinned), Some("oci-label".into())));
     assert!(resolved.config_hash.unwrap().starts_with("sha256:"));
@@ -110,7 +111,7 @@ fn what_is_new_waits_with_nothing_but_the_account_that_pull_secrets_go_to() {
         assert!(plan.prune.is_empty());
         assert!(plan.findings.iter().all(|finding| finding.severity == Severity::Warning), "{:?}", plan.findings);
         assert_eq!(plan.findings.is_empty(), seen.labels == LabelsSeen::Awaited, "a failure is told");
-        let status = report(&seen, &plan, &Outcome { written: 1, failure: None });
+        let status = llamastack::status(&seen, &plan, &Outcome { written: 1, failure: None });
         assert_eq!(status.phase, Some(Phase::Pending));
         let told = condition(&seen, "ConfigGenerated");
         assert_eq!((&told["status"], &told["reason"]), (&json!("Unknown"), &json!("ImageLabelsAwaited")));
@@ -121,7 +122,7 @@ fn what_is_new_waits_with_nothing_but_the_account_that_pull_secrets_go_to() {
         later.object.status = Some(stored(&status));
         let again = super::plan(&later);
         assert_eq!(again.events, []);
-        assert_eq!(stored(&report(&later, &again, &Outcome::default())), stored(&status));
+        assert_eq!(stored(&llamastack::status(&later, &again, &Outcome::default())), stored(&status));
     }
 }
 
@@ -134,7 +135,7 @@ fn what_runs_stays_as_it_is_and_is_not_spoken_of_while_the_registry_is_asked() {
     let plan = plan(&seen);
     assert_eq!(order(&plan), ["apply ServiceAccount starter-sa"]);
     assert_eq!((plan.events.len(), plan.findings.len()), (0, 0));
-    assert_eq!(Some(report(&seen, &plan, &Outcome::default())), seen.object.status, "nothing is written");
+    assert_eq!(Some(llamastack::status(&seen, &plan, &Outcome::default())), seen.object.status, "nothing is written");
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn a_registry_that_is_down_moves_nothing_that_runs_and_is_told() {
     let mut seen = settled(of_an_image(labelled()));
     seen.labels = silent();
     assert_eq!(order(&plan(&seen)), ["apply ServiceAccount starter-sa"]);
-    let status = report(&seen, &plan(&seen), &Outcome::default());
+    let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
     assert_eq!(status.phase, Some(Phase::Ready));
     assert_eq!(status.resolved_distribution, seen.object.status.as_ref().unwrap().resolved_distribution);
     assert_eq!(condition(&seen, "ConfigGenerated")["status"], "True");
@@ -156,14 +157,14 @@ fn a_new_spec_waits_without_the_old_pods_being_called_its_own() {
     let mut seen = settled(of_an_image(labelled()));
     seen.object.generation = Some(2);
     seen.labels = silent();
-    let status = report(&seen, &plan(&seen), &Outcome::default());
+    let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
     assert_eq!(status.phase, Some(Phase::Initializing));
     assert_eq!(condition(&seen, "ConfigGenerated")["status"], "Unknown");
     assert_eq!(condition(&seen, "Available")["status"], "True", "the pods of the spec before answer");
     // The pass that finally writes has only seen the old pods.
     seen.object.status = Some(stored(&status));
     seen.labels = labelled();
-    let status = report(&seen, &plan(&seen), &Outcome { written: 2, failure: None });
+    let status = llamastack::status(&seen, &plan(&seen), &Outcome { written: 2, failure: None });
     assert_eq!(status.phase, Some(Phase::Initializing));
 }
 
@@ -172,7 +173,7 @@ fn what_is_wrong_with_a_spec_is_told_before_any_registry_answers() {
     let spec = format!(
         "{{distribution: {{image: '{IMAGE}'}}, disabled: [inference], providers: {{inference: {{provider: vllm}}}}}}"
     );
-    let seen = Seen { labels: LabelsSeen::Awaited, ..an_object(&spec) };
+    let seen = Snapshot { labels: LabelsSeen::Awaited, ..an_object(&spec) };
     let plan = plan(&seen);
     assert!(plan.findings.iter().any(|finding| finding.severity == Severity::Blocker), "{:?}", plan.findings);
     assert!(plan.writes.is_empty());
@@ -184,9 +185,9 @@ fn a_name_whose_image_is_another_has_our_base_with_a_remark_until_its_labels_are
     let of_a_name = |labels: LabelsSeen| {
         let mut seen = an_object("{distribution: {name: starter}, disabled: [eval]}");
         seen.settings.distributions.insert("starter".into(), IMAGE.into());
-        Seen { labels, ..seen }
+        Snapshot { labels, ..seen }
     };
-    let image = |seen: &Seen| {
+    let image = |seen: &Snapshot| {
         let deployment = written(&plan(seen), "Deployment").unwrap();
         deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
     };
@@ -196,7 +197,7 @@ fn a_name_whose_image_is_another_has_our_base_with_a_remark_until_its_labels_are
     for (labels, said) in [(found(Ok(None)), ""), (wrong, "cannot be used: label"), (silent(), "503")] {
         let seen = of_a_name(labels);
         assert_eq!(image(&seen), IMAGE, "our base is for no digest");
-        let status = report(&seen, &plan(&seen), &Outcome::default()).resolved_distribution.unwrap();
+        let status = llamastack::status(&seen, &plan(&seen), &Outcome::default()).resolved_distribution.unwrap();
         assert_eq!((status.image.as_deref(), status.config_source.as_deref()), (Some(IMAGE), Some("embedded")));
         let told = condition(&seen, "SpecAccepted")["message"].to_string();
         assert!(told.contains(said), "{told}");

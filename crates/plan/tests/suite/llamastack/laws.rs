@@ -7,11 +7,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use steersman_plan::llamastack;
 use steersman_plan::llamastack::names::{labels, selector};
 use steersman_plan::llamastack::validate::{Kind, Reference};
 use steersman_plan::llamastack::{
-    ClaimSeen, ConfigMapSeen, DeploymentSeen, ReferenceSeen, ReplicasOwner, Seen, ServerSeen, TrustSeen,
-    mounted_config_maps, plan, referred, report,
+    ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedReference, ObservedServer, ObservedTrust,
+    ReplicasOwner, Snapshot, mounted_config_maps, plan, referred,
 };
 use steersman_reconcile::{Failure, ObjectId, Outcome, Severity, Write, WriteOp};
 
@@ -123,7 +124,7 @@ fn spec() -> impl Strategy<Value = Value> {
     })
 }
 
-fn deployment() -> impl Strategy<Value = DeploymentSeen> {
+fn deployment() -> impl Strategy<Value = ObservedDeployment> {
     let owner = prop_oneof![Just(ReplicasOwner::Ours), Just(ReplicasOwner::Other("hpa".into()))];
     let generation = || prop::option::of(0..3i64);
     let taken_over = (
@@ -133,7 +134,7 @@ fn deployment() -> impl Strategy<Value = DeploymentSeen> {
     );
     (generation(), generation(), prop::option::of(0..4), owner, 0..4, 0..4, taken_over).prop_map(
         |(generation, observed_generation, replicas, replicas_owner, ready, updated, (legacy, adopted, template))| {
-            DeploymentSeen {
+            ObservedDeployment {
                 generation,
                 observed_generation,
                 replicas,
@@ -151,15 +152,15 @@ fn deployment() -> impl Strategy<Value = DeploymentSeen> {
     )
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = Snapshot> {
     let name = prop_oneof![9 => Just("starter".to_owned()), 1 => "[a-z.]{40,60}", 1 => ".{0,9}"];
     let claim = (prop::option::of("[A-Z][a-z]{3}"), prop::option::of("[0-9]{1,3}(Gi|Mi)?"))
-        .prop_map(|(phase, size)| ClaimSeen { phase, size: size.map(Quantity) });
+        .prop_map(|(phase, size)| ObservedClaim { phase, size: size.map(Quantity) });
     let server = prop_oneof![
-        Just(ServerSeen::Awaited),
-        ".{0,9}".prop_map(ServerSeen::Silent),
+        Just(ObservedServer::Awaited),
+        ".{0,9}".prop_map(ObservedServer::Silent),
         (prop::option::of("[0-9]"), any::<bool>())
-            .prop_map(|(version, open)| ServerSeen::Answered { version, providers: open.then(Vec::new) }),
+            .prop_map(|(version, open)| ObservedServer::Answered { version, providers: open.then(Vec::new) }),
     ];
     let told = (server, prop::option::of(prop::collection::vec(super::trouble::pod(), 0..3)));
     let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), told);
@@ -181,9 +182,9 @@ fn seen() -> impl Strategy<Value = Seen> {
 }
 
 /// What a reference leads to, with a value that must not come up anywhere where it is a Secret's.
-fn there(reference: &Reference) -> ReferenceSeen {
+fn there(reference: &Reference) -> ObservedReference {
     let content = reference.keys.iter().map(|key| (key.clone(), "version: 2".to_owned())).collect();
-    ReferenceSeen {
+    ObservedReference {
         secret: reference.named.kind == Kind::Secret,
         namespace: reference.named.namespace.clone(),
         name: reference.named.name.clone(),
@@ -192,21 +193,22 @@ fn there(reference: &Reference) -> ReferenceSeen {
     }
 }
 
-fn config_maps() -> impl Strategy<Value = (Vec<ConfigMapSeen>, Option<BTreeSet<String>>)> {
+fn config_maps() -> impl Strategy<Value = (Vec<ObservedConfigMap>, Option<BTreeSet<String>>)> {
     let names = prop::collection::btree_set("starter-config-[0-9a-f]", 0..5);
     (names, prop::option::of(prop::collection::btree_set("starter-config-[0-9a-f]", 0..3))).prop_map(
         |(names, in_use)| {
-            let maps = names.into_iter().map(|name| ConfigMapSeen { text: name.clone(), name, created: Some(now()) });
+            let maps =
+                names.into_iter().map(|name| ObservedConfigMap { text: name.clone(), name, created: Some(now()) });
             (maps.collect(), in_use)
         },
     )
 }
 
-fn certificates() -> impl Strategy<Value = TrustSeen> {
+fn certificates() -> impl Strategy<Value = ObservedTrust> {
     let texts = vec![CERTIFICATE.to_owned(), "nothing".to_owned(), String::new()];
     let map =
         || prop::option::of(prop::sample::select(texts.clone()).prop_map(|text| [(CA_KEY.to_owned(), text)].into()));
-    (map(), map()).prop_map(|(named, cluster)| TrustSeen { named, cluster })
+    (map(), map()).prop_map(|(named, cluster)| ObservedTrust { named, cluster })
 }
 
 /// Specs of v1alpha2, with much that v1alpha1 has no word for.
@@ -264,7 +266,7 @@ fn newer() -> impl Strategy<Value = Value> {
 }
 
 /// Nothing in it is an earlier operator's.
-fn of_our_own() -> impl Strategy<Value = Seen> {
+fn of_our_own() -> impl Strategy<Value = Snapshot> {
     seen().prop_map(|mut seen| {
         if let Some(live) = &mut seen.deployment {
             (live.legacy, live.adopted) = (false, None);
@@ -289,9 +291,9 @@ proptest! {
         let first = plan(&seen);
         prop_assert_eq!(&first, &plan(&seen.clone()));
         prop_assert!(first.findings.is_sorted_by_key(|finding| finding.severity));
-        let status = report(&seen, &first, &outcome);
+        let status = llamastack::status(&seen, &first, &outcome);
         prop_assert!(status.phase.is_some());
-        prop_assert_eq!(status, report(&seen.clone(), &first, &outcome));
+        prop_assert_eq!(status, llamastack::status(&seen.clone(), &first, &outcome));
     }
 
     #[test]
@@ -365,19 +367,19 @@ proptest! {
 
     #[test]
     fn the_same_world_later_gives_the_very_same_status_and_nothing_new_to_tell(seen in seen()) {
-        let first = report(&seen, &plan(&seen), &Outcome::default());
+        let first = llamastack::status(&seen, &plan(&seen), &Outcome::default());
         let mut later = seen;
         later.object.status = Some(stored(&first));
         later.now += SignedDuration::from_hours(1);
         let again = plan(&later);
-        prop_assert_eq!(report(&later, &again, &Outcome::default()), stored(&first));
+        prop_assert_eq!(llamastack::status(&later, &again, &Outcome::default()), stored(&first));
         prop_assert_eq!(again.events, []);
     }
 
     /// Law 10: a better sentence changes no decision in a cluster that stored the old one.
     #[test]
     fn stored_messages_change_no_decision(seen in seen(), outcome in outcome()) {
-        let mut stored = stored(&report(&seen, &plan(&seen), &outcome));
+        let mut stored = stored(&llamastack::status(&seen, &plan(&seen), &outcome));
         let mut seen = seen;
         // Without the codes, the texts are all there is.
         stored.findings.get_or_insert_default();
@@ -388,8 +390,8 @@ proptest! {
         }
         reworded.object.status = Some(stored);
         prop_assert_eq!(plan(&seen), plan(&reworded));
-        let codes = |seen: &Seen| {
-            let status = report(seen, &plan(seen), &outcome);
+        let codes = |seen: &Snapshot| {
+            let status = llamastack::status(seen, &plan(seen), &outcome);
             let conditions = status.conditions.into_iter().flatten();
             let conditions: Vec<_> = conditions.map(|known| (known.type_, known.status, known.reason)).collect();
             (status.phase, status.findings, status.pod_problem, status.config_generation, conditions)
@@ -417,7 +419,7 @@ proptest! {
     #[test]
     fn values_of_the_environment_are_told_nowhere(seen in seen(), outcome in outcome()) {
         let plan = plan(&seen);
-        let told = format!("{:?}{:?}{}", plan.findings, plan.events, json!(report(&seen, &plan, &outcome)));
+        let told = format!("{:?}{:?}{}", plan.findings, plan.events, json!(llamastack::status(&seen, &plan, &outcome)));
         prop_assert!(!told.contains(SECRET), "{}", told);
     }
 }

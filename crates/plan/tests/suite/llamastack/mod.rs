@@ -10,9 +10,9 @@ mod leaves;
 mod names;
 mod network;
 mod operator_config;
-mod report;
 mod route;
 mod server;
+mod status;
 mod stored_status;
 mod trouble;
 mod trust;
@@ -23,10 +23,11 @@ use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha1;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistribution, LlamaStackDistributionStatus};
+use steersman_plan::llamastack;
 use steersman_plan::llamastack::validate::unread;
 use steersman_plan::llamastack::{
-    ClaimSeen, DeploymentSeen, FormerSeen, ObjectSeen, Plan, ReplicasOwner, RouteSeen, Seen, ServerSeen, Settings,
-    TrustSeen, plan, report,
+    ObservedClaim, ObservedDeployment, ObservedObject, ObservedRoute, ObservedServer, ObservedTrust, Plan,
+    ReplicasOwner, Settings, Snapshot, V1alpha1Fields, plan,
 };
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::{Outcome, Write, WriteOp};
@@ -42,33 +43,33 @@ fn yaml(text: &str) -> Value {
 }
 
 /// The object `team-a/starter` with this spec of v1alpha1, as on the first pass.
-fn a_new_object(spec: &str) -> Seen {
+fn a_new_object(spec: &str) -> Snapshot {
     of_v1alpha1(yaml(spec))
 }
 
-fn of_v1alpha1(spec: Value) -> Seen {
+fn of_v1alpha1(spec: Value) -> Snapshot {
     let object = json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
         "metadata": { "name": "starter" }, "spec": spec });
     of_stored(convert(object, "llamastack.io/v1alpha2").unwrap().object)
 }
 
 /// The same with a spec of v1alpha2.
-fn an_object(spec: &str) -> Seen {
+fn an_object(spec: &str) -> Snapshot {
     of_v1alpha2(yaml(spec))
 }
 
-fn of_v1alpha2(spec: Value) -> Seen {
+fn of_v1alpha2(spec: Value) -> Snapshot {
     of_stored(json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
         "metadata": { "name": "starter" }, "spec": spec }))
 }
 
 /// As the operator reads it.
-fn of_stored(object: Value) -> Seen {
+fn of_stored(object: Value) -> Snapshot {
     let former = convert(object.clone(), "llamastack.io/v1alpha1").unwrap().object;
     let former: v1alpha1::LlamaStackDistribution = serde_json::from_value(former).unwrap();
     let server = former.spec.server;
     let stored: LlamaStackDistribution = serde_json::from_value(object.clone()).unwrap();
-    Seen {
+    Snapshot {
         now: now(),
         settings: Settings {
             operator_version: "0.1.0".into(),
@@ -77,7 +78,7 @@ fn of_stored(object: Value) -> Seen {
             operator_namespace: Some("steersman-system".into()),
             ..Settings::default()
         },
-        object: ObjectSeen {
+        object: ObservedObject {
             name: "starter".into(),
             namespace: "team-a".into(),
             uid: "8f3c".into(),
@@ -85,7 +86,7 @@ fn of_stored(object: Value) -> Seen {
             deleting: false,
             unread: unread(&object["spec"], &stored.spec),
             spec: stored.spec,
-            former: FormerSeen {
+            former: V1alpha1Fields {
                 server: json!(server),
                 container_name: server.container_spec.and_then(|container| container.name),
                 config_namespace: server.user_config.and_then(|config| config.config_map_namespace),
@@ -97,46 +98,46 @@ fn of_stored(object: Value) -> Seen {
         volume_claim: None,
         service: false,
         ingress: None,
-        route: RouteSeen::NotServed,
+        route: ObservedRoute::NotServed,
         former_policy: false,
         config_maps: vec![],
         in_use: None,
         references: vec![],
-        trust: TrustSeen::default(),
+        trust: ObservedTrust::default(),
         followed: true,
         labels: LabelsSeen::NotAsked,
         any_user: false,
         pods: None,
-        server: ServerSeen::Awaited,
+        server: ObservedServer::Awaited,
     }
 }
 
 /// The same after all was written, all pods are ready and the status says so.
-fn a_settled_object(spec: &str) -> Seen {
+fn a_settled_object(spec: &str) -> Snapshot {
     settled(a_new_object(spec))
 }
 
-fn settled(mut seen: Seen) -> Seen {
+fn settled(mut seen: Snapshot) -> Snapshot {
     let workload = seen.object.spec.workload.clone().unwrap_or_default();
     let replicas = workload.replicas.unwrap_or(1);
     let template = written(&plan(&seen), "Deployment").map(|written| written["spec"]["template"].clone());
     let template = template.unwrap_or_default();
-    seen.deployment = Some(DeploymentSeen { template, ..a_deployment(replicas, replicas) });
-    seen.volume_claim = workload.storage.map(|storage| ClaimSeen {
+    seen.deployment = Some(ObservedDeployment { template, ..a_deployment(replicas, replicas) });
+    seen.volume_claim = workload.storage.map(|storage| ObservedClaim {
         phase: Some("Bound".into()),
         size: Some(storage.size.unwrap_or_else(|| Quantity("10Gi".into()))),
     });
     seen.service = true;
     seen.pods = Some(vec![]);
-    seen.server = ServerSeen::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) };
-    let status = report(&seen, &plan(&seen), &Outcome::default());
+    seen.server = ObservedServer::Answered { version: Some("0.7.1".into()), providers: Some(vec![]) };
+    let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
     seen.object.status = Some(stored(&status));
     seen
 }
 
 /// All of its pods are of the newest template.
-fn a_deployment(replicas: i32, ready: i32) -> DeploymentSeen {
-    DeploymentSeen {
+fn a_deployment(replicas: i32, ready: i32) -> ObservedDeployment {
+    ObservedDeployment {
         generation: Some(3),
         observed_generation: Some(3),
         replicas: Some(replicas),
@@ -144,7 +145,7 @@ fn a_deployment(replicas: i32, ready: i32) -> DeploymentSeen {
         ready,
         updated: replicas,
         pods: replicas.max(ready),
-        ..DeploymentSeen::default()
+        ..ObservedDeployment::default()
     }
 }
 

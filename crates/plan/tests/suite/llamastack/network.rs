@@ -1,20 +1,21 @@
 //! How the server is reached and how many of it there are: a child for each wish, and none without it.
 
 use serde_json::{Value, json};
-use steersman_plan::llamastack::{IngressSeen, ReferenceSeen, Seen, plan, report};
+use steersman_plan::llamastack;
+use steersman_plan::llamastack::{ObservedIngress, ObservedReference, Snapshot, plan};
 use steersman_reconcile::Outcome;
 
 use super::{an_object, written, yaml};
 
-fn networking(fields: &str) -> Seen {
+fn networking(fields: &str) -> Snapshot {
     an_object(&format!("{{distribution: {{name: starter}}, networking: {{{fields}}}}}"))
 }
 
-fn workload(fields: &str) -> Seen {
+fn workload(fields: &str) -> Snapshot {
     an_object(&format!("{{distribution: {{name: starter}}, workload: {{{fields}}}}}"))
 }
 
-fn spec(seen: &Seen, kind: &str) -> Value {
+fn spec(seen: &Snapshot, kind: &str) -> Value {
     written(&plan(seen), kind).unwrap_or_else(|| panic!("{:?}", plan(seen).findings))["spec"].clone()
 }
 
@@ -47,8 +48,8 @@ fn an_exposed_server_gets_an_ingress_and_says_where_it_is() {
         }
         assert_eq!(spec(&seen, "Ingress"), json!({ "rules": [rule] }), "{expose}");
         assert_eq!(spec(&seen, "Service")["ports"][0]["port"], 9000);
-        seen.ingress = Some(IngressSeen { address: address.map(str::to_owned) });
-        let status = report(&seen, &plan(&seen), &Outcome::default());
+        seen.ingress = Some(ObservedIngress { address: address.map(str::to_owned) });
+        let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
         assert_eq!(status.route_url.as_deref(), Some(url), "{expose}");
     }
     for expose in ["false", "{enabled: false}"] {
@@ -91,7 +92,7 @@ fn a_policy_of_an_earlier_operator_stays() {
 #[test]
 fn certificates_reach_the_server_its_probe_and_its_address() {
     let mut seen = networking("tls: {enabled: true, secretName: cert}");
-    seen.references = vec![ReferenceSeen {
+    seen.references = vec![ObservedReference {
         secret: true,
         namespace: "team-a".into(),
         name: "cert".into(),
@@ -108,14 +109,14 @@ fn certificates_reach_the_server_its_probe_and_its_address() {
     assert!(volumes.iter().any(|volume| volume["secret"]["secretName"] == "cert"), "{volumes:?}");
     let mount = json!({ "name": "server-certificate", "mountPath": "/etc/llama-stack-tls", "readOnly": true });
     assert!(server["volumeMounts"].as_array().unwrap().contains(&mount));
-    let status = report(&seen, &plan(&seen), &Outcome::default());
+    let status = llamastack::status(&seen, &plan(&seen), &Outcome::default());
     assert_eq!(status.service_url.as_deref(), Some("https://starter-service.team-a.svc.cluster.local:8321"));
     assert_eq!(spec(&seen, "Service")["ports"][0]["name"], "https");
 }
 
 #[test]
 fn a_port_that_is_not_the_usual_one_reaches_every_way_of_starting() {
-    let env = |seen: &Seen| spec(seen, "Deployment")["template"]["spec"]["containers"][0]["env"].to_string();
+    let env = |seen: &Snapshot| spec(seen, "Deployment")["template"]["spec"]["containers"][0]["env"].to_string();
     assert!(env(&networking("port: 9000")).contains(r#"{"name":"LLAMA_STACK_PORT","value":"9000"}"#));
     assert!(!env(&networking("port: 8321")).contains("LLAMA_STACK_PORT"));
 }

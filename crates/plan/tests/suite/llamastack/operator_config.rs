@@ -1,7 +1,8 @@
 //! The operator's own ConfigMap: what it changes for every object, and what becomes of one that cannot be read.
 
 use serde_json::{Value, json};
-use steersman_plan::llamastack::{DefaultPolicy, Images, OperatorConfig, ReferenceSeen, Seen, plan, report};
+use steersman_plan::llamastack;
+use steersman_plan::llamastack::{DefaultPolicy, Images, ObservedReference, OperatorConfig, Snapshot, plan};
 use steersman_reconcile::{EventType, Outcome, Requeue, Severity};
 
 use super::{STARTER, an_object, settled, stored, written, yaml};
@@ -22,11 +23,11 @@ fn flag(text: &str) -> OperatorConfig {
     read(&[("featureFlags", text)], None)
 }
 
-fn under(seen: &Seen, config: OperatorConfig) -> Seen {
-    Seen { settings: seen.settings.under(config), ..seen.clone() }
+fn under(seen: &Snapshot, config: OperatorConfig) -> Snapshot {
+    Snapshot { settings: seen.settings.under(config), ..seen.clone() }
 }
 
-fn image(seen: &Seen) -> Value {
+fn image(seen: &Snapshot) -> Value {
     let deployment = written(&plan(seen), "Deployment").unwrap_or_else(|| panic!("{:?}", plan(seen).findings));
     deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone()
 }
@@ -114,7 +115,7 @@ fn another_image_moves_the_server_and_its_configuration_in_one_write() {
     for said in [PLACE, "mirror.example.com/starter:0.7.3", STARTER, "llama-stack 0.7.1"] {
         assert!(finding.message.contains(said), "{said} in {}", finding.message);
     }
-    let status = report(&moved, &made, &Outcome { written: 1, failure: None });
+    let status = llamastack::status(&moved, &made, &Outcome { written: 1, failure: None });
     let resolved = status.resolved_distribution.clone().unwrap();
     assert_eq!(resolved.image.as_deref(), Some("mirror.example.com/starter:0.7.3"));
     let shown = status.distribution_config.clone().unwrap().available_distributions.unwrap();
@@ -183,7 +184,7 @@ fn faults_are_told_once() {
     let mut seen = under(&settled(an_object("{distribution: {name: starter}}")), flag("["));
     let first = plan(&seen);
     assert_eq!(first.events.len(), 1);
-    seen.object.status = Some(stored(&report(&seen, &first, &Outcome::default())));
+    seen.object.status = Some(stored(&llamastack::status(&seen, &first, &Outcome::default())));
     assert_eq!(plan(&seen).events, []);
 }
 
@@ -192,7 +193,7 @@ fn faults_are_told_once() {
 fn the_clock_is_for_what_no_watch_tells() {
     use std::time::Duration;
 
-    let reference = |there: bool| ReferenceSeen {
+    let reference = |there: bool| ObservedReference {
         secret: true,
         namespace: "team-a".into(),
         name: "cert".into(),
@@ -206,8 +207,8 @@ fn the_clock_is_for_what_no_watch_tells() {
         (false, true, Requeue::After(Duration::from_secs(300))),
         (false, false, Requeue::After(Duration::from_secs(15))),
     ] {
-        let seen = settled(Seen { references: vec![reference(true)], ..an_object(spec) });
-        let seen = Seen { followed, references: vec![reference(there)], ..seen };
+        let seen = settled(Snapshot { references: vec![reference(true)], ..an_object(spec) });
+        let seen = Snapshot { followed, references: vec![reference(there)], ..seen };
         assert_eq!(plan(&seen).requeue, next, "followed: {followed}, there: {there}");
     }
 }

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use steersman_api::llamastack::status::{Phase, ProviderHealth, ProviderInfo};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_plan::llamastack::server::{Question, illness, providers, question, version};
-use steersman_plan::llamastack::{DeploymentSeen, ReferenceSeen, Seen, ServerSeen};
+use steersman_plan::llamastack::{ObservedDeployment, ObservedReference, ObservedServer, Snapshot};
 use steersman_reconcile::Outcome;
 
-use super::report::{says, told};
+use super::status::{says, told};
 use super::{a_deployment, a_settled_object, an_object, settled, stored};
 
 const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
@@ -24,8 +24,8 @@ fn provider() -> ProviderInfo {
     }
 }
 
-fn answered(version: &str) -> ServerSeen {
-    ServerSeen::Answered { version: Some(version.into()), providers: Some(vec![provider()]) }
+fn answered(version: &str) -> ObservedServer {
+    ObservedServer::Answered { version: Some(version.into()), providers: Some(vec![provider()]) }
 }
 
 fn known_version(status: &LlamaStackDistributionStatus) -> Option<&str> {
@@ -42,17 +42,17 @@ fn a_server_is_asked_when_its_pods_are_ready_and_new_and_a_service_leads_to_them
     let asked = question(&plain).unwrap();
     let url = "http://starter-service.team-a.svc.cluster.local:9000".to_owned();
     assert_eq!(asked, Question { url, generation: Some(3) });
-    let with = |deployment| Seen { deployment, ..plain.clone() };
+    let with = |deployment| Snapshot { deployment, ..plain.clone() };
     for (name, seen) in [
         ("no Deployment", with(None)),
         ("no pod ready", with(Some(a_deployment(1, 0)))),
-        ("a roll-out under way", with(Some(DeploymentSeen { updated: 0, ..a_deployment(1, 1) }))),
-        ("old pods beside new ones", with(Some(DeploymentSeen { pods: 2, ..a_deployment(1, 1) }))),
+        ("a roll-out under way", with(Some(ObservedDeployment { updated: 0, ..a_deployment(1, 1) }))),
+        ("old pods beside new ones", with(Some(ObservedDeployment { pods: 2, ..a_deployment(1, 1) }))),
         (
             "numbers of an earlier generation",
-            with(Some(DeploymentSeen { observed_generation: Some(2), ..a_deployment(1, 1) })),
+            with(Some(ObservedDeployment { observed_generation: Some(2), ..a_deployment(1, 1) })),
         ),
-        ("no Service yet", Seen { service: false, ..plain.clone() }),
+        ("no Service yet", Snapshot { service: false, ..plain.clone() }),
         ("none wanted", a_settled_object("{server: {distribution: {name: starter}}}")),
         (
             "no pods wanted",
@@ -74,7 +74,7 @@ fn a_server_is_asked_when_its_pods_are_ready_and_new_and_a_service_leads_to_them
 fn a_server_with_a_certificate_is_asked_by_https_at_the_address_that_the_status_names() {
     let tls = "{distribution: {name: starter}, networking: {port: 8443, tls: {enabled: true, secretName: cert}}}";
     let mut seen = an_object(tls);
-    seen.references = vec![ReferenceSeen {
+    seen.references = vec![ObservedReference {
         secret: true,
         namespace: "team-a".into(),
         name: "cert".into(),
@@ -89,7 +89,7 @@ fn a_server_with_a_certificate_is_asked_by_https_at_the_address_that_the_status_
 
 #[test]
 fn the_server_s_own_words_are_passed_on_and_stay_until_it_is_heard_again() {
-    let mut seen = Seen { server: answered("0.7.2"), ..a_settled_object(SERVED) };
+    let mut seen = Snapshot { server: answered("0.7.2"), ..a_settled_object(SERVED) };
     let answered = told(&seen, &Outcome::default());
     assert_eq!(shown(&answered), Some(&vec![provider()]));
     assert_eq!(known_version(&answered), Some("0.7.2"));
@@ -97,17 +97,17 @@ fn the_server_s_own_words_are_passed_on_and_stay_until_it_is_heard_again() {
 
     // As after a start of the operator.
     seen.object.status = Some(stored(&answered));
-    seen.server = ServerSeen::Awaited;
+    seen.server = ObservedServer::Awaited;
     assert_eq!(told(&seen, &Outcome::default()), stored(&answered), "what it said still counts");
 
-    seen.server = ServerSeen::Silent("GET /v1/providers: timed out".into());
+    seen.server = ObservedServer::Silent("GET /v1/providers: timed out".into());
     let silent = told(&seen, &Outcome::default());
     assert_eq!(shown(&silent), None);
     assert_eq!(known_version(&silent), Some("0.7.2"));
     says(&silent, "HealthCheck", ["False", "HealthCheckFailed", "GET /v1/providers: timed out"]);
 
     seen.object.status = Some(stored(&silent));
-    seen.server = ServerSeen::Awaited;
+    seen.server = ObservedServer::Awaited;
     assert_eq!(told(&seen, &Outcome::default()), stored(&silent), "its silence still counts, too");
 }
 
@@ -120,15 +120,15 @@ fn pods_that_have_just_become_ready_are_not_called_healthy_before_the_server_was
     assert_eq!(shown(&starting), None, "providers of pods that are gone");
     seen.object.status = Some(stored(&starting));
     seen.deployment = Some(a_deployment(1, 1));
-    seen.server = ServerSeen::Awaited;
+    seen.server = ObservedServer::Awaited;
     let pending = ["Unknown", "HealthCheckPending", "The pods are ready; the server is being asked"];
     says(&told(&seen, &Outcome::default()), "HealthCheck", pending);
 }
 
 #[test]
 fn a_server_that_asks_for_credentials_is_healthy_and_its_providers_are_not_shown() {
-    let closed = ServerSeen::Answered { version: None, providers: None };
-    let status = told(&Seen { server: closed, ..a_settled_object(SERVED) }, &Outcome::default());
+    let closed = ObservedServer::Answered { version: None, providers: None };
+    let status = told(&Snapshot { server: closed, ..a_settled_object(SERVED) }, &Outcome::default());
     let said =
         "Health check passed. The providers are not shown: the server asks for credentials, and Steersman sends none";
     says(&status, "HealthCheck", ["True", "HealthCheckPassed", said]);

@@ -3,11 +3,11 @@
 use serde_json::json;
 use steersman_api::llamastack::status::PodProblem;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
-use steersman_plan::llamastack::{ContainerSeen, PodSeen, Seen, plan};
+use steersman_plan::llamastack::{ObservedContainer, ObservedPod, Snapshot, plan};
 use steersman_reconcile::Outcome;
 
 use super::configured::found;
-use super::report::{condition, told};
+use super::status::{condition, told};
 use super::{a_deployment, a_settled_object, an_object, settled, stored};
 
 const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
@@ -21,22 +21,22 @@ fn without_codes(mut status: LlamaStackDistributionStatus) -> LlamaStackDistribu
     status
 }
 
-fn set_message(seen: &mut Seen, type_: &str, message: &str) {
+fn set_message(seen: &mut Snapshot, type_: &str, message: &str) {
     let conditions = seen.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
     conditions.iter_mut().find(|known| known.type_ == type_).unwrap().message = message.into();
 }
 
-fn event_reasons(seen: &Seen) -> Vec<&'static str> {
+fn event_reasons(seen: &Snapshot) -> Vec<&'static str> {
     plan(seen).events.iter().map(|event| event.reason).collect()
 }
 
-fn crashing() -> PodSeen {
-    let container = ContainerSeen {
+fn crashing() -> ObservedPod {
+    let container = ObservedContainer {
         name: "llama-stack".into(),
         ended: Some((3, "Error".into(), String::new())),
-        ..ContainerSeen::default()
+        ..ObservedContainer::default()
     };
-    PodSeen { unscheduled: None, containers: vec![container] }
+    ObservedPod { unscheduled: None, containers: vec![container] }
 }
 
 #[test]
@@ -111,7 +111,8 @@ fn legacy_deployed_config_text_counts_as_reported() {
 
 #[test]
 fn pod_problem_is_stored_with_codes() {
-    let seen = Seen { deployment: Some(a_deployment(1, 0)), pods: Some(vec![crashing()]), ..a_settled_object(SERVED) };
+    let seen =
+        Snapshot { deployment: Some(a_deployment(1, 0)), pods: Some(vec![crashing()]), ..a_settled_object(SERVED) };
     let status = told(&seen, &Outcome::default());
     let problem = status.pod_problem.clone().unwrap();
     assert_eq!((problem.reason.as_str(), problem.exit_code), ("CrashLoopBackOff", Some(3)));
@@ -131,7 +132,7 @@ fn stored_pod_problem_stays_until_pods_are_observed() {
     };
     seen.object.status.as_mut().unwrap().pod_problem = Some(problem.clone());
     set_message(&mut seen, "DeploymentReady", "in better words");
-    let mut seen = Seen { deployment: Some(a_deployment(2, 1)), pods: None, ..seen };
+    let mut seen = Snapshot { deployment: Some(a_deployment(2, 1)), pods: None, ..seen };
     seen.object.spec.workload.get_or_insert_default().replicas = Some(2);
     let status = told(&seen, &Outcome::default());
     assert_eq!(status.pod_problem, Some(problem));
@@ -163,7 +164,7 @@ fn legacy_pod_cause_stays_until_pods_are_observed() {
         let mut seen = a_settled_object(SERVED);
         seen.object.status = seen.object.status.map(without_codes);
         set_message(&mut seen, type_, text);
-        let seen = Seen { deployment: Some(a_deployment(1, 0)), pods: None, ..seen };
+        let seen = Snapshot { deployment: Some(a_deployment(1, 0)), pods: None, ..seen };
         let status = told(&seen, &Outcome::default());
         assert_eq!(status.pod_problem.as_ref().map(|known| known.message.as_str()), cause, "{text}");
         let message = condition(&status, "DeploymentReady").unwrap()[2].clone();

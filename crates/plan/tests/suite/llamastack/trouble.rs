@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use steersman_plan::llamastack::trouble::{carried, find};
-use steersman_plan::llamastack::{ContainerSeen, DeploymentSeen, PodSeen, Seen};
+use steersman_plan::llamastack::{ObservedContainer, ObservedDeployment, ObservedPod, Snapshot};
 use steersman_reconcile::Outcome;
 
-use super::report::{condition, told};
+use super::status::{condition, told};
 use super::{a_deployment, a_settled_object, an_object, stored};
 
 const SERVED: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}}}";
@@ -13,21 +13,21 @@ const LOG: &str = "kubectl logs -n team-a -l app=llama-stack,app.kubernetes.io/i
 const AGAIN: &str = "the pod goes on by itself once the image is there";
 
 /// Any pod at all.
-pub fn pod() -> impl Strategy<Value = PodSeen> {
+pub fn pod() -> impl Strategy<Value = ObservedPod> {
     let reason = prop::sample::select(vec!["", "ErrImagePull", "CrashLoopBackOff", "ContainerCreating", "Odd"]);
     let waiting = prop::option::of((reason, ".{0,20}").prop_map(|(reason, message)| (reason.to_owned(), message)));
     let ended = prop::option::of((any::<i32>(), "[A-Z]?", ".{0,20}"));
     let name = prop::sample::select(vec!["llama-stack", "install-provider-a", "generate-config"]);
     let container =
         (name, any::<bool>(), any::<bool>(), waiting, ended).prop_map(|(name, init, ready, waiting, ended)| {
-            ContainerSeen { name: name.into(), image: "image:1".into(), init, ready, waiting, ended }
+            ObservedContainer { name: name.into(), image: "image:1".into(), init, ready, waiting, ended }
         });
     (prop::option::of(".{0,20}"), prop::collection::vec(container, 0..3))
-        .prop_map(|(unscheduled, containers)| PodSeen { unscheduled, containers })
+        .prop_map(|(unscheduled, containers)| ObservedPod { unscheduled, containers })
 }
 
-fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str, &str)>) -> ContainerSeen {
-    ContainerSeen {
+fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str, &str)>) -> ObservedContainer {
+    ObservedContainer {
         name: name.into(),
         image: "image:1".into(),
         init: name != "llama-stack",
@@ -37,25 +37,25 @@ fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str
     }
 }
 
-fn pod_of(container: ContainerSeen) -> PodSeen {
-    PodSeen { unscheduled: None, containers: vec![container] }
+fn pod_of(container: ObservedContainer) -> ObservedPod {
+    ObservedPod { unscheduled: None, containers: vec![container] }
 }
 
-fn waiting(reason: &str, message: &str) -> PodSeen {
+fn waiting(reason: &str, message: &str) -> ObservedPod {
     pod_of(container("llama-stack", Some((reason, message)), None))
 }
 
-fn crashed(state: Option<(&str, &str)>, ended: (i32, &str, &str)) -> PodSeen {
+fn crashed(state: Option<(&str, &str)>, ended: (i32, &str, &str)) -> ObservedPod {
     pod_of(container("llama-stack", state, Some(ended)))
 }
 
-fn no_node(message: &str) -> PodSeen {
-    PodSeen { unscheduled: Some(message.into()), containers: vec![] }
+fn no_node(message: &str) -> ObservedPod {
+    ObservedPod { unscheduled: Some(message.into()), containers: vec![] }
 }
 
 /// What is said of a server none of whose pods gets ready, after the words for that.
-fn said(seen: &Seen, pods: Vec<PodSeen>) -> Option<String> {
-    let seen = Seen { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
+fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
+    let seen = Snapshot { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
     let status = told(&seen, &Outcome::default());
     let [truth, reason, message] = condition(&status, "DeploymentReady").unwrap();
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "DeploymentFailed"));
@@ -178,9 +178,9 @@ fn the_trouble_of_an_external_provider_names_it_with_image_container_reason_and_
 
 #[test]
 fn what_is_only_on_its_way_or_ready_is_no_trouble() {
-    let ready = ContainerSeen { ready: true, ..container("llama-stack", None, Some((1, "Error", ""))) };
+    let ready = ObservedContainer { ready: true, ..container("llama-stack", None, Some((1, "Error", ""))) };
     for pod in [
-        PodSeen::default(),
+        ObservedPod::default(),
         waiting("ContainerCreating", ""),
         waiting("PodInitializing", ""),
         pod_of(container("llama-stack", None, None)),
@@ -246,11 +246,11 @@ fn between_two_attempts_to_pull_an_image_the_last_cause_stands() {
 #[test]
 fn a_pod_s_trouble_goes_before_the_deployment_s_and_the_newest_pod_s_first() {
     let seen = a_settled_object(SERVED);
-    let stuck = DeploymentSeen { trouble: Some("timed out progressing".into()), ..a_deployment(1, 0) };
-    let mut seen = Seen { deployment: Some(stuck), pods: Some(vec![PodSeen::default()]), ..seen };
-    let message = |seen: &Seen| condition(&told(seen, &Outcome::default()), "DeploymentReady").unwrap()[2].clone();
+    let stuck = ObservedDeployment { trouble: Some("timed out progressing".into()), ..a_deployment(1, 0) };
+    let mut seen = Snapshot { deployment: Some(stuck), pods: Some(vec![ObservedPod::default()]), ..seen };
+    let message = |seen: &Snapshot| condition(&told(seen, &Outcome::default()), "DeploymentReady").unwrap()[2].clone();
     assert_eq!(message(&seen), "Deployment is pending: timed out progressing");
-    seen.pods = Some(vec![PodSeen::default(), crashed(None, (3, "", "")), crashed(None, (4, "", ""))]);
+    seen.pods = Some(vec![ObservedPod::default(), crashed(None, (3, "", "")), crashed(None, (4, "", ""))]);
     let crash = message(&seen);
     assert!(
         crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")

@@ -4,7 +4,7 @@
 
 use http::StatusCode;
 use serde_json::Value;
-use steersman_plan::llamastack::ServerSeen;
+use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::{HEALTH, PROVIDERS, VERSION, illness, providers, version};
 
 use crate::controllers::Place;
@@ -22,8 +22,8 @@ enum Failure {
 }
 
 /// In the order in which they are worth asking: where one fails, the rest is not asked.
-pub async fn server(http: &Http, url: &str, place: &Place) -> ServerSeen {
-    let explained = |path: &str, failure: Failure| ServerSeen::Silent(sentence(path, &failure, place));
+pub async fn server(http: &Http, url: &str, place: &Place) -> ObservedServer {
+    let explained = |path: &str, failure: Failure| ObservedServer::Silent(sentence(path, &failure, place));
     let well = match get(http, url, HEALTH).await {
         Ok(answer) => illness(&answer).map_or(Ok(()), |why| Err(Failure::Odd(why))),
         Err(failure) => Err(failure),
@@ -44,7 +44,7 @@ pub async fn server(http: &Http, url: &str, place: &Place) -> ServerSeen {
         Err(failure) if failure.is_closed() => None,
         Err(failure) => return explained(PROVIDERS, failure),
     };
-    ServerSeen::Answered { version, providers }
+    ObservedServer::Answered { version, providers }
 }
 
 async fn get(http: &Http, url: &str, path: &str) -> Result<Value, Failure> {

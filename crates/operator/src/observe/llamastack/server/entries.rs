@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use steersman_plan::llamastack::ServerSeen;
+use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::Question;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ pub struct Entries(BTreeMap<Place, Entry>);
 
 struct Entry {
     question: Question,
-    seen: ServerSeen,
+    seen: ObservedServer,
     failures: u32,
     due: Instant,
     asking: bool,
@@ -32,15 +32,15 @@ pub struct Job {
 impl Entries {
     /// What is known, and whether there is something new to ask. Another question makes what is known old, and the answer to
     /// the last one void.
-    pub fn want(&mut self, place: &Place, question: Question, now: Instant) -> (ServerSeen, bool) {
+    pub fn want(&mut self, place: &Place, question: Question, now: Instant) -> (ObservedServer, bool) {
         if let Some(known) = self.0.get(place).filter(|known| known.question == question) {
             return (known.seen.clone(), false);
         }
         // Whoever is being asked already is not asked a second time beside that.
         let asking = self.0.get(place).is_some_and(|known| known.asking);
-        let entry = Entry { question, seen: ServerSeen::Awaited, failures: 0, due: now, asking };
+        let entry = Entry { question, seen: ObservedServer::Awaited, failures: 0, due: now, asking };
         self.0.insert(place.clone(), entry);
-        (ServerSeen::Awaited, !asking)
+        (ObservedServer::Awaited, !asking)
     }
 
     pub fn forget(&mut self, place: &Place) {
@@ -80,14 +80,14 @@ impl Entries {
     }
 
     /// Keeps an answer. None: it says nothing new, or nobody asks for it any more.
-    pub fn answer(&mut self, job: &Job, said: ServerSeen, now: Instant, rhythm: &Rhythm) -> Option<ServerSeen> {
+    pub fn answer(&mut self, job: &Job, said: ObservedServer, now: Instant, rhythm: &Rhythm) -> Option<ObservedServer> {
         let entry = self.0.get_mut(&job.place)?;
         entry.asking = false;
         if entry.question != job.question {
             entry.due = now;
             return None;
         }
-        let silent = matches!(said, ServerSeen::Silent(_));
+        let silent = matches!(said, ObservedServer::Silent(_));
         entry.due = now + if silent { retry(entry.failures, rhythm) } else { rhythm.again };
         entry.failures = if silent { entry.failures.saturating_add(1) } else { 0 };
         let new = entry.seen != said;
@@ -122,16 +122,16 @@ mod tests {
         jobs.iter().map(|job| job.place.1.as_str()).collect()
     }
 
-    fn silent(why: &str) -> ServerSeen {
-        ServerSeen::Silent(why.to_owned())
+    fn silent(why: &str) -> ObservedServer {
+        ObservedServer::Silent(why.to_owned())
     }
 
-    fn answered() -> ServerSeen {
-        ServerSeen::Answered { version: None, providers: Some(vec![]) }
+    fn answered() -> ObservedServer {
+        ObservedServer::Answered { version: None, providers: Some(vec![]) }
     }
 
     /// Asks for one object and gives this answer.
-    fn told(entries: &mut Entries, name: &str, said: ServerSeen, now: Instant) -> Option<ServerSeen> {
+    fn told(entries: &mut Entries, name: &str, said: ObservedServer, now: Instant) -> Option<ObservedServer> {
         let (jobs, _) = entries.take_due(now, &Rhythm::default());
         let job = jobs.iter().find(|job| job.place.1 == name).unwrap();
         entries.answer(job, said, now, &Rhythm::default())
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn an_answer_is_news_once_and_the_server_is_asked_again_in_five_minutes() {
         let (mut entries, mut now) = (Entries::default(), Instant::now());
-        assert_eq!(entries.want(&place("a"), question(1), now), (ServerSeen::Awaited, true));
-        assert_eq!(entries.want(&place("a"), question(1), now), (ServerSeen::Awaited, false));
+        assert_eq!(entries.want(&place("a"), question(1), now), (ObservedServer::Awaited, true));
+        assert_eq!(entries.want(&place("a"), question(1), now), (ObservedServer::Awaited, false));
         assert_eq!(told(&mut entries, "a", answered(), now), Some(answered()));
         for _ in 0..3 {
             let (jobs, next) = entries.take_due(now, &Rhythm::default());
@@ -175,10 +175,10 @@ mod tests {
         let (mut entries, now) = (Entries::default(), Instant::now());
         entries.want(&place("a"), question(1), now);
         let (jobs, _) = entries.take_due(now, &Rhythm::default());
-        assert_eq!(entries.want(&place("a"), question(2), now), (ServerSeen::Awaited, false));
+        assert_eq!(entries.want(&place("a"), question(2), now), (ObservedServer::Awaited, false));
         assert!(entries.take_due(now, &Rhythm::default()).0.is_empty(), "never two at the same time");
         assert_eq!(entries.answer(&jobs[0], answered(), now, &Rhythm::default()), None);
-        assert_eq!(entries.want(&place("a"), question(2), now).0, ServerSeen::Awaited);
+        assert_eq!(entries.want(&place("a"), question(2), now).0, ObservedServer::Awaited);
         assert_eq!(told(&mut entries, "a", answered(), now), Some(answered()));
     }
 

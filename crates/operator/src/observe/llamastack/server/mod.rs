@@ -7,7 +7,7 @@ mod entries;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steersman_plan::llamastack::ServerSeen;
+use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::Question;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -75,10 +75,10 @@ impl Servers {
     }
 
     /// What is known now, at once. A new question is looked into from here on; without one, what was known is forgotten.
-    pub fn seen(&self, place: &Place, question: Option<Question>) -> ServerSeen {
+    pub fn seen(&self, place: &Place, question: Option<Question>) -> ObservedServer {
         let Some(question) = question else {
             self.forget(place);
-            return ServerSeen::Awaited;
+            return ObservedServer::Awaited;
         };
         let (seen, new) = self.entries().want(place, question, Instant::now());
         if new {
@@ -119,12 +119,12 @@ impl Servers {
         }
     }
 
-    fn hear(&self, job: &Job, said: ServerSeen, wake: &impl Fn(Place)) {
+    fn hear(&self, job: &Job, said: ObservedServer, wake: &impl Fn(Place)) {
         let (namespace, name) = &job.place;
         let told = self.entries().answer(job, said, Instant::now(), &self.inner.rhythm);
         match told {
             None => return,
-            Some(ServerSeen::Silent(cause)) => tracing::warn!(namespace, name, cause, "a server gives no answer"),
+            Some(ObservedServer::Silent(cause)) => tracing::warn!(namespace, name, cause, "a server gives no answer"),
             Some(_) => tracing::debug!(namespace, name, "a server has told something new"),
         }
         wake(job.place.clone());

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::llamastack::validate::{Facts, Kind, Missing, Named, Reference, validate};
-use steersman_plan::llamastack::{ReferenceSeen, Seen, plan, referred};
+use steersman_plan::llamastack::{ObservedReference, Snapshot, plan, referred};
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::Severity;
 
@@ -50,7 +50,7 @@ pub fn output(spec: &Value) -> Output {
     Output::Written { parts, told: told.map(str::to_owned).collect() }
 }
 
-fn furnished(mut seen: Seen) -> Seen {
+fn furnished(mut seen: Snapshot) -> Snapshot {
     let labels = |config: Value, version: &str| LabelsSeen::Found {
         digest: String::new(),
         base: Ok(Some(Base { name: "labelled".into(), server_version: version.into(), config })),
@@ -61,9 +61,9 @@ fn furnished(mut seen: Seen) -> Seen {
             "post_training", "telemetry"], "providers": { "inference": [] } });
         seen.labels = labels(config, "0.2.12");
     }
-    let mut references = BTreeMap::<Named, ReferenceSeen>::new();
+    let mut references = BTreeMap::<Named, ObservedReference>::new();
     for reference in referred(&seen.object) {
-        let known = references.entry(reference.named.clone()).or_insert_with(|| ReferenceSeen {
+        let known = references.entry(reference.named.clone()).or_insert_with(|| ObservedReference {
             secret: reference.named.kind == Kind::Secret,
             namespace: reference.named.namespace.clone(),
             name: reference.named.name.clone(),

@@ -12,18 +12,18 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{Autoscaling, LlamaStackDistributionSpec};
 
-use super::seen::{ObjectSeen, ReplicasOwner, Seen};
-use super::workload::child;
-use super::{fields, names};
+use super::child;
+use crate::llamastack::snapshot::{ObservedObject, ReplicasOwner, Snapshot};
+use crate::llamastack::{fields, names};
 
 const CPU_PERCENT: i32 = 80;
 
 /// None: somebody else decides; to write the field as well would be a war that pods pay for. Under an autoscaler of the
 /// spec the live value is kept until that owns the field, because leaving it out as its sole owner would reset it to 1.
-pub fn replicas(seen: &Seen) -> Option<i32> {
-    let spec = &seen.object.spec;
+pub fn replicas(snapshot: &Snapshot) -> Option<i32> {
+    let spec = &snapshot.object.spec;
     let wanted = fields::replicas(spec);
-    match &seen.deployment {
+    match &snapshot.deployment {
         Some(live) => match live.replicas_owner {
             ReplicasOwner::Other(_) | ReplicasOwner::Autoscaler(_) => None,
             ReplicasOwner::Ours if fields::autoscaling(spec).is_some() => Some(live.replicas.unwrap_or(wanted)),
@@ -38,7 +38,7 @@ pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i
     autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
 }
 
-pub fn autoscaler(object: &ObjectSeen, autoscaling: &Autoscaling) -> DynamicObject {
+pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> DynamicObject {
     let (cpu, memory) =
         (autoscaling.target_cpu_utilization_percentage, autoscaling.target_memory_utilization_percentage);
     let cpu = cpu.or(memory.is_none().then_some(CPU_PERCENT));
@@ -73,7 +73,7 @@ pub fn autoscaler(object: &ObjectSeen, autoscaling: &Autoscaling) -> DynamicObje
 }
 
 /// Where the spec gives none, only several pods get one: a single one could never be moved off its node.
-pub fn disruption_budget(object: &ObjectSeen) -> Option<DynamicObject> {
+pub fn disruption_budget(object: &ObservedObject) -> Option<DynamicObject> {
     let spec = &object.spec;
     let given = fields::workload(spec).and_then(|workload| workload.pod_disruption_budget.as_ref());
     let most = fields::autoscaling(spec).map_or(0, |autoscaling| autoscaling.max_replicas).max(fields::replicas(spec));

@@ -13,7 +13,7 @@ use super::pod::{TRUST_FILE, volume_mounts};
 use super::script;
 use crate::llamastack::fields;
 use crate::llamastack::resolution::Setup;
-use crate::llamastack::seen::ObjectSeen;
+use crate::llamastack::snapshot::ObservedObject;
 
 type Amounts = BTreeMap<String, Quantity>;
 
@@ -21,7 +21,7 @@ const CONTAINER: &str = "llama-stack";
 const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
 const MEMORY: &str = "1Gi";
 
-pub fn server(object: &ObjectSeen, setup: &Setup) -> Container {
+pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
     let words = |of: fn(&Overrides) -> &Option<Vec<String>>| {

@@ -6,23 +6,23 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
 
-use super::config::external_providers;
-use super::resolution::Setup;
-use super::seen::{DeploymentSeen, Seen};
-use super::{fields, names};
+use crate::llamastack::config::external_providers;
+use crate::llamastack::resolution::Setup;
+use crate::llamastack::snapshot::{ObservedDeployment, Snapshot};
+use crate::llamastack::{fields, names};
 
 /// Pods that stay as an earlier operator made them.
 pub struct Kept<'a> {
-    pub live: &'a DeploymentSeen,
+    pub live: &'a ObservedDeployment,
     /// The value of the mark.
     pub mark: String,
 }
 
 /// Kept from the take-over on, for as long as the same is asked for.
-pub fn kept<'a>(seen: &'a Seen, setup: &Setup) -> Option<Kept<'a>> {
-    let live = seen.deployment.as_ref().filter(|live| live.template.is_object())?;
-    let several = fields::replicas(&seen.object.spec) > 1;
-    let marks = [several, !several].map(|several| mark(seen, setup, several));
+pub fn kept<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Kept<'a>> {
+    let live = snapshot.deployment.as_ref().filter(|live| live.template.is_object())?;
+    let several = fields::replicas(&snapshot.object.spec) > 1;
+    let marks = [several, !several].map(|several| mark(snapshot, setup, several));
     let known = marks.iter().find(|mark| live.adopted.as_ref() == Some(*mark));
     let mark = known.or(marks.first().filter(|_| live.legacy))?.clone();
     Some(Kept { live, mark })
@@ -32,8 +32,8 @@ pub fn kept<'a>(seen: &'a Seen, setup: &Setup) -> Option<Kept<'a>> {
 /// otherwise, which is no reason to restart them either. The spec counts in its v1alpha1 form, as pods of earlier operators
 /// were made from it; what is beyond that is added where it is there. Whether there were `several` pods at the take-over is part
 /// of it, but more or fewer of them are no reason to restart those that run.
-fn mark(seen: &Seen, setup: &Setup, several: bool) -> String {
-    let object = &seen.object;
+fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
+    let object = &snapshot.object;
     let mut server = json!(object.former.server);
     // These decide on no pod.
     for path in ["autoscaling", "podDisruptionBudget"] {

@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::llamastack::status::Phase;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
-use steersman_plan::llamastack::{ClaimSeen, DeploymentSeen, ReplicasOwner, Seen, plan, report};
+use steersman_plan::llamastack;
+use steersman_plan::llamastack::{ObservedClaim, ObservedDeployment, ReplicasOwner, Snapshot, plan};
 use steersman_reconcile::{Failure, ObjectId, Outcome};
 
 use super::{a_deployment, a_new_object, a_settled_object, now, stored};
@@ -15,8 +16,8 @@ const UNASKED: &str = "Health check passed, by the probe of the pods. The server
                        it has no Service. Set spec.networking.port to give it one";
 const FULL: &str = "{server: {distribution: {name: starter}, containerSpec: {port: 9000}, storage: {}}}";
 
-pub fn told(seen: &Seen, outcome: &Outcome) -> LlamaStackDistributionStatus {
-    report(seen, &plan(seen), outcome)
+pub fn told(seen: &Snapshot, outcome: &Outcome) -> LlamaStackDistributionStatus {
+    llamastack::status(seen, &plan(seen), outcome)
 }
 
 fn after(written: usize) -> Outcome {
@@ -76,21 +77,25 @@ fn the_phase_follows_the_deployment() {
         (
             "a roll-out under way",
             PLAIN,
-            Some(DeploymentSeen { updated: 1, ..a_deployment(2, 2) }),
+            Some(ObservedDeployment { updated: 1, ..a_deployment(2, 2) }),
             Phase::Initializing,
             "Deployment is rolling out: 1/2 replicas updated",
         ),
         (
             "a roll-out that is stuck: the new pods wait, the old ones serve",
             PLAIN,
-            Some(DeploymentSeen { pods: 4, trouble: Some("progress deadline exceeded".into()), ..a_deployment(2, 2) }),
+            Some(ObservedDeployment {
+                pods: 4,
+                trouble: Some("progress deadline exceeded".into()),
+                ..a_deployment(2, 2)
+            }),
             Phase::Initializing,
             "Deployment is rolling out: 2/2 replicas updated: progress deadline exceeded",
         ),
         (
             "numbers of an earlier generation",
             PLAIN,
-            Some(DeploymentSeen { observed_generation: Some(2), ..a_deployment(2, 2) }),
+            Some(ObservedDeployment { observed_generation: Some(2), ..a_deployment(2, 2) }),
             Phase::Initializing,
             "Deployment is rolling out: 2/2 replicas updated",
         ),
@@ -98,12 +103,12 @@ fn the_phase_follows_the_deployment() {
         (
             "an autoscaler's number counts",
             scaled,
-            Some(DeploymentSeen { replicas_owner: hpa, ..a_deployment(5, 5) }),
+            Some(ObservedDeployment { replicas_owner: hpa, ..a_deployment(5, 5) }),
             Phase::Ready,
             "Deployment is ready",
         ),
     ] {
-        let seen = Seen { deployment, ..a_new_object(spec) };
+        let seen = Snapshot { deployment, ..a_new_object(spec) };
         let status = told(&seen, &Outcome::default());
         assert_eq!(status.phase, Some(phase), "{name}");
         let (truth, reason, health) = match phase {
@@ -192,7 +197,7 @@ fn a_settled_object_keeps_its_status_to_the_letter() {
     let before = seen.object.status.clone().unwrap();
     assert_eq!(told(&seen, &Outcome::default()), before);
 
-    seen.volume_claim = Some(ClaimSeen { phase: Some("Lost".into()), size: None });
+    seen.volume_claim = Some(ObservedClaim { phase: Some("Lost".into()), size: None });
     let after = told(&seen, &Outcome::default());
     says(&after, "StorageReady", ["False", "StorageFailed", "PVC is not bound: Lost"]);
     let since = |status: &LlamaStackDistributionStatus, type_: &str| {

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::names;
-use super::seen::{ConfigMapSeen, ObjectSeen, Seen};
-use super::workload::child;
+use super::child;
+use crate::llamastack::names;
+use crate::llamastack::snapshot::{ObservedConfigMap, ObservedObject, Snapshot};
 
 /// How many configurations stay, the one in use among them, so that a look back is possible.
 pub const KEPT: usize = 2;
@@ -20,7 +20,7 @@ const HASH: &str = "steersman.dev/config-hash";
 const DIGITS: [usize; 3] = [8, 16, 64];
 
 /// A ConfigMap that has the content keeps its name; otherwise the name is longer where another content has the short one.
-pub fn name(object: &str, hash: &str, text: &str, there: &[ConfigMapSeen]) -> String {
+pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -> String {
     if let Some(known) = there.iter().find(|known| known.text == text) {
         return known.name.clone();
     }
@@ -29,7 +29,7 @@ pub fn name(object: &str, hash: &str, text: &str, there: &[ConfigMapSeen]) -> St
     free.cloned().unwrap_or_else(|| names::config(object, hash))
 }
 
-pub fn generated(object: &ObjectSeen, name: &str, hash: &str, text: &str) -> DynamicObject {
+pub fn generated(object: &ObservedObject, name: &str, hash: &str, text: &str) -> DynamicObject {
     let data = json!({ "immutable": true, "data": { "config.yaml": text } });
     let mut map = child::<ConfigMap>(object, name.to_owned(), data);
     map.metadata.labels = Some(names::labels_of(&object.name, Some(names::GENERATED)));
@@ -39,15 +39,19 @@ pub fn generated(object: &ObjectSeen, name: &str, hash: &str, text: &str) -> Dyn
 
 /// Those besides `current` that stay, as they are. All do until the Deployment uses what it should (`wanted`: the names of
 /// the ConfigMaps of ours that its pods shall mount) and somebody has looked which ones pods still run with.
-pub fn kept<'a>(seen: &'a Seen, current: Option<&str>, wanted: &BTreeSet<String>) -> Vec<&'a ConfigMapSeen> {
-    let others = || seen.config_maps.iter().filter(|map| Some(map.name.as_str()) != current);
-    let Some(in_use) = seen.in_use.as_ref().filter(|_| followed(seen, wanted)) else {
+pub fn kept<'a>(
+    snapshot: &'a Snapshot,
+    current: Option<&str>,
+    wanted: &BTreeSet<String>,
+) -> Vec<&'a ObservedConfigMap> {
+    let others = || snapshot.config_maps.iter().filter(|map| Some(map.name.as_str()) != current);
+    let Some(in_use) = snapshot.in_use.as_ref().filter(|_| followed(snapshot, wanted)) else {
         return others().collect();
     };
-    let told = seen.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
+    let told = snapshot.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
     let told = told.and_then(|told| told.config_map_name.as_deref());
-    let needed = |map: &ConfigMapSeen| in_use.contains(&map.name) || told == Some(&map.name);
-    let mut newest: Vec<&ConfigMapSeen> = others().collect();
+    let needed = |map: &ObservedConfigMap| in_use.contains(&map.name) || told == Some(&map.name);
+    let mut newest: Vec<&ObservedConfigMap> = others().collect();
     newest.sort_by(|one, other| (&other.created, &other.name).cmp(&(&one.created, &one.name)));
     let room = KEPT - usize::from(current.is_some());
     newest.into_iter().enumerate().filter(|(place, map)| *place < room || needed(map)).map(|(_, map)| map).collect()
@@ -55,12 +59,12 @@ pub fn kept<'a>(seen: &'a Seen, current: Option<&str>, wanted: &BTreeSet<String>
 
 /// Whether the live Deployment uses exactly the `wanted` ones of our ConfigMaps, and all of its pods are of that template:
 /// an older one that starts again needs what it was made with.
-pub fn followed(seen: &Seen, wanted: &BTreeSet<String>) -> bool {
-    let Some(live) = &seen.deployment else { return false };
+pub fn followed(snapshot: &Snapshot, wanted: &BTreeSet<String>) -> bool {
+    let Some(live) = &snapshot.deployment else { return false };
     let ours = |name: &String| {
         wanted.contains(name)
-            || *name == names::ca_bundle(&seen.object.name)
-            || seen.config_maps.iter().any(|map| map.name == *name)
+            || *name == names::ca_bundle(&snapshot.object.name)
+            || snapshot.config_maps.iter().any(|map| map.name == *name)
     };
     let used: BTreeSet<String> = mounted(&live.template).into_iter().filter(ours).collect();
     let rolled_out = live.observed_generation >= live.generation && live.updated >= live.replicas.unwrap_or(1);
@@ -74,6 +78,6 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
 }
 
 /// As a write that changes nothing: what is not written is swept.
-pub fn unchanged(object: &ObjectSeen, map: &ConfigMapSeen) -> DynamicObject {
-    generated(object, &map.name, &super::resolution::digest(&map.text), &map.text)
+pub fn unchanged(object: &ObservedObject, map: &ObservedConfigMap) -> DynamicObject {
+    generated(object, &map.name, &crate::llamastack::resolution::digest(&map.text), &map.text)
 }

@@ -14,28 +14,28 @@ use super::operator_config::OperatorConfig;
 use crate::oci::LabelsSeen;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct Snapshot {
     pub now: Timestamp,
     pub settings: Settings,
-    pub object: ObjectSeen,
+    pub object: ObservedObject,
     /// The Deployment with the object's name. None: there is none.
-    pub deployment: Option<DeploymentSeen>,
+    pub deployment: Option<ObservedDeployment>,
     /// None: there is none.
-    pub volume_claim: Option<ClaimSeen>,
+    pub volume_claim: Option<ObservedClaim>,
     /// Whether the object's Service is there.
     pub service: bool,
     /// None: there is none.
-    pub ingress: Option<IngressSeen>,
-    pub route: RouteSeen,
+    pub ingress: Option<ObservedIngress>,
+    pub route: ObservedRoute,
     /// There is a NetworkPolicy that an earlier operator made and Steersman has never written.
     pub former_policy: bool,
     /// ConfigMaps with configurations that were generated for the object, and that it controls.
-    pub config_maps: Vec<ConfigMapSeen>,
+    pub config_maps: Vec<ObservedConfigMap>,
     /// The ConfigMaps that ReplicaSets with pods use. None: nobody looked, so that none is removed.
     pub in_use: Option<BTreeSet<String>>,
     /// What was looked up of the Secrets and ConfigMaps that the spec names.
-    pub references: Vec<ReferenceSeen>,
-    pub trust: TrustSeen,
+    pub references: Vec<ObservedReference>,
+    pub trust: ObservedTrust,
     /// Whether watches tell of every change to what the object refers to. False: only looking again shows it.
     pub followed: bool,
     /// What the labels of the image say of its configuration.
@@ -43,8 +43,8 @@ pub struct Seen {
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
     /// Those of the Deployment, the newest first, without those on their way out. None: nobody has looked yet.
-    pub pods: Option<Vec<PodSeen>>,
-    pub server: ServerSeen,
+    pub pods: Option<Vec<ObservedPod>>,
+    pub server: ObservedServer,
 }
 
 /// What the operator was told.
@@ -62,7 +62,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObjectSeen {
+pub struct ObservedObject {
     pub name: String,
     pub namespace: String,
     pub uid: String,
@@ -72,7 +72,7 @@ pub struct ObjectSeen {
     pub spec: LlamaStackDistributionSpec,
     /// Places of the spec that it was written with and that were lost in reading it.
     pub unread: Vec<String>,
-    pub former: FormerSeen,
+    pub former: V1alpha1Fields,
     /// The value of the annotation that says how providers are merged.
     pub provider_merge: Option<String>,
     /// As stored.
@@ -81,7 +81,7 @@ pub struct ObjectSeen {
 
 /// What the object says in v1alpha1 and has no field for in v1alpha2.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FormerSeen {
+pub struct V1alpha1Fields {
     /// `spec.server`, whole: the pods of an earlier operator were made from it.
     pub server: Value,
     pub container_name: Option<String>,
@@ -90,7 +90,7 @@ pub struct FormerSeen {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeploymentSeen {
+pub struct ObservedDeployment {
     pub generation: Option<i64>,
     /// Of its status: the generation that the numbers below speak of.
     pub observed_generation: Option<i64>,
@@ -127,7 +127,7 @@ pub enum ReplicasOwner {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClaimSeen {
+pub struct ObservedClaim {
     /// `Pending`, `Bound` or `Lost`, or `Terminating` once somebody deleted it; None before the first.
     pub phase: Option<String>,
     /// What it requests.
@@ -135,14 +135,14 @@ pub struct ClaimSeen {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct IngressSeen {
+pub struct ObservedIngress {
     /// Host name or else address of its load balancer. None: it has none yet.
     pub address: Option<String>,
 }
 
 /// What the cluster makes of the object's Route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RouteSeen {
+pub enum ObservedRoute {
     /// The cluster has no Routes: it is not one of OpenShift.
     #[default]
     NotServed,
@@ -155,7 +155,7 @@ pub enum RouteSeen {
     Refused(String),
 }
 
-impl RouteSeen {
+impl ObservedRoute {
     /// Whether there is a router at all: where somebody installed the API alone, nobody answers.
     pub fn answered(&self) -> bool {
         matches!(self, Self::Admitted { .. } | Self::Refused(_))
@@ -163,7 +163,7 @@ impl RouteSeen {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ConfigMapSeen {
+pub struct ObservedConfigMap {
     pub name: String,
     /// Its `config.yaml`.
     pub text: String,
@@ -172,7 +172,7 @@ pub struct ConfigMapSeen {
 
 /// One Secret or ConfigMap that the spec names. No value of a Secret is ever in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReferenceSeen {
+pub struct ObservedReference {
     pub secret: bool,
     pub namespace: String,
     pub name: String,
@@ -184,7 +184,7 @@ pub struct ReferenceSeen {
 
 /// ConfigMaps with certificates, as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TrustSeen {
+pub struct ObservedTrust {
     /// The one that the spec names. None: it names none, or there is none.
     pub named: Option<BTreeMap<String, String>>,
     /// The one that Open Data Hub keeps in the namespace. None: there is none.
@@ -193,15 +193,15 @@ pub struct TrustSeen {
 
 /// One pod, as far as it can say why it is not ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodSeen {
+pub struct ObservedPod {
     /// Why it has no node: the message of `PodScheduled` False.
     pub unscheduled: Option<String>,
     /// Those that run before the server first.
-    pub containers: Vec<ContainerSeen>,
+    pub containers: Vec<ObservedContainer>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerSeen {
+pub struct ObservedContainer {
     pub name: String,
     pub image: String,
     /// It runs before the server.
@@ -216,7 +216,7 @@ pub struct ContainerSeen {
 
 /// What the running server says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum ServerSeen {
+pub enum ObservedServer {
     /// No word from it yet: what it said before still counts.
     #[default]
     Awaited,

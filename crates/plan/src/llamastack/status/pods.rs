@@ -2,20 +2,20 @@
 
 use steersman_api::llamastack::status::PodProblem;
 
-use crate::llamastack::seen::Seen;
+use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::{stored_status, trouble};
 
 /// After a start of the operator nothing is known of the pods at first. The stored problem stays until they are observed.
-pub fn problem(seen: &Seen) -> Option<PodProblem> {
-    match &seen.pods {
-        Some(pods) => trouble::find(pods).map(|trouble| trouble.problem(&seen.object)),
-        None => stored_status::pod_problem(seen),
+pub fn problem(snapshot: &Snapshot) -> Option<PodProblem> {
+    match &snapshot.pods {
+        Some(pods) => trouble::find(pods).map(|trouble| trouble.problem(&snapshot.object)),
+        None => stored_status::pod_problem(snapshot),
     }
 }
 
 /// The pod's own problem comes before that of its Deployment, which only knows that there is one.
-pub fn explained(seen: &Seen, problem: Option<&PodProblem>, progress: String) -> String {
-    let of_deployment = || seen.deployment.as_ref().and_then(|live| live.trouble.as_ref());
+pub fn explained(snapshot: &Snapshot, problem: Option<&PodProblem>, progress: String) -> String {
+    let of_deployment = || snapshot.deployment.as_ref().and_then(|live| live.trouble.as_ref());
     match problem.map(|problem| &problem.message).or_else(of_deployment) {
         Some(cause) => format!("{progress}: {cause}"),
         None => progress,

@@ -15,10 +15,10 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
 
-use super::operator_config::DefaultPolicy;
-use super::seen::{ObjectSeen, Seen};
-use super::workload::child;
-use super::{fields, names};
+use super::child;
+use crate::llamastack::operator_config::DefaultPolicy;
+use crate::llamastack::snapshot::{ObservedObject, Snapshot};
+use crate::llamastack::{fields, names};
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// On the namespaces of OpenShift's routers.
@@ -28,7 +28,7 @@ pub fn scheme(spec: &LlamaStackDistributionSpec) -> &'static str {
     if fields::certificate(spec).is_some() { "https" } else { "http" }
 }
 
-pub fn service(object: &ObjectSeen) -> DynamicObject {
+pub fn service(object: &ObservedObject) -> DynamicObject {
     let port = fields::port(&object.spec);
     let spec = ServiceSpec {
         type_: Some("ClusterIP".to_owned()),
@@ -45,7 +45,7 @@ pub fn service(object: &ObjectSeen) -> DynamicObject {
     child::<Service>(object, names::service(&object.name), json!({ "spec": spec }))
 }
 
-pub fn ingress(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
+pub fn ingress(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     let backend = IngressServiceBackend {
         name: names::service(&object.name),
         port: Some(ServiceBackendPort { number: Some(fields::port(&object.spec)), name: None }),
@@ -79,7 +79,7 @@ impl Resource for Route {
 
 /// The way from outside is HTTPS in any case: with the server's own certificate, or else with the router's. Who comes by
 /// plain HTTP is sent there, because API keys travel on it.
-pub fn route(object: &ObjectSeen, expose: &ExposeForm) -> DynamicObject {
+pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     let termination = if fields::certificate(&object.spec).is_some() { "passthrough" } else { "edge" };
     let mut spec = json!({
         "to": { "kind": Service::KIND, "name": names::service(&object.name) },
@@ -100,13 +100,13 @@ pub fn host(expose: &ExposeForm) -> Option<&str> {
 }
 
 /// Made where the spec says who may connect, and where the operator's ConfigMap wants one for every server.
-pub fn policy(seen: &Seen) -> Option<DynamicObject> {
-    let object = &seen.object;
+pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
+    let object = &snapshot.object;
     let from = match fields::allowed_from(&object.spec) {
-        Some(allowed) => peers(allowed, seen.settings.operator_namespace.as_deref(), true),
-        None if seen.settings.operator_config.policy == DefaultPolicy::On => {
+        Some(allowed) => peers(allowed, snapshot.settings.operator_namespace.as_deref(), true),
+        None if snapshot.settings.operator_config.policy == DefaultPolicy::On => {
             let routed = fields::exposed(&object.spec).is_some();
-            peers(&AllowedFrom::default(), seen.settings.operator_namespace.as_deref(), routed)
+            peers(&AllowedFrom::default(), snapshot.settings.operator_namespace.as_deref(), routed)
         }
         None => return None,
     };

@@ -10,11 +10,11 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{CaBundle, LlamaStackDistributionSpec};
 
-use super::config::Problem;
-use super::config::problem::reason;
-use super::names;
-use super::seen::{ObjectSeen, Seen};
-use super::workload::child;
+use super::child;
+use crate::llamastack::config::Problem;
+use crate::llamastack::config::problem::reason;
+use crate::llamastack::names;
+use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 
 /// The key of the bundle, and of a ConfigMap for which the spec names none.
 pub const KEY: &str = "ca-bundle.crt";
@@ -40,20 +40,20 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
 }
 
 /// None: nothing beyond what is in the image.
-pub fn bundle(seen: &Seen) -> Result<Option<String>, Problem> {
+pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, Problem> {
     let mut certificates = Vec::new();
-    let named = named(&seen.object.spec);
+    let named = named(&snapshot.object.spec);
     if let Some(bundle) = named {
         let keys = keys(bundle);
         keys.iter().try_for_each(|key| valid_key(key))?;
         // One that is absent, or has not the key, is told of by whoever checks references.
-        let Some(data) = &seen.trust.named else { return Ok(None) };
+        let Some(data) = &snapshot.trust.named else { return Ok(None) };
         for key in keys {
             certificates.extend(read(&key, data.get(&key).map(String::as_str).unwrap_or_default())?);
         }
     }
     // What the cluster offers of itself is no reason to refuse: a key that cannot be used is passed over.
-    let offered: &BTreeMap<String, String> = &seen.trust.cluster.clone().unwrap_or_default();
+    let offered: &BTreeMap<String, String> = &snapshot.trust.cluster.clone().unwrap_or_default();
     certificates.extend(offered.iter().filter_map(|(key, text)| read(key, text).ok()).flatten());
     let size = certificates.iter().map(String::len).sum::<usize>();
     if size > SIZE_LIMIT {
@@ -73,7 +73,7 @@ pub fn bundle(seen: &Seen) -> Result<Option<String>, Problem> {
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
 
-pub fn config_map(object: &ObjectSeen, bundle: &str) -> DynamicObject {
+pub fn config_map(object: &ObservedObject, bundle: &str) -> DynamicObject {
     let name = names::ca_bundle(&object.name);
     let mut map = child::<ConfigMap>(object, name, json!({ "data": { KEY: bundle } }));
     map.metadata.labels = Some(names::labels_of(&object.name, Some(names::TRUST)));

@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use super::container;
+use super::{ca, container};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
 use crate::llamastack::resolution::Setup;
-use crate::llamastack::seen::ObjectSeen;
-use crate::llamastack::{ca, fields, names};
+use crate::llamastack::snapshot::ObservedObject;
+use crate::llamastack::{fields, names};
 
 pub const STORAGE_VOLUME: &str = "lls-storage";
 const TRUST_VOLUME: &str = "ca-bundle";
@@ -30,7 +30,7 @@ const HOST: &str = "kubernetes.io/hostname";
 const REVISION: &str = "pod-template-hash";
 const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
 
-pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
+pub fn template(object: &ObservedObject, setup: &Setup) -> PodTemplateSpec {
     let hashes = [
         setup.config.as_ref().map(|config| (CONFIG_HASH.to_owned(), config.hash.clone())),
         setup.bundle.as_ref().map(|bundle| (TRUST_HASH.to_owned(), bundle.hash.clone())),
@@ -44,7 +44,7 @@ pub fn template(object: &ObjectSeen, setup: &Setup) -> PodTemplateSpec {
     PodTemplateSpec { metadata: Some(metadata), spec: Some(pod(object, setup)) }
 }
 
-fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
+fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
     let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
@@ -66,7 +66,7 @@ fn pod(object: &ObjectSeen, setup: &Setup) -> PodSpec {
 }
 
 /// All volumes of the pod, the user's last.
-pub fn volumes(object: &ObjectSeen, setup: &Setup) -> Vec<Volume> {
+pub fn volumes(object: &ObservedObject, setup: &Setup) -> Vec<Volume> {
     let spec = &object.spec;
     let volume = |name: &str| Volume { name: name.to_owned(), ..Default::default() };
     let storage = match fields::storage(spec) {
@@ -101,7 +101,7 @@ pub fn volumes(object: &ObjectSeen, setup: &Setup) -> Vec<Volume> {
 }
 
 /// All mounts of the server's container, the user's last.
-pub fn volume_mounts(object: &ObjectSeen, setup: &Setup) -> Vec<VolumeMount> {
+pub fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Vec<VolumeMount> {
     let spec = &object.spec;
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.to_owned(),

@@ -12,14 +12,15 @@ use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
 
+use super::build::network;
 use super::plan::{Plan, blocked};
 use super::resolution::{Resolution, SpecResolution};
-use super::seen::{DeploymentSeen, RouteSeen, Seen};
+use super::snapshot::{ObservedDeployment, ObservedRoute, Snapshot};
 use super::stored_status::{
     AVAILABLE, CONFIG_GENERATED, DEPLOYMENT_READY, DEPLOYMENT_UPDATED, HEALTH_CHECK, SECRETS_RESOLVED, SERVICE_READY,
     SPEC_ACCEPTED, STORAGE_READY, awaits_labels, condition, reports_generation,
 };
-use super::{fields, names, network, rollout};
+use super::{fields, names, rollout};
 
 /// From the children to the spec.
 const ORDER: [&str; 9] = [
@@ -43,58 +44,60 @@ struct Progress {
     message: String,
 }
 
-pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> LlamaStackDistributionStatus {
-    let stored = seen.object.status.clone().unwrap_or_default();
+pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStackDistributionStatus {
+    let stored = snapshot.object.status.clone().unwrap_or_default();
     let mut status = stored.clone();
-    status.version.get_or_insert_default().operator_version = Some(seen.settings.operator_version.clone());
-    status.available_replicas = Some(seen.deployment.as_ref().map_or(0, |live| live.ready));
+    status.version.get_or_insert_default().operator_version = Some(snapshot.settings.operator_version.clone());
+    status.available_replicas = Some(snapshot.deployment.as_ref().map_or(0, |live| live.ready));
     status.distribution_config.get_or_insert_default().available_distributions =
-        Some(seen.settings.distributions.clone());
+        Some(snapshot.settings.distributions.clone());
     let Resolution::Spec { resolution, codes } = &plan.resolution else {
         status.phase = Some(Phase::Terminating);
-        return dated(&stored, status, seen.now);
+        return dated(&stored, status, snapshot.now);
     };
-    let complete = |live| rollout::complete(seen, live);
-    let starting = seen.deployment.as_ref().is_some_and(|live| !complete(live));
-    status.pod_problem = pods::problem(seen).filter(|_| starting);
+    let complete = |live| rollout::complete(snapshot, live);
+    let starting = snapshot.deployment.as_ref().is_some_and(|live| !complete(live));
+    status.pod_problem = pods::problem(snapshot).filter(|_| starting);
     let refusal = refusal(plan, outcome);
     // What runs already is as good as it was; what is new waits with its configuration.
-    let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(seen));
+    let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(snapshot));
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
             let mut said = vec![statement(DEPLOYMENT_READY, Err(failed(why)))];
-            said.extend(remaining(seen, outcome));
+            said.extend(remaining(snapshot, outcome));
             said
         }
         (None, Some(why)) => {
-            status.phase = Some(if seen.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
+            status.phase = Some(if snapshot.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
             let pending = || format!("Deployment is pending: {why}");
             let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
             vec![statement(DEPLOYMENT_READY, Err(said))]
         }
         (None, None) => {
-            let progress = progress(seen, status.pod_problem.as_ref(), outcome);
+            let progress = progress(snapshot, status.pod_problem.as_ref(), outcome);
             status.phase = Some(progress.phase);
-            served(seen, &progress, &mut status);
+            served(snapshot, &progress, &mut status);
             if outcome.failure.is_none() {
-                config::resolved(seen, resolution, &mut status);
+                config::resolved(snapshot, resolution, &mut status);
             }
-            living(seen, &progress, outcome)
+            living(snapshot, &progress, outcome)
         }
     };
-    statements.extend(config::statements(seen, resolution, refusal.is_some(), outcome));
-    statements.extend(available(seen, refusal.is_some() || waits.is_some(), &status));
+    statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
+    statements.extend(available(snapshot, refusal.is_some() || waits.is_some(), &status));
     // While a registry is asked, only a part of what there is to say of the spec is known.
-    if refusal.is_some() || !resolution.asks_registry(seen) {
+    if refusal.is_some() || !resolution.asks_registry(snapshot) {
         statements.push(spec(&plan.findings));
         status.findings = Some(codes.clone());
     }
     let mut kept = status.conditions.take().unwrap_or_default();
-    forget(seen, resolution, &mut kept);
-    status.conditions =
-        Some(conditions::in_order(conditions::merge(&kept, &statements, seen.object.generation, seen.now), &ORDER));
-    dated(&stored, status, seen.now)
+    forget(snapshot, resolution, &mut kept);
+    status.conditions = Some(conditions::in_order(
+        conditions::merge(&kept, &statements, snapshot.object.generation, snapshot.now),
+        &ORDER,
+    ));
+    dated(&stored, status, snapshot.now)
 }
 
 /// `lastUpdated` says when something else changed; on its own it would make every pass a write.
@@ -121,25 +124,25 @@ fn failed(why: &str) -> String {
     format!("Resource reconciliation failed: {why}")
 }
 
-fn progress(seen: &Seen, problem: Option<&PodProblem>, outcome: &Outcome) -> Progress {
+fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome) -> Progress {
     let at = |phase, message: String| Progress { phase, message };
-    let was = seen.object.status.as_ref().and_then(|status| status.phase);
-    let followed = reports_generation(seen) && was != Some(Phase::Failed) && !awaits_labels(seen);
-    let live = match &seen.deployment {
+    let was = snapshot.object.status.as_ref().and_then(|status| status.phase);
+    let followed = reports_generation(snapshot) && was != Some(Phase::Failed) && !awaits_labels(snapshot);
+    let live = match &snapshot.deployment {
         // What could not be written is not what runs, however well that runs. And where something was written for a new
         // spec, what was seen is older and says nothing about it.
         Some(live) if outcome.failure.is_none() && (followed || outcome.written == 0) => live,
-        seen => {
-            let phase = if seen.is_some() { Phase::Initializing } else { Phase::Pending };
+        snapshot => {
+            let phase = if snapshot.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
             return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string())));
         }
     };
-    let wanted = rollout::wanted_replicas(seen, live);
-    let DeploymentSeen { ready, updated, .. } = *live;
-    let why = |message: String| pods::explained(seen, problem, message);
+    let wanted = rollout::wanted_replicas(snapshot, live);
+    let ObservedDeployment { ready, updated, .. } = *live;
+    let why = |message: String| pods::explained(snapshot, problem, message);
     match ready {
-        _ if rollout::complete(seen, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
+        _ if rollout::complete(snapshot, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
         0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
         _ if ready < wanted => {
             at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
@@ -155,42 +158,43 @@ fn progress(seen: &Seen, problem: Option<&PodProblem>, outcome: &Outcome) -> Pro
 }
 
 /// What the object serves, where.
-fn served(seen: &Seen, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
-    let object = &seen.object;
+fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
+    let object = &snapshot.object;
     let spec = &object.spec;
     let name = fields::distribution(spec).map(ToOwned::to_owned);
     status.service_url = fields::wants_service(spec)
         .then(|| names::service_url(network::scheme(spec), &object.name, &object.namespace, fields::port(spec)));
-    status.route_url = fields::exposed(spec).map(|expose| route_url(seen, expose));
+    status.route_url = fields::exposed(spec).map(|expose| route_url(snapshot, expose));
     let config = status.distribution_config.get_or_insert_default();
     config.active_distribution = Some(name.unwrap_or_else(|| CUSTOM.to_owned()));
-    server::shown(seen, progress.phase == Phase::Ready, status);
+    server::shown(snapshot, progress.phase == Phase::Ready, status);
 }
 
 /// Empty where no address has been assigned yet.
-fn route_url(seen: &Seen, expose: &ExposeForm) -> String {
-    match &seen.route {
-        RouteSeen::Admitted { host } => return format!("https://{host}"),
-        RouteSeen::Refused(_) => return String::new(),
-        RouteSeen::NotServed | RouteSeen::Unanswered => {}
+fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
+    match &snapshot.route {
+        ObservedRoute::Admitted { host } => return format!("https://{host}"),
+        ObservedRoute::Refused(_) => return String::new(),
+        ObservedRoute::NotServed | ObservedRoute::Unanswered => {}
     }
-    let assigned = seen.ingress.as_ref().and_then(|ingress| ingress.address.as_deref());
+    let assigned = snapshot.ingress.as_ref().and_then(|ingress| ingress.address.as_deref());
     assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
 /// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.
-fn available(seen: &Seen, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
+fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
     let say = |truth, reason: &str, message| {
         Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
     };
-    let Some(live) = &seen.deployment else {
-        let desired = fields::replicas(&seen.object.spec);
+    let Some(live) = &snapshot.deployment else {
+        let desired = fields::replicas(&snapshot.object.spec);
         return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
     };
-    let (wanted, DeploymentSeen { ready, updated, pods: all, .. }) = (rollout::wanted_replicas(seen, live), live);
+    let (wanted, ObservedDeployment { ready, updated, pods: all, .. }) =
+        (rollout::wanted_replicas(snapshot, live), live);
     // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
     let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
-    let why = |message: String| pods::explained(seen, status.pod_problem.as_ref(), message);
+    let why = |message: String| pods::explained(snapshot, status.pod_problem.as_ref(), message);
     match status.phase {
         Some(Phase::Ready) => say(
             Truth::True,
@@ -210,16 +214,16 @@ fn available(seen: &Seen, refused: bool, status: &LlamaStackDistributionStatus) 
 }
 
 /// How the children are.
-fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
+fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
-    let spec = &seen.object.spec;
+    let spec = &snapshot.object.spec;
     let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     [
         Some(statement(DEPLOYMENT_READY, deployment)),
-        fields::storage(spec).is_some().then(|| statement(STORAGE_READY, storage(seen, outcome, written))),
-        fields::wants_service(spec).then(|| statement(SERVICE_READY, service(seen, outcome, written))),
-        server::health(seen, ready),
+        fields::storage(spec).is_some().then(|| statement(STORAGE_READY, storage(snapshot, outcome, written))),
+        fields::wants_service(spec).then(|| statement(SERVICE_READY, service(snapshot, outcome, written))),
+        server::health(snapshot, ready),
     ]
     .into_iter()
     .flatten()
@@ -228,24 +232,25 @@ fn living(seen: &Seen, progress: &Progress, outcome: &Outcome) -> Vec<Statement>
 
 /// Of a spec that cannot be acted on, the children of the one before stay, unless somebody else removes them. That they are
 /// still as they were is no word about the new spec.
-fn remaining(seen: &Seen, outcome: &Outcome) -> Vec<Statement> {
+fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
     let said = [
-        statement(STORAGE_READY, storage(seen, outcome, false)),
-        statement(SERVICE_READY, service(seen, outcome, false)),
+        statement(STORAGE_READY, storage(snapshot, outcome, false)),
+        statement(SERVICE_READY, service(snapshot, outcome, false)),
     ];
     let news = |new: &Statement| {
-        condition(seen, &new.type_).is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
+        condition(snapshot, &new.type_)
+            .is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
     };
     said.into_iter().filter(news).collect()
 }
 
 /// Where all was `written`, a child that was not seen has been made since.
-fn storage(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, String> {
-    let name = names::volume_claim(&seen.object.name);
+fn storage(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<String, String> {
+    let name = names::volume_claim(&snapshot.object.name);
     if let Some(failure) = failure_of("PersistentVolumeClaim", outcome) {
         return Err(failed(&failure));
     }
-    match &seen.volume_claim {
+    match &snapshot.volume_claim {
         Some(claim) if claim.phase.as_deref() == Some("Bound") => Ok("Storage is ready".to_owned()),
         None if !written => Err(format!("Failed to get PVC: persistentvolumeclaims {name:?} not found")),
         claim => {
@@ -261,14 +266,14 @@ fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
     (failure.object.kind == kind).then(|| failure.to_string())
 }
 
-fn service(seen: &Seen, outcome: &Outcome, written: bool) -> Result<String, String> {
+fn service(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<String, String> {
     if let Some(failure) = failure_of("Service", outcome) {
         return Err(failed(&failure));
     }
-    if seen.service || written {
+    if snapshot.service || written {
         return Ok("Service is ready".to_owned());
     }
-    let name = names::service(&seen.object.name);
+    let name = names::service(&snapshot.object.name);
     Err(format!("Failed to get Service: services {name:?} not found"))
 }
 
@@ -296,8 +301,8 @@ fn spec(findings: &[Finding]) -> Statement {
 }
 
 /// Nothing is said about what the spec does not ask for.
-fn forget(seen: &Seen, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
-    let spec: &LlamaStackDistributionSpec = &seen.object.spec;
+fn forget(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
+    let spec: &LlamaStackDistributionSpec = &snapshot.object.spec;
     if fields::storage(spec).is_none() {
         conditions::remove(kept, STORAGE_READY);
     }

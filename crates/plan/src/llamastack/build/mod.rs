@@ -1,9 +1,12 @@
-//! The children of one object as they should be.
-//! Comes in: what was seen and what it amounts to; goes out: the writes that make it so, in the order in which they are
-//! needed.
+//! Builds the children of one object, and puts their writes in the order in which they are needed.
 
+pub mod adoption;
+pub mod ca;
+pub mod configmap;
 mod container;
+pub mod network;
 mod pod;
+pub mod scaling;
 mod script;
 
 use k8s_openapi::Resource;
@@ -22,8 +25,8 @@ use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, VolumeStor
 use steersman_reconcile::{ADOPTED_LABEL, Write, WriteOp};
 
 use super::resolution::Setup;
-use super::seen::{ObjectSeen, RouteSeen, Seen};
-use super::{adoption, ca, configmap, fields, names, network, scaling};
+use super::snapshot::{ObservedObject, ObservedRoute, Snapshot};
+use super::{fields, names};
 
 pub use pod::{STORAGE_VOLUME, template, volume_mounts, volumes};
 
@@ -33,43 +36,43 @@ pub const STORAGE_SIZE: &str = "10Gi";
 /// Lets pods run as any user, where the cluster is one of OpenShift.
 pub const ANY_USER_ROLE: &str = "system:openshift:scc:anyuid";
 
-pub fn writes(seen: &Seen, setup: &Setup) -> Vec<WriteOp> {
-    let object = &seen.object;
+pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
+    let object = &snapshot.object;
     let spec = &object.spec;
     let config = setup.config.as_ref();
     let written = config.and_then(|config| Some((config, config.text.as_deref()?)));
     let ours = written.map(|(config, _)| config.name.as_str());
-    let kept = configmap::kept(seen, ours, &setup.mounts(&object.name));
+    let kept = configmap::kept(snapshot, ours, &setup.mounts(&object.name));
     let exposed = |way: bool| fields::exposed(spec).filter(|_| way);
     let before = [
         fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
         Some(account(object)),
-        seen.any_user.then(|| Write::Apply(role_binding(object))),
+        snapshot.any_user.then(|| Write::Apply(role_binding(object))),
         // Before the server, so that nobody reaches it in between who may not.
-        network::policy(seen).map(Write::Apply),
+        network::policy(snapshot).map(Write::Apply),
         setup.bundle.as_ref().map(|bundle| Write::Apply(ca::config_map(object, &bundle.text))),
         written.map(|(config, text)| Write::Apply(configmap::generated(object, &config.name, &config.hash, text))),
     ];
     let after = [
-        Some(Write::Apply(deployment(seen, setup))),
+        Some(Write::Apply(deployment(snapshot, setup))),
         // After the Deployment, which may be refused: the address must not lead to a port that nobody listens on.
         fields::wants_service(spec).then(|| Write::Apply(network::service(object))),
         fields::autoscaling(spec).map(|autoscaling| Write::Apply(scaling::autoscaler(object, autoscaling))),
         scaling::disruption_budget(object).map(Write::Apply),
         // The Route first: of two that claim a host, the older has it, and routers make a Route of an Ingress.
-        exposed(seen.route != RouteSeen::NotServed).map(|expose| Write::Apply(network::route(object, expose))),
-        exposed(!seen.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
+        exposed(snapshot.route != ObservedRoute::NotServed).map(|expose| Write::Apply(network::route(object, expose))),
+        exposed(!snapshot.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
     ];
     let kept = kept.into_iter().map(|map| Write::CreateOnce(configmap::unchanged(object, map)));
     before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).map(WriteOp::Owned).collect()
 }
 
 /// Also made while nothing else can be: pull secrets, without which an image may not be read, are kept with it.
-pub fn account(object: &ObjectSeen) -> Write {
+pub fn account(object: &ObservedObject) -> Write {
     Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))
 }
 
-fn volume_claim(object: &ObjectSeen, storage: &VolumeStorage) -> DynamicObject {
+fn volume_claim(object: &ObservedObject, storage: &VolumeStorage) -> DynamicObject {
     let size = storage.size.clone().unwrap_or_else(|| Quantity(STORAGE_SIZE.to_owned()));
     let spec = PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
@@ -82,7 +85,7 @@ fn volume_claim(object: &ObjectSeen, storage: &VolumeStorage) -> DynamicObject {
     child::<PersistentVolumeClaim>(object, names::volume_claim(&object.name), json!({ "spec": spec }))
 }
 
-fn role_binding(object: &ObjectSeen) -> DynamicObject {
+fn role_binding(object: &ObservedObject) -> DynamicObject {
     let data = json!({
         "roleRef": { "apiGroup": ClusterRole::GROUP, "kind": ClusterRole::KIND, "name": ANY_USER_ROLE },
         "subjects": [{ "kind": ServiceAccount::KIND, "name": names::service_account(&object.name),
@@ -91,17 +94,17 @@ fn role_binding(object: &ObjectSeen) -> DynamicObject {
     child::<RoleBinding>(object, names::role_binding(&object.name), data)
 }
 
-fn deployment(seen: &Seen, setup: &Setup) -> DynamicObject {
-    let object = &seen.object;
+fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
+    let object = &snapshot.object;
     let spec = DeploymentSpec {
-        replicas: scaling::replicas(seen),
+        replicas: scaling::replicas(snapshot),
         selector: LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() },
         strategy: Some(strategy(&object.spec)),
         template: template(object, setup),
         ..Default::default()
     };
     let mut deployment = child::<Deployment>(object, names::deployment(&object.name), json!({ "spec": spec }));
-    if let Some(kept) = adoption::kept(seen, setup) {
+    if let Some(kept) = adoption::kept(snapshot, setup) {
         deployment.data["spec"]["template"] = kept.live.template.clone();
         deployment.metadata.labels.get_or_insert_default().insert(ADOPTED_LABEL.to_owned(), kept.mark);
         // What is written builds on what was seen: a change in between must not be undone.
@@ -123,7 +126,7 @@ fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
     }
 }
 
-pub fn child<K: Resource>(object: &ObjectSeen, name: String, data: Value) -> DynamicObject {
+pub fn child<K: Resource>(object: &ObservedObject, name: String, data: Value) -> DynamicObject {
     let owner = OwnerReference {
         api_version: API_VERSION.to_owned(),
         kind: Family::Llsd.kind().to_owned(),

@@ -11,7 +11,7 @@ use steersman_reconcile::Outcome;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{Problem, Source};
 use crate::llamastack::resolution::SpecResolution;
-use crate::llamastack::seen::Seen;
+use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::stored_status::{
     CONFIG_GENERATED, DEPLOYMENT_UPDATED, LABELS_AWAITED, SECRETS_RESOLVED, condition,
 };
@@ -21,8 +21,13 @@ use crate::llamastack::validate::referenced_by;
 const UPGRADE: &str = "UpgradeConfigFailure";
 
 /// In the order of the way: Secrets, configuration, Deployment.
-pub fn statements(seen: &Seen, resolution: &SpecResolution, refused: bool, outcome: &Outcome) -> Vec<Statement> {
-    [secrets(resolution), generated(seen, resolution), updated(seen, resolution, refused, outcome)]
+pub fn statements(
+    snapshot: &Snapshot,
+    resolution: &SpecResolution,
+    refused: bool,
+    outcome: &Outcome,
+) -> Vec<Statement> {
+    [secrets(resolution), generated(snapshot, resolution), updated(snapshot, resolution, refused, outcome)]
         .into_iter()
         .flatten()
         .collect()
@@ -42,17 +47,17 @@ pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
 }
 
 /// What runs from now on.
-pub fn resolved(seen: &Seen, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
+pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
     status.resolved_distribution = Some(setup.distribution.clone());
     // Until the Deployment is observed to use the new configuration, it uses the one before.
-    let deployed = setup.deployed_config(seen).map(|config| config.name.clone());
+    let deployed = setup.deployed_config(snapshot).map(|config| config.name.clone());
     let before = status.deployed_config_map_name.take().filter(|_| setup.config.is_some());
     status.deployed_config_map_name = deployed.or(before);
     let before = status.config_generation.take();
     let Some((generated, config)) = setup.generated_config() else { return };
     let same = before.filter(|before| before.config_map_name.as_ref() == Some(&config.name));
-    let seconds = Timestamp::from_second(seen.now.as_second()).unwrap_or(seen.now);
+    let seconds = Timestamp::from_second(snapshot.now.as_second()).unwrap_or(snapshot.now);
     status.config_generation = Some(ConfigGeneration {
         config_map_name: Some(config.name.clone()),
         generated_at: same.and_then(|same| same.generated_at).or(Some(Time(seconds))),
@@ -63,10 +68,12 @@ pub fn resolved(seen: &Seen, resolution: &SpecResolution, status: &mut LlamaStac
 }
 
 /// Whether the server runs with what was generated for the very spec that is there.
-pub fn made(seen: &Seen) -> bool {
-    let generation = seen.object.generation;
+pub fn made(snapshot: &Snapshot) -> bool {
+    let generation = snapshot.object.generation;
     let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
-    generation.is_some() && seen.deployment.is_some() && condition(seen, CONFIG_GENERATED).is_some_and(of_this_spec)
+    generation.is_some()
+        && snapshot.deployment.is_some()
+        && condition(snapshot, CONFIG_GENERATED).is_some_and(of_this_spec)
 }
 
 fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
@@ -87,7 +94,7 @@ fn secrets(resolution: &SpecResolution) -> Option<Statement> {
     }
 }
 
-fn generated(seen: &Seen, resolution: &SpecResolution) -> Option<Statement> {
+fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Statement> {
     if resolution.source != Source::Generated {
         return None;
     }
@@ -95,7 +102,7 @@ fn generated(seen: &Seen, resolution: &SpecResolution) -> Option<Statement> {
     let wrong = resolution.config_errors.iter().chain(&resolution.missing_secrets).map(Problem::text);
     let said: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| said.is_empty()) {
-        return (!made(seen)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
+        return (!made(snapshot)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
     if said.is_empty() {
         let message = texts::generated(resolution.setup.as_ref()?.generated.as_ref()?);
@@ -104,7 +111,9 @@ fn generated(seen: &Seen, resolution: &SpecResolution) -> Option<Statement> {
     let said = said.join(" ");
     let ours = resolution.image_error.is_some() || !resolution.config_errors.is_empty();
     let (reason, message) = match resolution.config_errors.first() {
-        _ if ours && upgraded(seen) => (UPGRADE, format!("Config generation failed after operator upgrade: {said}")),
+        _ if ours && upgraded(snapshot) => {
+            (UPGRADE, format!("Config generation failed after operator upgrade: {said}"))
+        }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
             (first.reason, first.sentence())
         }
@@ -114,23 +123,24 @@ fn generated(seen: &Seen, resolution: &SpecResolution) -> Option<Statement> {
 }
 
 /// Whether the same spec had a configuration under another version of the operator. Once told, it stays that.
-fn upgraded(seen: &Seen) -> bool {
-    let generation = seen.object.generation;
-    let Some(known) = condition(seen, CONFIG_GENERATED).filter(|known| known.observed_generation == generation) else {
+fn upgraded(snapshot: &Snapshot) -> bool {
+    let generation = snapshot.object.generation;
+    let Some(known) = condition(snapshot, CONFIG_GENERATED).filter(|known| known.observed_generation == generation)
+    else {
         return false;
     };
-    let version = seen.object.status.as_ref().and_then(|status| status.version.as_ref());
+    let version = snapshot.object.status.as_ref().and_then(|status| status.version.as_ref());
     let version = version.and_then(|version| version.operator_version.as_ref());
-    known.reason == UPGRADE || (known.status == "True" && version != Some(&seen.settings.operator_version))
+    known.reason == UPGRADE || (known.status == "True" && version != Some(&snapshot.settings.operator_version))
 }
 
-fn updated(seen: &Seen, resolution: &SpecResolution, refused: bool, outcome: &Outcome) -> Option<Statement> {
+fn updated(snapshot: &Snapshot, resolution: &SpecResolution, refused: bool, outcome: &Outcome) -> Option<Statement> {
     let setup = resolution.setup.as_ref().filter(|setup| setup.config.is_some())?;
     if let Some(failure) = &outcome.failure {
         let message = format!("Failed to update Deployment: {}", failure);
         return Some(statement(DEPLOYMENT_UPDATED, Truth::False, "DeploymentUpdateFailed", message));
     }
     // Until the Deployment was seen to use it, what was said before stands.
-    let message = texts::deployed(setup.deployed_config(seen).filter(|_| !refused)?);
+    let message = texts::deployed(setup.deployed_config(snapshot).filter(|_| !refused)?);
     Some(statement(DEPLOYMENT_UPDATED, Truth::True, "DeploymentUpdateSucceeded", message))
 }
