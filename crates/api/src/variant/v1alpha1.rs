@@ -197,6 +197,10 @@ pub struct VariantAutoscalingStatus {
     /// Whether the decision has reached those who act on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actuation: Option<Actuation>,
+    /// Settings that hold for this object and cannot be used as they are; condition `ConfigurationValid` describes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 20))]
+    pub config_faults: Vec<ConfigFault>,
     /// What stands in the way, and what does not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
@@ -250,6 +254,9 @@ pub struct LastUpdate {
     /// Why this number, in words for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// `reason` without what `minReplicas` or `maxReplicas` changed afterwards; absent if they changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unclamped_reason: Option<String>,
 }
 
 /// How a number came about, stage by stage. It is written when the number changes, or what stands in its way; figures are
@@ -273,6 +280,14 @@ pub struct DecisionStory {
     /// The stage that fixed the number: `signal`, `solver`, `limits` or `hold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
+    /// The workload that the number was decided for. A number that was decided for another workload is not applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_target_ref: Option<DecidedTarget>,
+    /// What led to the number, as codes for programs. `signal`, `limits` and `hold` say the same to people, and their
+    /// wording may change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("maxItems" = 16))]
+    pub factors: Vec<DecisionFactor>,
     /// What the metrics say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
@@ -289,6 +304,76 @@ pub struct DecisionStory {
     /// What is not known or not yet done, and keeps the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+}
+
+/// The workload of a decision, as `spec.scaleTargetRef` named it then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct DecidedTarget {
+    /// Group and version, if they were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the workload.
+    pub kind: String,
+    /// Name of the workload.
+    pub name: String,
+}
+
+/// One thing that led to a decision. Two decisions with the same factors have the same explanation, whatever the load is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionFactor {
+    /// The stage that it belongs to: `signal`, `limits` or `hold`.
+    pub stage: String,
+    /// One word in CamelCase, for example `MaxReplicas`, `AcceleratorsShort` or `MetricsStale`.
+    pub code: String,
+    /// Name of the `VariantAutoscaling` that it is about, if that is one of the same model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Name of the pod that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The model that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Type of the accelerator that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Key of the ConfigMap entry that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The bound for `MaxReplicas` and `MinReplicas`; for `WorkloadUnmoved` the replicas that the workload stays at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i32>,
+}
+
+/// One setting that cannot be used as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigFault {
+    /// One word in CamelCase, for example `ConfigValueInvalid`.
+    pub code: String,
+    /// The ConfigMap with the setting; absent if it comes from the environment or from no single ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapReference>,
+    /// Keys of the ConfigMap; several if their values contradict each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+}
+
+/// A ConfigMap in any namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The state of acting on the decision.

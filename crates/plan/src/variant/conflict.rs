@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use steersman_reconcile::NamespacedName;
 
+use super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::seen::VariantSeen;
 use super::target::TargetName;
 
@@ -41,6 +42,17 @@ pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<NamespacedName, Conflict> {
 }
 
 impl Conflict {
+    /// Why the object that lost takes no part.
+    pub fn explanation(&self) -> Explanation {
+        let factor = match self {
+            Self::Won { .. } => Factor::new(FactorCode::TargetConflict),
+            Self::Lost { winner, .. } => {
+                Factor::about(FactorCode::TargetConflict, Reference::Variant(winner.name.clone()))
+            }
+        };
+        Explanation::of(factor, self.message())
+    }
+
     pub fn message(&self) -> String {
         match self {
             Self::Won { others } => {

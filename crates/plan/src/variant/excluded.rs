@@ -6,10 +6,12 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{Actuation, VariantAutoscalingStatus};
 use steersman_reconcile::{Event, EventType};
 
+use super::factor::{Factor, FactorCode, Stage};
 use super::names;
 use super::report::{SKIPPED, WRITTEN_BY_CONFLICT, time};
 use super::seen::VariantSeen;
 use super::story::Binding;
+use super::told::limit_factors;
 
 const REASON: &str = "NamespaceExcluded";
 
@@ -38,6 +40,7 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
     for over in [names::CONFIG, names::CONFLICT] {
         conditions::remove(&mut status.conditions, over);
     }
+    status.config_faults.clear();
     status.conditions.retain(|known| known.type_ != names::READY || known.reason != WRITTEN_BY_CONFLICT);
     let statements = [
         say(names::METRICS, SKIPPED, "Metrics are not asked for: the namespace is excluded"),
@@ -46,6 +49,9 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
     status.conditions = conditions::merge(&status.conditions, &statements, variant.generation, now);
     status.actuation = Some(Actuation { applied: false });
     if let Some(story) = &mut status.decision {
+        // With the factors of an earlier version's texts: those are not read once there are any.
+        story.factors = limit_factors(story);
+        story.factors.push(Factor::new(FactorCode::NamespaceExcluded).stored(Stage::Hold));
         story.hold = Some("the namespace is excluded".to_owned());
         story.decided_by = Some(Binding::Hold.word().to_owned());
         story.time = Some(time(now));

@@ -1,39 +1,50 @@
-//! As many faults of one ConfigMap as a person reads.
-//! Comes in: all that is wrong with the settings; goes out: the first of each ConfigMap, and how many more it has.
+//! Bounds how many faults of one ConfigMap are reported.
 
 use std::collections::BTreeMap;
 
-use steersman_reconcile::{Finding, Severity};
+use steersman_api::variant::v1alpha1::{ConfigFault, VariantAutoscalingStatus};
+use steersman_reconcile::{Finding, NamespacedName, Severity};
 
-/// Of one ConfigMap. Each is a line in the log and an event.
-const MOST: usize = 20;
+use super::config::ConfigFinding;
+use super::legacy_texts;
 
-/// A map with thousands of bad entries has its owner told of the first, which are mended alike.
-pub fn few(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut kept = Vec::with_capacity(findings.len().min(MOST));
+/// Faults of one ConfigMap that are reported. Each is a line in the log and an event.
+const MAX_PER_MAP: usize = 20;
+
+/// The first faults of each ConfigMap, and how many more it has: they are corrected alike.
+pub fn few(findings: Vec<ConfigFinding>) -> Vec<ConfigFinding> {
+    let mut counts: BTreeMap<NamespacedName, usize> = BTreeMap::new();
+    let mut kept = Vec::with_capacity(findings.len().min(MAX_PER_MAP));
     for finding in findings {
-        let Some(map) = map(&finding).map(str::to_owned) else {
+        let Some(map) = &finding.config_map else {
             kept.push(finding);
             continue;
         };
-        let count = counts.entry(map).or_default();
+        let count = counts.entry(map.clone()).or_default();
         *count += 1;
-        if *count <= MOST {
+        if *count <= MAX_PER_MAP {
             kept.push(finding);
         }
     }
-    let more = counts.into_iter().filter(|(_, count)| *count > MOST);
-    kept.extend(more.map(|(map, count)| Finding {
-        severity: Severity::Warning,
-        reason: "ConfigFaultsMore",
-        message: format!("ConfigMap {map}, and {} more of its values cannot be used as they are.", count - MOST),
-        remedy: "Correct those that are told; the next ones are told then.".to_owned(),
+    let more = counts.into_iter().filter(|(_, count)| *count > MAX_PER_MAP);
+    kept.extend(more.map(|(map, count)| {
+        let more = count - MAX_PER_MAP;
+        let finding = Finding {
+            severity: Severity::Warning,
+            reason: "ConfigFaultsMore",
+            message: format!("ConfigMap {map}, and {more} more of its values cannot be used as they are."),
+            remedy: "Correct those that are told; the next ones are told then.".to_owned(),
+        };
+        ConfigFinding { finding, config_map: Some(map), keys: Vec::new() }
     }));
     kept
 }
 
-/// The ConfigMap that a finding is about, as `namespace/name`.
-pub fn map(finding: &Finding) -> Option<&str> {
-    finding.message.strip_prefix("ConfigMap ")?.split_once(',').map(|(map, _)| map)
+/// Whether the status already reports the fault.
+pub fn is_stored(status: &VariantAutoscalingStatus, fault: &ConfigFault) -> bool {
+    if status.config_faults.is_empty() {
+        legacy_texts::reports(status, fault)
+    } else {
+        status.config_faults.contains(fault)
+    }
 }

@@ -5,7 +5,9 @@
 pub mod config;
 mod conflict;
 mod excluded;
+mod factor;
 pub mod faults;
+pub mod legacy_texts;
 pub mod limits;
 pub mod names;
 mod notes;
@@ -18,8 +20,10 @@ mod story;
 pub mod target;
 mod told;
 
+pub use config::ConfigFinding;
 pub use conflict::{Conflict, conflicts};
 pub use excluded::excluded;
+pub use factor::{Explanation, Factor, FactorCode, Reference, Stage};
 pub use notes::{About, Hint, hints, note, suppressed};
 pub use plan::{Decision, FleetPlan, Metrics, Standing, plan};
 pub use report::report;

@@ -12,8 +12,7 @@ use steersman_reconcile::{Event, EventType, NamespacedName};
 
 use super::plan::{Decision, Standing};
 use super::seen::{Seen, VariantSeen};
-use super::story::Binding;
-use super::told::without_figures;
+use super::told::constraint;
 use super::{Metrics, names};
 
 /// How long new replicas may take until they are measured.
@@ -109,13 +108,13 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     {
         return Some(warning("MetricsUnavailable", &silent.message));
     }
-    let before = conditions::find(&stored.conditions, names::OPTIMIZATION).map(|known| known.message.as_str());
-    let now = conditions::find(&status.conditions, names::OPTIMIZATION)?;
-    let story = &decision.story;
-    let short = story.is_unmoved() || story.binding == Binding::Limits && story.wish > story.granted;
-    // How much is wanted moves with the load, and is no news.
-    let told = before.is_some_and(|before| without_figures(before) == without_figures(&now.message));
-    (short && !told).then(|| warning("ResourceConstrained", &now.message))
+    // How much is wanted moves with the load, and is worth no event.
+    let constraint_now = constraint(status)?;
+    if constraint(&stored).is_some_and(|known| known == constraint_now) {
+        return None;
+    }
+    let optimization = conditions::find(&status.conditions, names::OPTIMIZATION)?;
+    Some(warning("ResourceConstrained", &optimization.message))
 }
 
 /// Metrics of a model that sleeps are missed by nobody, and those of replicas that were just asked for come with them.

@@ -8,12 +8,13 @@ use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_api::variant::v1alpha1::{
     Actuation, CurrentAlloc, DecisionStory, DesiredOptimizedAlloc, LastUpdate, VariantAutoscalingStatus,
 };
-use steersman_reconcile::{Finding, Lookup, Severity};
+use steersman_reconcile::{Lookup, Severity};
 
+use super::config::ConfigFinding;
 use super::conflict::Conflict;
 use super::plan::{Decision, Metrics, Standing};
 use super::seen::{Silence, VariantSeen};
-use super::told::{told, without_figures};
+use super::told::{fresh, is_same, is_stale};
 use super::{Mode, names};
 
 pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
@@ -21,8 +22,10 @@ const STALE: &str = "MetricsStale";
 pub const SKIPPED: &str = "SkippedProcessing";
 /// The largest change that the schema of the object can tell.
 const LARGEST_CHANGE: i32 = 10_000;
-/// Faults of the configuration that one object tells.
+/// Faults of the configuration that one condition describes.
 const MOST_FAULTS: usize = 5;
+/// `maxItems` of `status.configFaults`.
+const MAX_STORED_FAULTS: usize = 20;
 
 pub fn report(
     variant: &VariantSeen,
@@ -48,13 +51,20 @@ pub fn report(
     } else if decision.standing == Standing::Suppressed || status.actuation.is_some() {
         status.actuation = Some(Actuation { applied: false });
     }
-    let story = told(stored.decision.as_ref(), decision, time(now));
+    let fresh = fresh(variant, decision, time(now));
+    let same = stored.decision.as_ref().filter(|known| is_same(known, &fresh));
     let mut kept = stored.conditions.clone();
     forget(variant, decision, &mut kept);
-    let mut statements = statements(variant, decision, &story);
-    status.decision = Some(story);
-    statements.iter_mut().for_each(|statement| keep_age(statement, &kept));
+    let mut statements = statements(variant, decision, same.unwrap_or(&fresh));
+    statements.iter_mut().for_each(|statement| keep_age(statement, &stored, &variant.spec.model_id));
     status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
+    status.decision = Some(match same {
+        Some(known) if status.conditions == stored.conditions => known.clone(),
+        // The status is written anyway: with the causes and figures of now, and the wish that the conditions name.
+        Some(known) => DecisionStory { wanted: known.wanted, ..fresh },
+        None => fresh,
+    });
+    status.config_faults = faults(variant).take(MAX_STORED_FAULTS).map(ConfigFinding::fault).collect();
     if (mode == Mode::Upstream || status != *stored)
         && let Some(desired) = status.desired_optimized_alloc.as_mut().filter(|_| decision.replicas.is_some())
     {
@@ -94,6 +104,7 @@ fn desired(
             update_time: Some(time(now)),
             num_replicas_changed: Some(changed.clamp(-LARGEST_CHANGE, LARGEST_CHANGE)),
             reason: Some(decision.reason.clone()),
+            unclamped_reason: decision.unclamped_reason.clone(),
         });
     }
     desired.num_replicas = Some(replicas);
@@ -163,12 +174,11 @@ fn target(variant: &VariantSeen) -> Statement {
     }
 }
 
-/// How old metrics are grows with every look, and is no news: the age stays that of the first.
-fn keep_age(statement: &mut Statement, stored: &[Condition]) {
-    let known = conditions::find(stored, &statement.type_);
-    let same = |known: &&Condition| without_figures(&known.message) == without_figures(&statement.message);
+/// Stale metrics get older with every look. The age in the message stays the first one, so that it causes no write.
+fn keep_age(statement: &mut Statement, stored: &VariantAutoscalingStatus, model: &str) {
+    let known = conditions::find(&stored.conditions, &statement.type_);
     let known = known.filter(|known| known.reason == statement.reason && known.reason == STALE);
-    if let Some(known) = known.filter(same) {
+    if let Some(known) = known.filter(|_| is_stale(stored, model)) {
         statement.message.clone_from(&known.message);
     }
 }
@@ -272,18 +282,21 @@ fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
                 "Not decided on: another VA decides on the same workload, see DeploymentTargetConflict".to_owned();
             (Truth::False, SKIPPED, words)
         }
-        Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.clone()),
+        Standing::Failed(why) => (Truth::False, "OptimizationFailed", why.text.clone()),
         Standing::Held => {
             let mut words = format!("{} ({replicas} replicas)", decision.reason);
             if !story.limits.is_empty() {
-                words += &limited(&story.limits.join(", "));
+                words += &limited(&story.limit_texts().join(", "));
             }
             (Truth::True, "FallbackUsed", words)
         }
         Standing::Decided => {
             let on = if decision.accelerator.is_empty() { "unknown accelerators" } else { &decision.accelerator };
-            let limits = if story.limits.is_empty() { story.hold.clone() } else { Some(story.limits.join(", ")) };
-            let limits = limited(&limits.unwrap_or_default());
+            let limits = match story.limits.is_empty() {
+                true => story.hold_text().unwrap_or_default().to_owned(),
+                false => story.limit_texts().join(", "),
+            };
+            let limits = limited(&limits);
             let words = format!("Optimization completed: {replicas} replicas on {on}{limits}");
             (Truth::True, "OptimizationSucceeded", words)
         }
@@ -304,9 +317,14 @@ fn spec(decision: &Decision) -> Statement {
     }
 }
 
+/// Settings that have to be corrected.
+fn faults(variant: &VariantSeen) -> impl Iterator<Item = &ConfigFinding> {
+    variant.config.iter().filter(|finding| finding.severity != Severity::Info)
+}
+
 /// Only what has to be mended. None: nothing.
 fn config(variant: &VariantSeen) -> Option<Statement> {
-    let faults: Vec<&Finding> = variant.config.iter().filter(|fault| fault.severity != Severity::Info).collect();
+    let faults: Vec<&ConfigFinding> = faults(variant).collect();
     let first = faults.first()?;
     let told: Vec<String> = faults.iter().take(MOST_FAULTS).map(|fault| fault.to_string()).collect();
     let more = faults.len().saturating_sub(MOST_FAULTS);

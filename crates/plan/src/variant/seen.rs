@@ -7,10 +7,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use steersman_api::variant::v1alpha1::{VariantAutoscalingSpec, VariantAutoscalingStatus};
-use steersman_reconcile::{Finding, Lookup, NamespacedName};
+use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::Mode;
-use super::config::Config;
+use super::config::{Config, ConfigFinding};
 use super::saturation::engine_args::Container;
 use super::saturation::tokens::SchedulerQueue;
 use super::saturation::tokens::capacity::Memory;
@@ -54,7 +54,7 @@ pub struct VariantSeen {
     /// The workload. None: there is none.
     pub target: Lookup<Option<TargetSeen>>,
     /// What is wrong in the ConfigMaps that hold for it: the same for all objects of a namespace.
-    pub config: Arc<[Finding]>,
+    pub config: Arc<[ConfigFinding]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,9 +1,10 @@
 //! How a number came about, stage by stage.
-//! Comes in: what each stage said; goes out: one text that a person can follow, and the stage that decided.
 
 use std::fmt;
 
 use serde::Serialize;
+
+use super::factor::{Explanation, FactorCode};
 
 /// The stage that fixed the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,34 +24,36 @@ pub enum Binding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Story {
     /// What the metrics say.
-    pub signal: String,
+    pub signal: Explanation,
     /// What that asks for.
     pub need: String,
     /// Which variant shall serve it.
     pub solver: String,
-    pub limits: Vec<String>,
-    pub hold: Option<String>,
+    pub limits: Vec<Explanation>,
+    pub hold: Option<Explanation>,
     pub binding: Binding,
     /// What the solver wants where nothing limits it.
     pub wish: i32,
     pub granted: i32,
 }
 
-/// With these words begins what is said while an earlier decision keeps a model from another one.
-pub const IN_TRANSITION: &str = "an earlier decision is still being carried out";
-
-/// With these words begins what is said of a workload that stays below its number.
-pub const UNMOVED: &str = "its workload, which has stayed at";
-
 impl Story {
     /// The number is granted, and the workload stays below it.
     pub fn is_unmoved(&self) -> bool {
-        self.limits.iter().any(|limit| limit.starts_with(UNMOVED))
+        self.limits.iter().any(|limit| limit.has(FactorCode::WorkloadUnmoved))
     }
 
     /// The number waits for what was decided before.
     pub fn in_transition(&self) -> bool {
-        self.hold.as_deref().is_some_and(|hold| hold.starts_with(IN_TRANSITION))
+        self.hold.as_ref().is_some_and(|hold| hold.has(FactorCode::InTransition))
+    }
+
+    pub fn limit_texts(&self) -> Vec<&str> {
+        self.limits.iter().map(|limit| limit.text.as_str()).collect()
+    }
+
+    pub fn hold_text(&self) -> Option<&str> {
+        self.hold.as_ref().map(|hold| hold.text.as_str())
     }
 }
 
@@ -68,12 +71,12 @@ impl Binding {
 
 impl fmt::Display for Story {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stages = [("signal", &self.signal), ("need", &self.need), ("solver", &self.solver)];
-        for (name, said) in stages.iter().filter(|(_, said)| !said.is_empty()) {
-            write!(out, "{name}: {said}; ")?;
+        let stages = [("signal", &self.signal.text), ("need", &self.need), ("solver", &self.solver)];
+        for (name, text) in stages.iter().filter(|(_, text)| !text.is_empty()) {
+            write!(out, "{name}: {text}; ")?;
         }
         if !self.limits.is_empty() {
-            write!(out, "limits: {}; ", self.limits.join(", "))?;
+            write!(out, "limits: {}; ", self.limit_texts().join(", "))?;
         }
         if let Some(hold) = &self.hold {
             write!(out, "hold: {hold}; ")?;

@@ -2,7 +2,7 @@
 //! Comes in: a reference as users write it, or the owner of a pod; goes out: one name for one workload, however it was written.
 
 use serde::Serialize;
-use steersman_api::variant::v1alpha1::ScaleTargetRef;
+use steersman_api::variant::v1alpha1::{DecidedTarget, ScaleTargetRef};
 
 pub const DEPLOYMENT: &str = "Deployment";
 pub const STATEFUL_SET: &str = "StatefulSet";
@@ -33,6 +33,15 @@ impl TargetName {
         let group = Self::group_of(target.api_version.as_deref().unwrap_or_default());
         self.name == target.name && self.kind == target.kind && self.group == meant(group, &target.kind)
     }
+}
+
+/// Whether a decision for `decided` is one for `target`, however both write the group.
+pub fn is_decided_for(decided: &DecidedTarget, target: &ScaleTargetRef) -> bool {
+    let decided_group = TargetName::group_of(decided.api_version.as_deref().unwrap_or_default());
+    let target_group = TargetName::group_of(target.api_version.as_deref().unwrap_or_default());
+    decided.name == target.name
+        && decided.kind == target.kind
+        && meant(decided_group, &target.kind) == meant(target_group, &target.kind)
 }
 
 /// Of kinds that everybody knows the group may be left out.

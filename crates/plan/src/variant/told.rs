@@ -1,91 +1,130 @@
-//! The story of a number as its object keeps it.
-//! Comes in: the stored story and the decision; goes out: the new story where it is another one, else the stored one, word
-//! for word. Figures that move with every look are no other story.
+//! Builds `status.decision`, and keeps the stored one while its factors are the same, so that a settled object causes no
+//! write.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use steersman_api::variant::v1alpha1::DecisionStory;
+use steersman_api::meta::conditions;
+use steersman_api::variant::v1alpha1::{DecidedTarget, DecisionFactor, DecisionStory, VariantAutoscalingStatus};
 
+use super::factor::{self, FactorCode, Stage};
 use super::plan::Decision;
+use super::seen::VariantSeen;
+use super::story::{Binding, Story};
+use super::{legacy_texts, names};
 
-/// An object tells what a person reads: so many letters of each stage.
-const LONGEST: usize = 300;
-/// With this ends what was longer.
-const CUT: char = '…';
-/// And so many limits.
-const MOST: usize = 8;
+/// Bytes of each text that an object stores.
+const MAX_TEXT_BYTES: usize = 300;
+const ELLIPSIS: char = '…';
+/// `maxItems` of the schema.
+const MAX_LIMITS: usize = 8;
+const MAX_FACTORS: usize = 16;
 
-pub fn told(stored: Option<&DecisionStory>, decision: &Decision, time: Time) -> DecisionStory {
+/// The decision as of now.
+pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> DecisionStory {
     let story = &decision.story;
     let number = |number: i32| decision.replicas.map(|_| number.max(0));
-    let new = DecisionStory {
+    let stored = variant.status.as_deref().and_then(|status| status.decision.as_ref());
+    let target = variant.spec.scale_target_ref.as_ref().map(|target| DecidedTarget {
+        api_version: target.api_version.clone(),
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+    });
+    DecisionStory {
         time: Some(time),
         wanted: number(story.wish),
         granted: number(story.granted),
         decided_by: Some(story.binding.word().to_owned()),
-        signal: words(&story.signal),
-        need: words(&story.need),
-        solver: words(&story.solver),
-        limits: story.limits.iter().filter_map(|limit| words(limit)).take(MOST).collect(),
-        hold: story.hold.as_deref().and_then(words),
-    };
-    stored.filter(|stored| is_same(stored, &new)).cloned().unwrap_or(new)
+        // Without a target nothing is decided, and the number is still that of the last one.
+        scale_target_ref: target.or_else(|| stored?.scale_target_ref.clone()),
+        factors: factors(story),
+        signal: shortened(&story.signal.text),
+        need: shortened(&story.need),
+        solver: shortened(&story.solver),
+        limits: story.limits.iter().filter_map(|limit| shortened(&limit.text)).take(MAX_LIMITS).collect(),
+        hold: story.hold.as_ref().and_then(|hold| shortened(&hold.text)),
+    }
 }
 
-fn words(text: &str) -> Option<String> {
-    let kept = &text[..text.floor_char_boundary(LONGEST)];
+/// Limits first: they decide whether an event was sent, and are the last to be left out.
+fn factors(story: &Story) -> Vec<DecisionFactor> {
+    let limits = story.limits.iter().flat_map(|limit| &limit.factors).map(|factor| factor.stored(Stage::Limits));
+    let hold = story.hold.iter().flat_map(|hold| &hold.factors).map(|factor| factor.stored(Stage::Hold));
+    let signal = story.signal.factors.iter().map(|factor| factor.stored(Stage::Signal));
+    limits.chain(hold).chain(signal).take(MAX_FACTORS).collect()
+}
+
+fn shortened(text: &str) -> Option<String> {
+    let kept = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
     match (kept.len() < text.len(), kept.is_empty()) {
         (_, true) => None,
-        (true, _) => Some(format!("{kept}{CUT}")),
+        (true, _) => Some(format!("{kept}{ELLIPSIS}")),
         (false, _) => Some(kept.to_owned()),
     }
 }
 
-fn is_same(stored: &DecisionStory, new: &DecisionStory) -> bool {
-    let numbers = |story: &DecisionStory| (story.granted, story.decided_by.clone());
-    let limits = stored.limits.len() == new.limits.len()
-        && stored.limits.iter().zip(&new.limits).all(|(one, other)| says_the_same(Some(one), Some(other)));
-    numbers(stored) == numbers(new)
-        && is_alike(stored, new)
-        // Whom nobody waits for any more stands in the signal alone.
-        && says_the_same(stored.signal.as_deref(), new.signal.as_deref())
-        && says_the_same(stored.hold.as_deref(), new.hold.as_deref())
-        && limits
+/// Whether both have the same explanation. Figures that move with the load are only in the texts.
+pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
+    stored.granted == fresh.granted
+        && stored.decided_by == fresh.decided_by
+        && stored.scale_target_ref == fresh.scale_target_ref
+        && stored.factors == fresh.factors
+        && is_alike(stored, fresh)
 }
 
-/// A figure that gets longer moves the place at which a text is cut: such a one is compared as far as it goes.
-fn says_the_same(one: Option<&str>, other: Option<&str>) -> bool {
-    let (Some(one), Some(other)) = (one, other) else { return one == other };
-    let cut = |text: &str| text.strip_suffix(CUT).map(without_figures);
-    let (one, other, cut_one, cut_other) = (without_figures(one), without_figures(other), cut(one), cut(other));
-    one == other
-        || cut_one.is_some_and(|begin| other.starts_with(&begin))
-        || cut_other.is_some_and(|begin| one.starts_with(&begin))
-}
-
-/// What is wanted beyond a limit moves with the load: it is told anew where it has doubled or halved.
-fn is_alike(stored: &DecisionStory, new: &DecisionStory) -> bool {
+/// What is wanted beyond a limit moves with the load: it is stored again once it has doubled or halved.
+fn is_alike(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
     let side = |story: &DecisionStory| story.wanted.cmp(&story.granted);
-    let (one, other) = (stored.wanted.unwrap_or_default(), new.wanted.unwrap_or_default());
+    let (one, other) = (stored.wanted.unwrap_or_default(), fresh.wanted.unwrap_or_default());
     let close = one == other || one.max(other) < one.min(other).saturating_mul(2);
-    side(stored) == side(new) && close
+    side(stored) == side(fresh) && close
 }
 
-/// `1 of 3 ready replicas have metrics` is what `2 of 3` says, and `7m0s` is as old as `8m0s`: every run of figures is one. Those
-/// of a name are not: `llm-1` is another pod than `llm-0`.
-pub fn without_figures(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut named = false;
-    let mut before = ' ';
-    for letter in text.chars() {
-        let inside = |letter: char| letter.is_alphanumeric() || ['-', '.', '_'].contains(&letter);
-        if !inside(before) {
-            named = letter.is_alphabetic();
-        }
-        before = letter;
-        let letter = if letter.is_ascii_digit() && !named { '0' } else { letter };
-        if named || letter != '0' || !plain.ends_with('0') {
-            plain.push(letter);
-        }
+/// Factors of the limits of a stored decision.
+pub fn limit_factors(decision: &DecisionStory) -> Vec<DecisionFactor> {
+    if decision.factors.is_empty() {
+        return decision.limits.iter().filter_map(|text| legacy_texts::limit(text)).collect();
     }
-    plain
+    let is_limit = |factor: &&DecisionFactor| factor.stage == Stage::Limits.as_str();
+    decision.factors.iter().filter(is_limit).cloned().collect()
+}
+
+/// Whether the stored decision says that the workload stays at `current` and does not follow its number.
+pub fn is_unmoved_at(status: &VariantAutoscalingStatus, current: i32) -> bool {
+    let Some(decision) = &status.decision else { return false };
+    let unmoved = |factor: &DecisionFactor| {
+        factor::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved) && factor.replicas == Some(current)
+    };
+    limit_factors(decision).iter().any(unmoved)
+}
+
+/// What keeps a number below what is wanted, as far as it is worth an event of its own.
+#[derive(PartialEq, Eq)]
+pub struct Constraint {
+    /// Of condition `OptimizationReady`: who is left alone for a while hears of it again.
+    reason: String,
+    accelerator: Option<String>,
+    limits: Vec<DecisionFactor>,
+}
+
+/// None: the number is what is wanted, and its workload follows it.
+pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
+    let decision = status.decision.as_ref()?;
+    let reason = conditions::find(&status.conditions, names::OPTIMIZATION)?.reason.clone();
+    let mut limits = limit_factors(decision);
+    let unmoved = limits.iter().any(|factor| factor::is(factor, Stage::Limits, FactorCode::WorkloadUnmoved));
+    let limited = decision.decided_by.as_deref() == Some(Binding::Limits.word()) && decision.wanted > decision.granted;
+    if !unmoved && !limited {
+        return None;
+    }
+    // Another bound with the same effect is no new obstacle.
+    limits.iter_mut().for_each(|factor| factor.replicas = None);
+    let desired = status.desired_optimized_alloc.as_ref();
+    Some(Constraint { reason, accelerator: desired.and_then(|desired| desired.accelerator.clone()), limits })
+}
+
+/// Whether the stored decision is about metrics of this model that were stale already.
+pub fn is_stale(status: &VariantAutoscalingStatus, model: &str) -> bool {
+    let factors = status.decision.iter().flat_map(|decision| &decision.factors);
+    factors.into_iter().any(|factor| {
+        factor::is(factor, Stage::Signal, FactorCode::MetricsStale) && factor.model.as_deref() == Some(model)
+    })
 }

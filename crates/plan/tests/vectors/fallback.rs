@@ -83,7 +83,12 @@ fn a_variant_without_a_number_gets_that_of_upstream() {
             bounds: Bounds { min: input.min_replicas.unwrap_or_default(), max: input.max_replicas },
             current: input.current,
             created,
-            previous: Previous { replicas: input.previous_desired, reason: input.previous_reason, at },
+            previous: Previous {
+                replicas: input.previous_desired,
+                reason: input.previous_reason,
+                unclamped_reason: None,
+                at,
+            },
         };
         let others = input.other_variants_same_model.unwrap_or_default().into_iter().map(|other| Other {
             variant_id: other.variant_id,
@@ -101,6 +106,8 @@ fn a_variant_without_a_number_gets_that_of_upstream() {
         let wanted = Fallen {
             replicas: expected.num_replicas,
             reason: expected.reason,
+            // Upstream has no such field.
+            unclamped_reason: fallen.unclamped_reason.clone(),
             at: match expected.update_time.as_str() {
                 "now" => now,
                 "preserved" => at.unwrap(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use steersman_plan::variant::limits::enforce::{Sleep, enforce};
 use steersman_plan::variant::limits::gpus::{Wanted, limit, short};
+use steersman_plan::variant::{Explanation, FactorCode};
 
 use crate::file::vectors;
 
@@ -45,7 +46,7 @@ fn the_enforcer_answers_as_upstream() {
     for case in file.cases {
         let sleep = match () {
             () if !case.enabled => Sleep::Forbidden,
-            () if case.query_error => Sleep::Unknown("the query failed".into()),
+            () if case.query_error => Sleep::Unknown(Explanation::new(FactorCode::RequestsUnknown, "the query failed")),
             () if case.request_count > 0.0 => Sleep::Awake,
             () => Sleep::Idle,
         };

@@ -74,7 +74,7 @@ impl Lines {
             if decision.story.in_transition() {
                 let model = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
                 if !self.waiting.contains(&model) && !waiting.contains(&model) {
-                    let hold = decision.story.hold.as_deref();
+                    let hold = decision.story.hold_text();
                     let NamespacedName { namespace, name } = &model;
                     tracing::info!(namespace, modelID = name, hold, "Model in transition, blocking scaling decisions");
                 }
@@ -115,7 +115,7 @@ mod tests {
 
     use jiff::Timestamp;
     use serde_json::json;
-    use steersman_plan::variant::{Settings, TargetSeen, plan};
+    use steersman_plan::variant::{Explanation, FactorCode, Settings, TargetSeen, plan};
     use tracing::field::{Field, Visit};
     use tracing::{Event, Subscriber};
     use tracing_subscriber::Layer;
@@ -234,18 +234,18 @@ mod tests {
     fn a_model_that_waits_for_an_earlier_decision_is_named_once_until_it_waits_anew() {
         let mut lines = Lines::default();
         let seen = fleet(vec![variant("a", "x"), variant("b", "y")]);
-        let mut all = |hold: Option<&str>| {
+        let mut all = |hold: Option<Explanation>| {
             let mut plan = plan(&seen);
-            plan.decisions.values_mut().for_each(|decision| decision.story.hold = hold.map(ToOwned::to_owned));
+            plan.decisions.values_mut().for_each(|decision| decision.story.hold = hold.clone());
             Heard::of(|| lines.decided(&seen, &plan))
         };
-        let waits = Some("an earlier decision is still being carried out: a is to have 3 replicas and has 2");
+        let waits = || Some(Explanation::new(FactorCode::InTransition, "a is to have 3 replicas and has 2"));
         let expected = "INFO message=Model in transition, blocking scaling decisions … namespace=\"team\" … \
                         modelID=\"m\" … a is to have 3 replicas";
         assert_said(&all(None), &[]);
-        assert_said(&all(waits), &[expected]);
-        assert_said(&all(waits), &[]);
-        assert_said(&all(Some("there are no metrics")), &[]);
-        assert_said(&all(waits), &[expected]);
+        assert_said(&all(waits()), &[expected]);
+        assert_said(&all(waits()), &[]);
+        assert_said(&all(Some(Explanation::new(FactorCode::MetricsMissing, "there are no metrics"))), &[]);
+        assert_said(&all(waits()), &[expected]);
     }
 }

@@ -18,8 +18,8 @@ use crate::client::CallError;
 use crate::controllers::stored_kind;
 use crate::observe::variant::{MANAGER, variant_resource};
 
-/// Why objects are not tied, as they were told.
-pub type Untied = BTreeMap<NamespacedName, String>;
+/// The status code that each owner reference was refused with, and for which an event was sent.
+pub type Untied = BTreeMap<NamespacedName, u16>;
 
 impl Variants {
     /// After the statuses: the object is another version by it. Whoever is not reached in time is tied in another pass.
@@ -46,15 +46,15 @@ impl Variants {
             let patched = tokio::time::timeout_at(until, self.server.call(objects.patch(name, &ours, &wish))).await;
             match patched.unwrap_or_else(|_| Err(self.server.too_slow(TELLING))) {
                 Ok(_) => tracing::info!(namespace, name, owner = owner.name, "tied to its workload"),
-                Err(error) if is_refusal(&error) => {
-                    let said = error.to_string();
-                    if untied.get(&seen.key) != Some(&said) {
+                Err(CallError::Answered { code, message }) if is_refusal(code) => {
+                    if untied.get(&seen.key) != Some(&code) {
+                        let error = CallError::Answered { code, message };
                         tracing::warn!(namespace, name, %error, "may not be tied to its workload");
                         let kind = stored_kind(Family::Va);
                         let owner = Owner { kind, namespace: namespace.clone(), name: name.clone(), uid, legacy: None };
                         let _ = tokio::time::timeout_at(until, self.recorder.tell(&owner, &note(&error))).await;
                     }
-                    refused.insert(seen.key.clone(), said);
+                    refused.insert(seen.key.clone(), code);
                 }
                 Err(error) => {
                     failed += 1;
@@ -68,8 +68,8 @@ impl Variants {
 }
 
 /// It stays so until somebody changes a right or a policy: no pass is made for its sake.
-fn is_refusal(error: &CallError) -> bool {
-    matches!(error, CallError::Answered { code, .. } if (400..500).contains(code) && !matches!(code, 404 | 409 | 429))
+fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && !matches!(code, 404 | 409 | 429)
 }
 
 fn note(error: &CallError) -> Event {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn only_what_somebody_has_to_change_is_a_refusal() {
         for (code, expected) in [(403, true), (422, true), (404, false), (409, false), (429, false), (500, false)] {
-            assert_eq!(is_refusal(&CallError::Answered { code, message: String::new() }), expected, "{code}");
+            assert_eq!(is_refusal(code), expected, "{code}");
         }
     }
 

@@ -12,10 +12,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::GroupVersionKind;
 use steersman_api::Family as Api;
-use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
+use steersman_api::variant::v1alpha1::{ConfigFault, VariantAutoscalingStatus};
 use steersman_plan::variant::config::{Config, ConfigSeen, read};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{Decision, FleetPlan, Mode, Settings, VariantSeen, faults, names, note, plan, report};
+use steersman_plan::variant::{
+    ConfigFinding, Decision, FleetPlan, Mode, Settings, VariantSeen, faults, note, plan, report,
+};
 use steersman_reconcile::{DecodeError, Event, EventType, Finding, NamespacedName, Severity};
 
 use super::decide::decide;
@@ -60,8 +62,8 @@ pub struct Kept {
     config: Config,
     metering: Metering,
     memory: Memory,
-    /// Findings about the configuration that were told.
-    told: BTreeSet<String>,
+    /// Findings about the configuration of the last reconcile. None: this is the first one.
+    findings: Option<BTreeMap<ConfigFault, Vec<Finding>>>,
     lines: Lines,
     left_alone: LeftAlone,
     untied: Untied,
@@ -74,7 +76,7 @@ impl Kept {
             config,
             metering: Metering::default(),
             memory: Memory::default(),
-            told: BTreeSet::new(),
+            findings: None,
             lines: Lines::default(),
             left_alone: LeftAlone::default(),
             untied: Untied::default(),
@@ -97,7 +99,7 @@ impl Variants {
         tracing::info!("Starting reconciliation");
         let (steps, began) = (self.metrics.fleet(), Instant::now());
         let (seen, mut findings) = self.configure(kept);
-        findings.extend(kept.metering.follow(kept.config.prometheus.as_ref()));
+        findings.extend(kept.metering.follow(kept.config.prometheus.as_ref()).map(ConfigFinding::from));
         kept.lines.settings(&kept.config);
         let metering = kept.metering.way();
         let memory = std::mem::take(&mut kept.memory);
@@ -145,7 +147,7 @@ impl Variants {
     }
 
     /// The settings that hold now, and what is wrong with those that were given.
-    fn configure(&self, kept: &mut Kept) -> (ConfigSeen, Vec<Finding>) {
+    fn configure(&self, kept: &mut Kept) -> (ConfigSeen, Vec<ConfigFinding>) {
         match self.fleet.maps.seen(self.fleet.local()) {
             Ok(seen) => {
                 let (config, findings) = read(&seen, &kept.config, Mode::Steersman);
@@ -165,7 +167,7 @@ impl Variants {
                              settings hold."
                         .to_owned(),
                 };
-                (self.fleet.maps.alone(), vec![finding])
+                (self.fleet.maps.alone(), vec![finding.into()])
             }
         }
     }
@@ -188,35 +190,41 @@ impl Variants {
         kept.left_alone.keep(|place| unreadable.contains(place));
     }
 
-    /// In the log and as events on the ConfigMap; objects have a condition. Each once, also over restarts: what stands in an
-    /// object's condition was told.
-    async fn tell_findings(&self, kept: &mut Kept, findings: &[Finding], look: &Look) {
+    /// In the log and as events on the ConfigMap; objects have a condition. Each once, even over restarts: before the first
+    /// reconcile, the statuses list the faults that an earlier leader reported.
+    async fn tell_findings(&self, kept: &mut Kept, findings: &[ConfigFinding], look: &Look) {
         let until = tokio::time::Instant::now() + TELLING;
-        let now: BTreeSet<String> = findings.iter().map(|finding| finding.message.clone()).collect();
-        for finding in findings.iter().filter(|finding| !kept.told.contains(&finding.message)) {
-            let Finding { severity, reason, message, remedy } = finding;
+        let mut now: BTreeMap<ConfigFault, Vec<Finding>> = BTreeMap::new();
+        for finding in findings {
+            let fault = finding.fault();
+            let before = kept.findings.as_ref().and_then(|before| before.get(&fault));
+            let is_new = !before.is_some_and(|before| before.contains(&finding.finding));
+            let is_stored =
+                |seen: &VariantSeen| seen.status.as_deref().is_some_and(|status| faults::is_stored(status, &fault));
+            let is_reported = kept.findings.is_none() && look.seen.variants.iter().any(is_stored);
+            now.entry(fault).or_default().push(finding.finding.clone());
+            if !is_new {
+                continue;
+            }
+            let Finding { severity, reason, message, remedy } = &finding.finding;
             if *severity == Severity::Info {
                 tracing::warn!(reason, finding = message, remedy, "a setting is unusual");
                 continue;
             }
             tracing::error!(reason, finding = message, remedy, "a setting cannot be used");
-            let stands = |seen: &VariantSeen| {
-                let conditions = seen.status.iter().flat_map(|status| &status.conditions);
-                conditions.into_iter().any(|known| known.type_ == names::CONFIG && known.message.contains(message))
-            };
-            if let Some(owner) = self.map(finding).filter(|_| !look.seen.variants.iter().any(stands)) {
+            if let Some(owner) = self.config_map(finding).filter(|_| !is_reported) {
                 let note = Event { type_: EventType::Warning, reason, message: finding.to_string() };
                 // Numbers do not wait for long: the log and the conditions say the same.
                 let _ = tokio::time::timeout_at(until, self.recorder.tell(&owner, &note)).await;
             }
         }
-        kept.told = now;
+        kept.findings = Some(now);
     }
 
-    /// The ConfigMap that a finding is about, as it names it.
-    fn map(&self, finding: &Finding) -> Option<Owner> {
-        let (namespace, name) = faults::map(finding)?.split_once('/')?;
-        let place = (namespace.to_owned(), name.to_owned());
+    /// The ConfigMap that a finding is about.
+    fn config_map(&self, finding: &ConfigFinding) -> Option<Owner> {
+        let NamespacedName { namespace, name } = finding.config_map.clone()?;
+        let place = (namespace, name);
         let uid = self.fleet.maps.uid(&place)?;
         let kind = GroupVersionKind::gvk("", "v1", &ConfigMap::kind(&()));
         Some(Owner { kind, namespace: place.0, name: place.1, uid, legacy: None })

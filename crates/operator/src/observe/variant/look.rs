@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use steersman_plan::variant::config::{Config, ConfigSeen, concerns};
 use steersman_plan::variant::saturation::tokens::capacity::Memory;
-use steersman_plan::variant::{Mode, ModelSeen, Seen, Settings, Silence, VariantSeen};
-use steersman_reconcile::{DecodeError, Finding, Lookup, NamespacedName};
+use steersman_plan::variant::{ConfigFinding, Mode, ModelSeen, Seen, Settings, Silence, VariantSeen};
+use steersman_reconcile::{DecodeError, Lookup, NamespacedName};
 
 use super::objects::Variant;
 use super::targets::{Way, Workload};
@@ -50,14 +50,14 @@ impl Fleet {
         server: &Server,
         metering: Metering<'_>,
         config: Config,
-        faults: (&ConfigSeen, &[Finding]),
+        faults: (&ConfigSeen, &[ConfigFinding]),
         settings: Settings,
         memory: Memory,
     ) -> Look {
         let mut stamps = BTreeMap::new();
         let mut unreadable = Vec::new();
         // One list for all objects of a namespace.
-        let mut faulty: BTreeMap<String, Arc<[Finding]>> = BTreeMap::new();
+        let mut faulty: BTreeMap<String, Arc<[ConfigFinding]>> = BTreeMap::new();
         // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
         let mut variants = Vec::with_capacity(self.variants.len());
         let groups_unknown = self.groups_unknown();
@@ -132,7 +132,7 @@ fn facts(workload: &Workload) -> (String, Option<i32>) {
     (workload.uid.clone(), workload.seen.replicas)
 }
 
-fn concerning((config, findings): (&ConfigSeen, &[Finding]), namespace: &str) -> Arc<[Finding]> {
+fn concerning((config, findings): (&ConfigSeen, &[ConfigFinding]), namespace: &str) -> Arc<[ConfigFinding]> {
     findings.iter().filter(|finding| concerns(finding, config, namespace)).cloned().collect()
 }
 

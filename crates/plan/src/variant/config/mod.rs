@@ -5,6 +5,7 @@
 pub mod classes;
 pub mod costs;
 pub mod duration;
+mod finding;
 mod interval;
 mod note;
 pub mod prometheus;
@@ -16,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use serde::Serialize;
-use steersman_reconcile::Finding;
+use steersman_reconcile::NamespacedName;
 
 use self::classes::Classes;
 use self::costs::Costs;
+pub use self::finding::ConfigFinding;
 use self::note::Notes;
 use self::prometheus::{Prometheus, Refused};
 pub use self::saturation::Saturation;
@@ -98,13 +100,13 @@ pub fn main_keys() -> impl Iterator<Item = &'static str> {
 
 /// Total: whatever the maps hold, the outcome can be worked with. A map that could not be read is not "no map": then keep
 /// `last` and do not ask.
-pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Finding>) {
+pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = Data::new();
-    let own = |candidates: &[String]| -> Option<(String, &Data)> {
+    let own = |candidates: &[String]| -> Option<(NamespacedName, &Data)> {
         seen.namespaces.iter().find_map(|namespace| found(seen, namespace, candidates))
     };
-    let of = |map: &Option<(String, &Data)>| map.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+    let of = |map: &Option<(NamespacedName, &Data)>| map.as_ref().map(|(name, _)| name.clone());
 
     let main = own(&names::main_maps(&seen.environment));
     let data = main.as_ref().map_or(&empty, |(_, data)| *data);
@@ -115,7 +117,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let prometheus = match prometheus::read(&seen.environment, data, seen.allow_http) {
         Ok(prometheus) => Some(prometheus),
         Err(Refused { key, why }) if from_environment => {
-            Notes { map: String::new(), findings: &mut findings }.bad(key, &why);
+            Notes { map: None, findings: &mut findings }.bad(key, &why);
             last.prometheus.clone()
         }
         Err(Refused { key, why }) if prometheus::has_address(data) => {
@@ -128,7 +130,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
             let remedy = format!(
                 "Give its address, which begins with https://, in ConfigMap {} of namespace {own}; until then no load is \
                  known, and replicas stay as they are.",
-                main.as_ref().and_then(|(name, _)| name.split_once('/')).map_or(names::MAIN[0], |(_, name)| name)
+                main.as_ref().map_or(names::MAIN[0], |(map, _)| map.name.as_str())
             );
             notes.absent(key, &why, &remedy);
             None
@@ -144,12 +146,12 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
     let classes = classes::read(data, mode, &last.classes, &mut Notes { map: of(&map), findings: &mut findings });
 
     let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let read_zero = |map: Option<(String, &Data)>, last: &ScaleToZero, findings: &mut Vec<Finding>| {
+    let read_zero = |map: Option<(NamespacedName, &Data)>, last: &ScaleToZero, findings: &mut Vec<ConfigFinding>| {
         let last = ScaleToZero { environment: switch, ..last.clone() };
-        let (name, data) = map.unwrap_or((String::new(), &empty));
-        let camel = name.ends_with(&format!("/{}", names::ZERO_CAMEL));
+        let (map, data) = map.map_or((None, &empty), |(map, data)| (Some(map), data));
+        let camel = map.as_ref().is_some_and(|map| map.name == names::ZERO_CAMEL);
         let spelling = if camel { Spelling::Camel } else { Spelling::Snake };
-        zero::read(data, spelling, mode, &last, &mut Notes { map: name, findings })
+        zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
     };
     let zero_names = [names::ZERO_CAMEL.to_owned(), names::ZERO_SNAKE.to_owned()];
     let zero = read_zero(own(&zero_names), &last.zero, &mut findings);
@@ -188,21 +190,23 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Findin
         let saturation = found(seen, namespace, &saturation_names).filter(|_| local_saturation.contains_key(namespace));
         [zero, saturation].into_iter().flatten()
     });
-    let sources = all.chain(locals).map(|(name, _)| name).collect();
+    let sources = all.chain(locals).map(|(map, _)| map.to_string()).collect();
     let config =
         Config { interval, prometheus, costs, classes, zero, saturation, local_zero, local_saturation, sources };
     (config, findings)
 }
 
 /// Whether what was found in the configuration holds for objects of the namespace: maps of other users' namespaces do not.
-pub fn concerns(finding: &Finding, seen: &ConfigSeen, namespace: &str) -> bool {
-    let map = finding.message.strip_prefix("ConfigMap ").and_then(|rest| rest.split_once('/'));
-    map.is_none_or(|(of, _)| of == namespace || seen.namespaces.iter().any(|own| own == of))
+pub fn concerns(finding: &ConfigFinding, seen: &ConfigSeen, namespace: &str) -> bool {
+    finding
+        .config_map
+        .as_ref()
+        .is_none_or(|map| map.namespace == namespace || seen.namespaces.iter().any(|own| *own == map.namespace))
 }
 
-fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Option<(String, &'a Data)> {
+fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Option<(NamespacedName, &'a Data)> {
     candidates.iter().find_map(|name| {
         let data = seen.maps.get(&(namespace.to_owned(), name.clone()))?;
-        Some((format!("{namespace}/{name}"), data))
+        Some((NamespacedName::new(namespace, name), data))
     })
 }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{Finding, NamespacedName, Severity};
 
 use super::super::Mode;
+use super::ConfigFinding;
 
 /// As many of those that nobody reads are named, and so many letters of each.
 const MOST_FIELDS: usize = 3;
@@ -17,83 +18,61 @@ const DUPLICATE: &str = "Duplicate modelID found in scale-to-zero ConfigMap - fi
 
 /// Collects what is found in one ConfigMap.
 pub struct Notes<'a> {
-    /// As `namespace/name`.
-    pub map: String,
-    pub findings: &'a mut Vec<Finding>,
+    /// None: the settings are those of the environment.
+    pub map: Option<NamespacedName>,
+    pub findings: &'a mut Vec<ConfigFinding>,
 }
 
 impl Notes<'_> {
     pub fn bad(&mut self, key: &str, why: &str) {
-        self.say(
-            Severity::Warning,
-            "ConfigValueInvalid",
-            format!("{}, key {key}: {why}.", self.place()),
-            "Correct the value; until then the last good one holds, or else the default.",
-        );
+        let remedy = "Correct the value; until then the last good one holds, or else the default.";
+        self.add(Severity::Warning, "ConfigValueInvalid", key, why, remedy);
     }
 
     /// A value that cannot be used as it is, and what is used instead.
     pub fn bent(&mut self, key: &str, why: &str) {
-        self.say(
-            Severity::Warning,
-            "ConfigValueOutOfRange",
-            format!("{}, key {key}: {why}.", self.place()),
-            "Correct the value.",
-        );
+        self.add(Severity::Warning, "ConfigValueOutOfRange", key, why, "Correct the value.");
     }
 
     /// A setting without which something cannot work.
     pub fn absent(&mut self, key: &str, why: &str, remedy: &str) {
-        let message = format!("{}, key {key}: {why}.", self.place());
-        self.say(Severity::Warning, "ConfigValueMissing", message, remedy);
+        self.add(Severity::Warning, "ConfigValueMissing", key, why, remedy);
     }
 
     /// What is written has no effect, and whoever wrote it thinks that it has.
     pub fn ignored(&mut self, key: &str, why: &str, remedy: &str) {
-        self.say(Severity::Warning, "ConfigValueIgnored", format!("{}, key {key}: {why}.", self.place()), remedy);
+        self.add(Severity::Warning, "ConfigValueIgnored", key, why, remedy);
     }
 
     pub fn odd(&mut self, key: &str, why: &str) {
-        self.say(
-            Severity::Info,
-            "ConfigValueUnusual",
-            format!("{}, key {key}: {why}.", self.place()),
-            "Check that this is meant.",
-        );
+        self.add(Severity::Info, "ConfigValueUnusual", key, why, "Check that this is meant.");
     }
 
     pub fn duplicate(&mut self, key: &str, model: &str) {
-        self.say(
-            Severity::Warning,
-            "ConfigEntryDuplicate",
-            format!("{}, key {key}: {DUPLICATE}: {model}.", self.place()),
-            "Keep one entry per model and namespace.",
-        );
+        let why = format!("{DUPLICATE}: {model}");
+        self.add(Severity::Warning, "ConfigEntryDuplicate", key, &why, "Keep one entry per model and namespace.");
     }
 
     /// Entries that are good one by one, and cannot hold together.
     pub fn clash(&mut self, keys: &[&str], model: &str, namespace: &str, why: &str) {
         let more = keys.len().saturating_sub(MOST_FIELDS);
-        let mut named = keys.iter().take(MOST_FIELDS).copied().collect::<Vec<_>>().join(" and ");
-        if more > 0 {
-            named += &format!(" and {more} more");
-        }
+        let named: Vec<&str> = keys.iter().take(MOST_FIELDS).copied().collect();
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
-        self.say(
-            Severity::Warning,
-            "ConfigEntriesClash",
-            format!("{}, keys {named}: together, for model {model}{place}, {why}.", self.place()),
-            "Change one of them; until then neither holds for that model, and entry default does.",
-        );
+        let text = format!("keys {}{rest}: together, for model {model}{place}, {why}", named.join(" and "));
+        let remedy = "Change one of them; until then neither holds for that model, and entry default does.";
+        self.push(Severity::Warning, "ConfigEntriesClash", &named, &text, remedy);
     }
 
-    /// Without a map all settings are those of the environment.
-    fn place(&self) -> String {
-        if self.map.is_empty() { "Environment".to_owned() } else { format!("ConfigMap {}", self.map) }
+    fn add(&mut self, severity: Severity, reason: &'static str, key: &str, why: &str, remedy: &str) {
+        self.push(severity, reason, &[key], &format!("key {key}: {why}"), remedy);
     }
 
-    fn say(&mut self, severity: Severity, reason: &'static str, message: String, remedy: &str) {
-        self.findings.push(Finding { severity, reason, message, remedy: remedy.to_owned() });
+    fn push(&mut self, severity: Severity, reason: &'static str, keys: &[&str], text: &str, remedy: &str) {
+        let place = self.map.as_ref().map_or_else(|| "Environment".to_owned(), |map| format!("ConfigMap {map}"));
+        let finding = Finding { severity, reason, message: format!("{place}, {text}."), remedy: remedy.to_owned() };
+        let keys = keys.iter().map(ToString::to_string).collect();
+        self.findings.push(ConfigFinding { finding, config_map: self.map.clone(), keys });
     }
 }
 

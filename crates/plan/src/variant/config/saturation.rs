@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use steersman_reconcile::Finding;
+use steersman_reconcile::NamespacedName;
 
 use super::super::{Mode, names};
-use super::Data;
 use super::note::{Notes, entries, unknown_fields};
 use super::thresholds::{self, Entry, Thresholds};
+use super::{ConfigFinding, Data};
 
 /// Entries of one model that are compared with each other: a map may have thousands.
 const MOST_COMPARED: usize = 50;
@@ -78,14 +78,15 @@ fn sound(thresholds: &Thresholds) -> Result<(), String> {
 
 /// `fleet`: what the operator's own map says, where this is a map of a user's namespace. What is bad is taken from `last`.
 pub fn read(
-    map: Option<(String, &Data)>,
+    map: Option<(NamespacedName, &Data)>,
     fleet: Option<&Thresholds>,
     mode: Mode,
     last: &Saturation,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<ConfigFinding>,
 ) -> Saturation {
-    let Some((name, data)) = map else { return Saturation::default() };
-    let mut notes = Notes { map: name, findings };
+    let Some((map, data)) = map else { return Saturation::default() };
+    let home = fleet.map(|_| map.namespace.clone());
+    let mut notes = Notes { map: Some(map), findings };
     if mode == Mode::Upstream {
         let alone =
             |_: &str, entry: &mut Entry, _: Option<&Entry>, _: &mut Notes<'_>| Thresholds::read(entry, mode).validate();
@@ -123,7 +124,6 @@ pub fn read(
     read.entries.extend(own.into_iter().filter(|(_, entry)| together(entry).is_ok()));
     unknown_fields(data, &thresholds::FIELDS, &mut notes);
     tell_ignored(&read, fleet.is_some(), &base, &mut notes);
-    let home = notes.map.split_once('/').map(|(namespace, _)| namespace.to_owned()).filter(|_| fleet.is_some());
     tell_clashes(&read, home.as_deref(), &base, &mut notes);
     read
 }

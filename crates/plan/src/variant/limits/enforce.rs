@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::super::factor::Explanation;
+
 /// What a replica costs where nothing is said.
 pub const USUAL_COST: f64 = 10.0;
 
@@ -17,9 +19,9 @@ pub enum Sleep {
     /// Requests came within the retention period, or are here now.
     Awake,
     /// No request came, and something else speaks against it: what.
-    Kept(String),
+    Kept(Explanation),
     /// Nobody can say whether requests came: the cause.
-    Unknown(String),
+    Unknown(Explanation),
     Idle,
 }
 

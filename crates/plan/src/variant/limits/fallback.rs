@@ -23,6 +23,8 @@ pub struct Variant {
 pub struct Previous {
     pub replicas: i32,
     pub reason: String,
+    /// `reason` without what bounds changed afterwards; None if they changed nothing.
+    pub unclamped_reason: Option<String>,
     pub at: Option<Timestamp>,
 }
 
@@ -57,6 +59,8 @@ pub enum Patience {
 pub struct Fallen {
     pub replicas: i32,
     pub reason: String,
+    /// `reason` without what bounds changed; None if they changed nothing.
+    pub unclamped_reason: Option<String>,
     /// When it was decided; that of the last decision where nothing changed.
     pub at: Timestamp,
 }
@@ -93,7 +97,7 @@ fn abandoned(
         (false, ..) => (variant.bounds.min, format!("{exceeded}, using minReplicas={}", variant.bounds.min)),
     };
     let (replicas, reason, _) = below_max(variant.bounds, replicas, reason);
-    Fallen { replicas, reason, at: now }
+    Fallen { replicas, reason, unclamped_reason: None, at: now }
 }
 
 fn below_max(bounds: Bounds, replicas: i32, reason: String) -> (i32, String, bool) {
@@ -104,30 +108,27 @@ fn below_max(bounds: Bounds, replicas: i32, reason: String) -> (i32, String, boo
 }
 
 fn kept(variant: &Variant, now: Timestamp) -> Fallen {
-    let Previous { replicas: previous, reason, at } = variant.previous.clone();
-    let replicas = variant.bounds.clamp(previous);
-    match at {
-        _ if replicas != previous => Fallen { replicas, reason: clamped(&reason, previous, replicas), at: now },
-        _ if reason.is_empty() => {
-            let reason = "Fallback: preserving previous allocation (no optimizer solution)".to_owned();
-            Fallen { replicas, reason, at: now }
-        }
-        at => Fallen { replicas, reason, at: at.unwrap_or(now) },
+    let previous = &variant.previous;
+    let replicas = variant.bounds.clamp(previous.replicas);
+    if replicas != previous.replicas {
+        let (reason, unclamped) = previous.clamped(replicas);
+        return Fallen { replicas, reason, unclamped_reason: Some(unclamped), at: now };
     }
+    if previous.reason.is_empty() {
+        let reason = "Fallback: preserving previous allocation (no optimizer solution)".to_owned();
+        return Fallen { replicas, reason, unclamped_reason: None, at: now };
+    }
+    let Previous { reason, unclamped_reason, at, .. } = previous.clone();
+    Fallen { replicas, reason, unclamped_reason, at: at.unwrap_or(now) }
 }
 
-/// The reason of a number that bounds have changed since.
-pub fn clamped(reason: &str, from: i32, to: i32) -> String {
-    let reason = format!("{} (clamped from {from} to {to} for bounds)", unclamped(reason));
-    reason.trim_start().to_owned()
-}
-
-/// Without what earlier bounds did: bounds that change often must not make the reason longer each time.
-fn unclamped(reason: &str) -> &str {
-    let clamped = |reason: &'_ str| reason.ends_with(" for bounds)").then(|| reason.rfind("(clamped from ")).flatten();
-    match clamped(reason) {
-        Some(at) => unclamped(reason[..at].trim_end()),
-        None => reason,
+impl Previous {
+    /// The reason of a number that bounds change to `to`, and the reason without that. Earlier bounds are not mentioned:
+    /// bounds that change often must not make the reason longer each time.
+    pub fn clamped(&self, to: i32) -> (String, String) {
+        let unclamped = self.unclamped_reason.as_ref().unwrap_or(&self.reason);
+        let reason = format!("{unclamped} (clamped from {} to {to} for bounds)", self.replicas);
+        (reason.trim_start().to_owned(), unclamped.clone())
     }
 }
 
@@ -163,5 +164,5 @@ fn last_resort(variant: &Variant, others: &[Other], now: Timestamp) -> Fallen {
     };
     let (replicas, reason, clamped) = below_max(*bounds, baseline.max(min), reason);
     let reason = if clamped { reason } else { format!("{reason} = {replicas}") };
-    Fallen { replicas, reason, at }
+    Fallen { replicas, reason, unclamped_reason: None, at }
 }

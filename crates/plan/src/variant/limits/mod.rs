@@ -7,6 +7,8 @@ pub mod gpus;
 
 use serde::Serialize;
 
+use super::factor::{Explanation, Factor, FactorCode};
+
 /// `minReplicas` and `maxReplicas` of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bounds {
@@ -30,11 +32,14 @@ impl Bounds {
         self.clamp(replicas) == replicas
     }
 
-    /// The name of the bound that stands against `replicas`.
-    pub fn binding(self, replicas: i32) -> Option<String> {
+    /// The bound that does not allow `replicas`.
+    pub fn binding(self, replicas: i32) -> Option<Explanation> {
+        let bound = |code: FactorCode, name: &str, value: i32| {
+            Explanation::of(Factor::replicas(code, value), format!("{name}={value}"))
+        };
         match self.clamp(replicas) {
-            kept if kept < replicas => self.max.map(|max| format!("maxReplicas={max}")),
-            kept if kept > replicas => Some(format!("minReplicas={}", self.min)),
+            kept if kept < replicas => self.max.map(|max| bound(FactorCode::MaxReplicas, "maxReplicas", max)),
+            kept if kept > replicas => Some(bound(FactorCode::MinReplicas, "minReplicas", self.min)),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use steersman_reconcile::{Lookup, NamespacedName};
 
 use super::super::Mode;
 use super::super::conflict::Conflict;
+use super::super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::super::limits::enforce::USUAL_COST;
 use super::super::limits::gpus::{Granted, Wanted, limit};
 use super::super::seen::{Seen, VariantSeen};
@@ -47,7 +48,7 @@ impl<'a> Free<'a> {
     }
 
     /// How many replicas there are accelerators for, never fewer than there are, and what there is.
-    pub fn room(&self, variant: &VariantSeen, current: i32) -> (i32, String) {
+    pub fn room(&self, variant: &VariantSeen, current: i32) -> (i32, Explanation) {
         let accelerator = variant.accelerator();
         let own = self.coming.get(&variant.key).copied().unwrap_or_default().saturating_mul(variant.gpus());
         let more = self.left.get(&accelerator).map_or(0, |left| left.saturating_add(own).max(0) / variant.gpus());
@@ -104,16 +105,19 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
     let granted = match &seen.gpus {
         Lookup::Known(offered) => {
             let told = |(one, asked): (Granted, &Wanted)| {
-                (one.target, one.limited, format!("{}; {}", one.reason, offer(&asked.accelerator, offered)))
+                let offer = offer(&asked.accelerator, offered);
+                let text = format!("{}; {offer}", one.reason);
+                (one.target, one.limited, offer.reworded(text))
             };
             limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
         }
         // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
         Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
         Lookup::Unknown(why) => {
-            let told = format!("the accelerators could not be counted: {why}");
+            let text = format!("the accelerators could not be counted: {why}");
+            let told = Explanation::new(FactorCode::AcceleratorsNotCounted, text);
             let held = |(one, variant): (&Wanted, &&VariantSeen)| {
-                let (kept, _) = hold(variant, seen.now);
+                let kept = hold(variant, seen.now).replicas;
                 (one.target.min(kept), one.target > kept, told.clone())
             };
             wanted.iter().zip(&places).map(held).collect::<Vec<_>>()
@@ -126,8 +130,10 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         decision.story.granted = target;
         if seen.settings.mode == Mode::Steersman {
             decision.reason = format!("{}; limited by gpu-limiter: {reason}", decision.reason);
+            decision.unclamped_reason = None;
         }
-        decision.story.limits.push(format!("gpu-limiter: {reason}"));
+        let text = format!("gpu-limiter: {reason}");
+        decision.story.limits.push(reason.reworded(text));
         decision.story.binding = Binding::Limits;
     }
 }
@@ -161,16 +167,21 @@ fn unseen(seen: &Seen, plan: &FleetPlan, counted: &[&VariantSeen]) -> Vec<Wanted
 }
 
 /// What there is of an accelerator, for whoever wonders why it is not enough.
-fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> String {
+fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> Explanation {
+    let about = |code: FactorCode, text: String| {
+        Explanation::of(Factor::about(code, Reference::Accelerator(accelerator.to_owned())), text)
+    };
     match offered.get(accelerator) {
-        _ if accelerator.is_empty() => {
-            "nobody knows its accelerator: set spec.accelerator to the short name of the nodes' product".to_owned()
-        }
-        Some(count) => format!("nodes offer {count} of {accelerator}"),
+        _ if accelerator.is_empty() => Explanation::new(
+            FactorCode::AcceleratorUnknown,
+            "nobody knows its accelerator: set spec.accelerator to the short name of the nodes' product",
+        ),
+        Some(count) => about(FactorCode::AcceleratorsShort, format!("nodes offer {count} of {accelerator}")),
         None => {
             let types: Vec<&str> = offered.keys().map(String::as_str).collect();
             let types = if types.is_empty() { "no accelerators".to_owned() } else { types.join(", ") };
-            format!("no node offers {accelerator}; they offer {types}")
+            let text = format!("no node offers {accelerator}; they offer {types}");
+            about(FactorCode::AcceleratorNotOffered, text)
         }
     }
 }

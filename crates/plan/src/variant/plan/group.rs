@@ -8,15 +8,16 @@ use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 use super::super::Mode;
 use super::super::config::duration;
 use super::super::config::thresholds::Analyzer;
+use super::super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::super::limits::enforce::{Sleep, enforce};
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::{State, shares, tokens};
 use super::super::seen::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
-use super::super::story::{Binding, IN_TRANSITION, Story};
+use super::super::story::{Binding, Story};
 use super::accelerators::Free;
-use super::hold::hold;
+use super::hold::{Held, hold};
 use super::replicas::{self, Guessed};
-use super::said::{Number, Said, by_shares, by_tokens};
+use super::said::{Number, Said, by_shares, by_tokens, in_transition};
 use super::{Decision, Metrics, Standing};
 
 pub struct Group<'a> {
@@ -70,15 +71,16 @@ impl<'a> Group<'a> {
                 Err(why) => (Metrics::Partial(why.clone()), Err(why)),
             },
             Err(metrics) => {
-                let why = unknown(&metrics);
+                let why = unknown(&metrics, self.model);
                 (metrics, Err(why))
             }
         };
         let sleep = self.sleep(&metrics, memory);
-        let held: BTreeMap<String, (i32, String)> =
+        let held: BTreeMap<String, Held> =
             self.variants.iter().map(|variant| (variant.key.name.clone(), hold(variant, self.seen.now))).collect();
         let number = |name: &str| said.as_ref().ok().and_then(|said| said.numbers.get(name));
-        let before = held.iter().map(|(name, (kept, _))| (name.clone(), number(name).map_or(*kept, |one| one.granted)));
+        let before =
+            held.iter().map(|(name, held)| (name.clone(), number(name).map_or(held.replicas, |one| one.granted)));
         let before: BTreeMap<String, i32> =
             before.map(|(name, replicas)| (name.clone(), self.clamp(&name, replicas))).collect();
         let mut after = before.clone();
@@ -92,7 +94,7 @@ impl<'a> Group<'a> {
         let decide = |(variant, state): (&&VariantSeen, &State)| {
             let name = &variant.key.name;
             let kept = held.get(name).cloned().unwrap_or_default();
-            let (before, after) = (before.get(name).copied(), after.get(name).copied().unwrap_or(kept.0));
+            let (before, after) = (before.get(name).copied(), after.get(name).copied().unwrap_or(kept.replicas));
             let enforced = (before != Some(after)).then_some(after);
             let decision = self.decision(variant, &metrics, &said, number(name), kept, enforced, &sleep);
             Decision { unfollowed: state.unfollowed.is_some(), ..decision }
@@ -110,15 +112,15 @@ impl<'a> Group<'a> {
         &self,
         variant: &VariantSeen,
         metrics: &Metrics,
-        said: &Result<Said, String>,
+        said: &Result<Said, Explanation>,
         number: Option<&Number>,
-        kept: (i32, String),
+        kept: Held,
         enforced: Option<i32>,
         sleep: &Sleep,
     ) -> Decision {
         let bounds = variant.bounds();
-        let mut story = Story { signal: unknown(metrics), ..Story::default() };
-        let (mut replicas, mut reason) = kept;
+        let mut story = Story { signal: unknown(metrics, self.model), ..Story::default() };
+        let Held { mut replicas, mut reason, mut unclamped_reason } = kept;
         story.wish = replicas;
         story.binding = Binding::Hold;
         match said {
@@ -129,11 +131,13 @@ impl<'a> Group<'a> {
             Err(why) => story.hold = Some(why.clone()),
         }
         if number.is_none() && said.is_ok() && variant.current() == Some(0) && replicas > 0 {
-            let awaited = format!("{IN_TRANSITION}: it is to have {replicas} replicas and has 0");
-            story.hold.get_or_insert(awaited);
+            let text = format!("it is to have {replicas} replicas and has 0");
+            let awaited = Explanation::new(FactorCode::DecisionPending, text);
+            story.hold.get_or_insert_with(|| in_transition(vec![awaited]));
         }
         if let Some(number) = number {
             (replicas, story.wish, reason) = (number.granted, number.wish, number.reason.clone());
+            unclamped_reason = None;
             story.solver.clone_from(&number.reason);
             story.binding = match said {
                 Ok(Said { waits: Some(_), .. }) => Binding::Hold,
@@ -149,10 +153,12 @@ impl<'a> Group<'a> {
                 None => {
                     // It stands in for another, which tells the wish.
                     story.wish = replicas;
-                    ("what other variants cannot have".to_owned(), "in place of a variant that cannot grow".to_owned())
+                    let others = "what other variants cannot have";
+                    let bound = Explanation::new(FactorCode::OtherVariantsLimited, others);
+                    (bound, "in place of a variant that cannot grow".to_owned())
                 }
             };
-            reason = format!("{reason}; {words}");
+            (reason, unclamped_reason) = (format!("{reason}; {words}"), None);
             story.limits.push(bound);
             story.binding = Binding::Limits;
         }
@@ -162,19 +168,34 @@ impl<'a> Group<'a> {
         if follows && previous.at.is_some() && previous.replicas != replicas {
             reason =
                 format!("{reason}; the workload has {replicas} replicas and has not followed {}", previous.replicas);
+            unclamped_reason = None;
         }
         if let Some(target) = enforced {
             let first = previous.at.is_none() && variant.current() == Some(0);
-            reason = match sleep {
-                Sleep::Idle => format!("Scale to zero: no request for {}", duration::go(self.retention())),
-                _ if first => "First run: bootstrapping with 1 replica for Prometheus discovery".to_owned(),
-                _ => "Scale to zero disabled: the cheapest variant keeps 1 replica".to_owned(),
+            let (code, text) = match sleep {
+                Sleep::Idle => {
+                    let text = format!("Scale to zero: no request for {}", duration::go(self.retention()));
+                    (FactorCode::ScaledToZero, text)
+                }
+                _ if first => {
+                    let text = "First run: bootstrapping with 1 replica for Prometheus discovery".to_owned();
+                    (FactorCode::FirstReplica, text)
+                }
+                _ => {
+                    let text = "Scale to zero disabled: the cheapest variant keeps 1 replica".to_owned();
+                    (FactorCode::LastReplica, text)
+                }
             };
+            (reason, unclamped_reason) = (text.clone(), None);
             replicas = bounds.clamp(target);
-            story.limits.push(reason.clone());
+            story.limits.push(Explanation::new(code, text));
             story.binding = Binding::Limits;
         } else if let Sleep::Unknown(why) | Sleep::Kept(why) = sleep {
-            story.hold.get_or_insert_with(|| format!("no scale to zero, as {why}"));
+            let blocked = || {
+                let text = format!("no scale to zero, as {why}");
+                why.clone().as_cause_of(FactorCode::ScaleToZeroBlocked, text)
+            };
+            story.hold.get_or_insert_with(blocked);
         }
         if let Some(why) = self.settling(variant, replicas) {
             replicas = bounds.clamp(variant.previous().replicas);
@@ -187,6 +208,7 @@ impl<'a> Group<'a> {
             standing: if decided { Standing::Decided } else { Standing::Held },
             replicas: Some(replicas),
             reason,
+            unclamped_reason,
             accelerator: variant.accelerator(),
             spare: said.as_ref().map_or(1.0, |said| said.spare),
             metrics: metrics.clone(),
@@ -211,12 +233,14 @@ impl<'a> Group<'a> {
     }
 
     /// Why a lower number has to wait.
-    fn settling(&self, variant: &VariantSeen, replicas: i32) -> Option<String> {
+    fn settling(&self, variant: &VariantSeen, replicas: i32) -> Option<Explanation> {
         let previous = variant.previous();
         let age = self.seen.now.duration_since(previous.at?);
         let settle = self.seen.settings.settle;
-        (replicas < previous.replicas && age < settle)
-            .then(|| format!("a number is lowered {} after its last change", duration::go(settle)))
+        (replicas < previous.replicas && age < settle).then(|| {
+            let text = format!("a number is lowered {} after its last change", duration::go(settle));
+            Explanation::new(FactorCode::StabilizationWindow, text)
+        })
     }
 
     /// The pods, if there is a figure of each: half of the truth is none.
@@ -224,9 +248,12 @@ impl<'a> Group<'a> {
         if asleep {
             return Err(Metrics::Asleep);
         }
-        let unfound = self.variants.iter().find_map(|variant| variant.target.known()?.as_ref()?.unfound.as_deref());
-        if let Some(why) = unfound {
-            return Err(Metrics::Partial(why.to_owned()));
+        for variant in self.variants {
+            let unfound = variant.target.known().and_then(|target| target.as_ref()?.unfound.as_deref());
+            if let Some(why) = unfound {
+                let factor = Factor::about(FactorCode::PodsNotFound, Reference::Variant(variant.key.name.clone()));
+                return Err(Metrics::Partial(Explanation::of(factor, why)));
+            }
         }
         let mut pods = match self.pods() {
             Err(Silence::Missing) if self.ready() == 0 => return Err(Metrics::Partial(self.none_ready())),
@@ -236,9 +263,13 @@ impl<'a> Group<'a> {
         pods.retain(|(_, pod)| pod.ready);
         let usable = |value: Option<f64>| value.is_some_and(|value| value.is_finite() && value >= 0.0);
         for (_, pod) in &pods {
-            let missing = [("KV cache usage", pod.kv), ("queue length", pod.queue)];
-            if let Some((what, _)) = missing.into_iter().find(|(_, value)| !usable(*value)) {
-                return Err(Metrics::Partial(format!("pod {} has no {what}", pod.name)));
+            let missing = [
+                (FactorCode::PodKvCacheUnknown, "KV cache usage", pod.kv),
+                (FactorCode::PodQueueUnknown, "queue length", pod.queue),
+            ];
+            if let Some((code, what, _)) = missing.into_iter().find(|(.., value)| !usable(*value)) {
+                let factor = Factor::about(code, Reference::Pod(pod.name.to_string()));
+                return Err(Metrics::Partial(Explanation::of(factor, format!("pod {} has no {what}", pod.name))));
             }
         }
         for variant in self.variants {
@@ -249,7 +280,9 @@ impl<'a> Group<'a> {
             let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
             if i32::try_from(known).is_ok_and(|known| known < ready) {
                 let name = &variant.key.name;
-                return Err(Metrics::Partial(format!("{known} of {ready} ready replicas of {name} have metrics")));
+                let factor = Factor::about(FactorCode::ReplicasWithoutMetrics, Reference::Variant(name.clone()));
+                let text = format!("{known} of {ready} ready replicas of {name} have metrics");
+                return Err(Metrics::Partial(Explanation::of(factor, text)));
             }
         }
         match pods.is_empty() {
@@ -265,25 +298,37 @@ impl<'a> Group<'a> {
     }
 
     /// Then nobody has to look at how metrics are collected.
-    fn none_ready(&self) -> String {
-        let asked = self.variants.iter().filter(|variant| variant.current().is_some_and(|current| current > 0));
-        let asked = asked.map(|variant| format!("{} of {}", variant.current().unwrap_or_default(), variant.key.name));
-        let asked: Vec<String> = asked.collect();
-        format!("none of the replicas is ready ({}); look at their pods", asked.join(", "))
+    fn none_ready(&self) -> Explanation {
+        let (mut factors, mut asked) = (Vec::new(), Vec::new());
+        for variant in self.variants {
+            let (name, current) = (&variant.key.name, variant.current().unwrap_or_default());
+            if current > 0 {
+                factors.push(Factor::about(FactorCode::NoReplicaReady, Reference::Variant(name.clone())));
+                asked.push(format!("{current} of {name}"));
+            }
+        }
+        let text = format!("none of the replicas is ready ({}); look at their pods", asked.join(", "));
+        Explanation { factors, text }
     }
 
     /// What was decided, or runs, stays where the engine would have less.
-    fn lower_nothing(&self, said: &mut Said, why: &str) {
+    fn lower_nothing(&self, said: &mut Said, why: Explanation) {
         for variant in self.variants {
-            let (kept, _) = hold(variant, self.seen.now);
+            let kept = hold(variant, self.seen.now).replicas;
             if said.numbers.get(&variant.key.name).is_some_and(|number| number.granted < kept) {
                 said.numbers.remove(&variant.key.name);
             }
         }
-        said.doubt = Some(format!("{why}: nothing is lowered"));
+        let text = format!("{why}: nothing is lowered");
+        said.doubt = Some(why.reworded(text));
     }
 
-    fn ask(&self, pods: &[(&VariantSeen, &PodSeen)], states: &[State], memory: &mut Memory) -> Result<Said, String> {
+    fn ask(
+        &self,
+        pods: &[(&VariantSeen, &PodSeen)],
+        states: &[State],
+        memory: &mut Memory,
+    ) -> Result<Said, Explanation> {
         let thresholds = self.seen.config.thresholds(self.namespace, self.model, Mode::Steersman).unwrap_or_default();
         match thresholds.analyzer {
             Analyzer::Shares => {
@@ -301,10 +346,11 @@ impl<'a> Group<'a> {
                 }
                 let mut said = by_shares(&analysis, states, picker);
                 if let Some(why) = unknown {
-                    let words = format!(
+                    let text = format!(
                         "how many requests wait at the endpoint picker is unknown ({why}), look whether its metrics can be read"
                     );
-                    self.lower_nothing(&mut said, &words);
+                    let why = Explanation::new(FactorCode::EndpointPickerQueueUnknown, text);
+                    self.lower_nothing(&mut said, why);
                 }
                 Ok(said)
             }
@@ -312,7 +358,7 @@ impl<'a> Group<'a> {
                 let queue = match self.metrics.map(|metrics| &metrics.queue) {
                     Some(Lookup::Known(queue)) => *queue,
                     Some(Lookup::Unknown(why)) => {
-                        return Err(format!("the queue before the replicas is unknown: {why}"));
+                        return Err(queue_unknown(why));
                     }
                     None => None,
                 };
@@ -327,8 +373,9 @@ impl<'a> Group<'a> {
                 };
                 let mut said = by_tokens(&tokens::analyze(&model, &replicas, states, memory), states);
                 if let Some(Guessed { variant }) = guessed {
-                    let words = format!("a pod of {variant} has a queue, and nobody knows how long its requests are");
-                    self.lower_nothing(&mut said, &words);
+                    let text = format!("a pod of {variant} has a queue, and nobody knows how long its requests are");
+                    let factor = Factor::about(FactorCode::RequestLengthUnknown, Reference::Variant(variant));
+                    self.lower_nothing(&mut said, Explanation::of(factor, text));
                 }
                 Ok(said)
             }
@@ -336,15 +383,28 @@ impl<'a> Group<'a> {
     }
 }
 
-pub fn unknown(metrics: &Metrics) -> String {
+pub fn queue_unknown(why: &str) -> Explanation {
+    Explanation::new(FactorCode::QueueUnknown, format!("the queue before the replicas is unknown: {why}"))
+}
+
+pub fn unknown(metrics: &Metrics, model: &str) -> Explanation {
     match metrics {
-        Metrics::NotAsked => "metrics were not asked for".to_owned(),
-        Metrics::Found => "metrics are there".to_owned(),
-        Metrics::Silent(Silence::Missing | Silence::Misnamed(_)) => "there are no metrics".to_owned(),
-        Metrics::Silent(Silence::Stale(age)) => format!("the metrics are {age} old"),
-        Metrics::Silent(Silence::Failed(why)) => format!("the metrics could not be read: {why}"),
-        Metrics::Silent(Silence::Unasked(_)) => "nobody can be asked for metrics".to_owned(),
+        Metrics::NotAsked => Explanation::new(FactorCode::MetricsNotRequested, "metrics were not asked for"),
+        Metrics::Found => Explanation::new(FactorCode::MetricsAvailable, "metrics are there"),
+        Metrics::Silent(Silence::Missing | Silence::Misnamed(_)) => {
+            Explanation::new(FactorCode::MetricsMissing, "there are no metrics")
+        }
+        Metrics::Silent(Silence::Stale(age)) => {
+            let factor = Factor::about(FactorCode::MetricsStale, Reference::Model(model.to_owned()));
+            Explanation::of(factor, format!("the metrics are {age} old"))
+        }
+        Metrics::Silent(Silence::Failed(why)) => {
+            Explanation::new(FactorCode::MetricsQueryFailed, format!("the metrics could not be read: {why}"))
+        }
+        Metrics::Silent(Silence::Unasked(_)) => {
+            Explanation::new(FactorCode::PrometheusNotConfigured, "nobody can be asked for metrics")
+        }
         Metrics::Partial(what) => what.clone(),
-        Metrics::Asleep => "no replica runs".to_owned(),
+        Metrics::Asleep => Explanation::new(FactorCode::NoReplicas, "no replica runs"),
     }
 }

@@ -3,27 +3,36 @@
 
 use jiff::Timestamp;
 
-use super::super::limits::fallback::{Path, Patience, Variant, fall_back};
+use super::super::limits::fallback::{Fallen, Path, Patience, Variant, fall_back};
 use super::super::seen::VariantSeen;
 
 const NOTHING_RUNS: &str = "First run: nothing runs yet, waiting for requests";
 
+/// A number without a decision of this reconcile, and why it is what it is.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    pub replicas: i32,
+    pub reason: String,
+    /// `reason` without what bounds changed; None if they changed nothing.
+    pub unclamped_reason: Option<String>,
+}
+
 /// No lower than the last decision and what the workload is asked to have, and within bounds.
-pub fn hold(variant: &VariantSeen, now: Timestamp) -> (i32, String) {
+pub fn hold(variant: &VariantSeen, now: Timestamp) -> Held {
     let (bounds, previous) = (variant.bounds(), variant.previous());
     let current = variant.current().unwrap_or_default();
     if previous.at.is_none() && current == 0 && bounds.min <= 0 {
-        return (bounds.clamp(0), NOTHING_RUNS.to_owned());
+        return Held { replicas: bounds.clamp(0), reason: NOTHING_RUNS.to_owned(), unclamped_reason: None };
     }
     let kept = bounds.clamp(current);
     if previous.at.is_some() && previous.replicas < kept.min(current) {
         let was = previous.replicas;
-        let clamped =
-            if kept == current { String::new() } else { format!(" (clamped from {current} to {kept} for bounds)") };
-        return (
-            kept,
-            format!("Not enough is known to have fewer: the {current} that run are kept, {was} were decided{clamped}"),
-        );
+        let reason = format!("Not enough is known to have fewer: the {current} that run are kept, {was} were decided");
+        if kept == current {
+            return Held { replicas: kept, reason, unclamped_reason: None };
+        }
+        let clamped = format!("{reason} (clamped from {current} to {kept} for bounds)");
+        return Held { replicas: kept, reason: clamped, unclamped_reason: Some(reason) };
     }
     let path = if previous.at.is_some() { Path::Fallback } else { Path::LastResort };
     let own = Variant {
@@ -35,5 +44,6 @@ pub fn hold(variant: &VariantSeen, now: Timestamp) -> (i32, String) {
         previous,
     };
     let fallen = fall_back(path, &own, &[], Patience::Endless, now);
-    (bounds.clamp(fallen.replicas), fallen.reason)
+    let Fallen { replicas, reason, unclamped_reason, .. } = fallen;
+    Held { replicas: bounds.clamp(replicas), reason, unclamped_reason }
 }

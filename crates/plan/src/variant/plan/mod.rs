@@ -23,13 +23,15 @@ use self::group::Group;
 use self::states::FOLLOW;
 use super::Mode;
 use super::conflict::{Conflict, conflicts};
+use super::factor::{Explanation, FactorCode};
 use super::limits::enforce::USUAL_COST;
 use super::limits::{Bounds, fallback};
-use super::names;
 use super::notes::suppressed;
 use super::saturation::tokens::capacity::Memory;
 use super::seen::{Seen, Silence, VariantSeen};
 use super::story::{Binding, Story};
+use super::target::is_decided_for;
+use super::{legacy_texts, names};
 
 /// An object whose replicas may not be any has none to decide on.
 const LEAST_MAXIMUM: i32 = 1;
@@ -52,6 +54,8 @@ pub struct Decision {
     /// None: there is nothing to publish, since nothing is known or another object decides.
     pub replicas: Option<i32>,
     pub reason: String,
+    /// `reason` without what bounds changed; None if they changed nothing.
+    pub unclamped_reason: Option<String>,
     pub accelerator: String,
     /// Share of the capacity that is free; whoever has least is served first where accelerators are short.
     pub spare: f64,
@@ -70,7 +74,7 @@ pub enum Standing {
     /// The number is what it was.
     Held,
     /// The object cannot be worked with: why.
-    Failed(String),
+    Failed(Explanation),
     /// Another object decides.
     Suppressed,
 }
@@ -82,7 +86,7 @@ pub enum Metrics {
     Found,
     Silent(Silence),
     /// Some are there and some are not: which.
-    Partial(String),
+    Partial(Explanation),
     /// No replica runs that could have any.
     Asleep,
 }
@@ -107,13 +111,17 @@ pub fn plan(seen: &Seen) -> FleetPlan {
             (Some(why), ..) => Some(Standing::Failed(why)),
             (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
             (_, _, Lookup::Unknown(why)) => {
-                Some(Standing::Failed(format!("Scale target {} could not be read: {why}", variant.workload())))
+                let text = format!("Scale target {} could not be read: {why}", variant.workload());
+                Some(Standing::Failed(Explanation::new(FactorCode::ScaleTargetUnreadable, text)))
             }
-            (_, _, Lookup::Known(None)) => Some(Standing::Failed(format!(
-                "Deployment not found: there is no {} in namespace {}; create it or correct spec.scaleTargetRef",
-                variant.workload(),
-                variant.key.namespace
-            ))),
+            (_, _, Lookup::Known(None)) => {
+                let text = format!(
+                    "Deployment not found: there is no {} in namespace {}; create it or correct spec.scaleTargetRef",
+                    variant.workload(),
+                    variant.key.namespace
+                );
+                Some(Standing::Failed(Explanation::new(FactorCode::ScaleTargetNotFound, text)))
+            }
             _ => None,
         };
         if matches!(standing, Some(Standing::Failed(_))) && may_run(variant, seen.now) {
@@ -150,20 +158,23 @@ pub fn plan(seen: &Seen) -> FleetPlan {
 }
 
 /// Why the spec alone already stands against any number.
-fn unable(spec: &VariantAutoscalingSpec) -> Option<String> {
+fn unable(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
     if spec.model_id.is_empty() {
-        return Some("ModelID is empty - cannot optimize".to_owned());
+        return Some(Explanation::new(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize"));
     }
     // Schemas refuse it; of an object that was stored under another one it must not end what runs.
     if let Some(max) = spec.max_replicas.filter(|max| *max < LEAST_MAXIMUM) {
-        return Some(format!(
+        let text = format!(
             "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to {LEAST_MAXIMUM} or more, or leave \
              it out"
-        ));
+        );
+        return Some(Explanation::new(FactorCode::MaxReplicasBelowOne, text));
     }
     let target = spec.scale_target_ref.as_ref().filter(|target| !target.name.is_empty());
     target.is_none().then(|| {
-        "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload".to_owned()
+        let text =
+            "scaleTargetRef is missing - cannot optimize: give spec.scaleTargetRef kind and name of the workload";
+        Explanation::new(FactorCode::ScaleTargetMissing, text)
     })
 }
 
@@ -186,18 +197,24 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
     let previous = variant.previous();
     let known = previous.at.is_some() && standing != Standing::Suppressed;
     let kept = variant.bounds().clamp(previous.replicas);
-    let why = match &standing {
-        Standing::Failed(why) => why.clone(),
-        _ => conflict.map(Conflict::message).unwrap_or_default(),
+    let why = match (&standing, conflict) {
+        (Standing::Failed(why), _) => why.clone(),
+        (_, Some(conflict)) => conflict.explanation(),
+        (_, None) => Explanation::default(),
+    };
+    // A number that was stored without a reason gets one.
+    let (reason, unclamped_reason) = if previous.reason.is_empty() {
+        (why.text.clone(), None)
+    } else if known && kept != previous.replicas {
+        let (reason, unclamped) = previous.clamped(kept);
+        (reason, Some(unclamped))
+    } else {
+        (previous.reason, previous.unclamped_reason)
     };
     Decision {
         replicas: known.then_some(kept),
-        // A number of which nobody told why is told once.
-        reason: match previous.reason.as_str() {
-            "" => why.clone(),
-            reason if known && kept != previous.replicas => fallback::clamped(reason, previous.replicas, kept),
-            reason => reason.to_owned(),
-        },
+        reason,
+        unclamped_reason,
         accelerator: variant.accelerator(),
         spare: 0.0,
         metrics: Metrics::NotAsked,
@@ -253,9 +270,11 @@ impl VariantSeen {
         let update = stored.last_update.unwrap_or_default();
         let decided = stored.num_replicas.is_some();
         let at = update.update_time.or(stored.last_run_time).map(|time| time.0);
+        let reason = update.reason.unwrap_or_default();
         fallback::Previous {
             replicas: stored.num_replicas.unwrap_or_default(),
-            reason: update.reason.unwrap_or_default(),
+            unclamped_reason: update.unclamped_reason.or_else(|| legacy_texts::unclamped_reason(&reason)),
+            reason,
             at: at.or(Some(self.created)).filter(|_| decided),
         }
     }
@@ -267,14 +286,17 @@ impl VariantSeen {
     }
 
     /// The stored status is about another workload: `scaleTargetRef` was changed since. What that one had says nothing about
-    /// this one. The condition on the target is the only part of a status that names it, in either generation's words.
+    /// this one.
     pub fn is_moved(&self) -> bool {
-        let conditions = self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let Some(told) = conditions::find(conditions, names::TARGET) else { return false };
-        let named = told.message.strip_prefix("Scale target ");
-        let Some((named, target)) = named.zip(self.spec.scale_target_ref.as_ref()) else { return false };
-        let this = format!("{} {}", target.kind, target.name);
-        !named.strip_prefix(this.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        let (Some(status), Some(target)) = (self.status.as_deref(), self.spec.scale_target_ref.as_ref()) else {
+            return false;
+        };
+        match status.decision.as_ref().and_then(|decision| decision.scale_target_ref.as_ref()) {
+            Some(decided) => !is_decided_for(decided, target),
+            // Earlier operators named no group.
+            None => legacy_texts::scale_target(status)
+                .is_some_and(|decided| (decided.kind, decided.name) != (target.kind.clone(), target.name.clone())),
+        }
     }
 
     /// Bounds that schemas refuse, of an object that was stored under another one.

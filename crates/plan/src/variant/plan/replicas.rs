@@ -2,6 +2,7 @@
 //! Comes in: a model's pods with their owners; goes out: replicas for either engine, and what workloads' arguments teach.
 
 use super::super::Mode;
+use super::super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::super::limits::enforce::USUAL_COST;
 use super::super::saturation::engine_args::EngineArgs;
 use super::super::saturation::tokens::capacity::{Lengths, Memory, Origin, Record};
@@ -43,7 +44,7 @@ pub fn by_token(
     group: &Group<'_>,
     pods: &[(&VariantSeen, &PodSeen)],
     memory: &mut Memory,
-) -> Result<(Vec<tokens::Replica>, Option<Guessed>), String> {
+) -> Result<(Vec<tokens::Replica>, Option<Guessed>), Explanation> {
     let mode = group.seen.settings.mode;
     let weigh = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
     let usual = usual(group, pods, memory);
@@ -56,7 +57,10 @@ pub fn by_token(
             Mode::Upstream => Some(known.unwrap_or_default()),
             Mode::Steersman => known.or_else(|| measured().map(|record| record.total_kv).filter(|total| *total > 0)),
         };
-        let total_kv = known.ok_or_else(|| format!("nobody knows how many tokens fit into pod {}", pod.name))?;
+        let total_kv = known.ok_or_else(|| {
+            let factor = Factor::about(FactorCode::PodCapacityUnknown, Reference::Pod(pod.name.to_string()));
+            Explanation::of(factor, format!("nobody knows how many tokens fit into pod {}", pod.name))
+        })?;
         let queue = whole(pod.queue.unwrap_or_default());
         let guess = usual.filter(|_| unweighed(pod));
         Ok(tokens::Replica {
@@ -72,7 +76,7 @@ pub fn by_token(
             hit_rate: weigh(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
         })
     };
-    let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, String>>()?;
+    let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, Explanation>>()?;
     let guessed = pods.iter().filter(|(_, pod)| unweighed(pod)).map(|(owner, _)| owner.key.name.clone()).min();
     Ok((replicas, guessed.map(|variant| Guessed { variant })))
 }

@@ -6,21 +6,21 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::super::Mode;
+use super::super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::super::saturation::{State, shares, tokens};
 use super::super::solve::{Need, Offer, Reason, cost_aware};
-use super::super::story::IN_TRANSITION;
 
 /// What an engine says about the model.
 pub struct Said {
-    pub signal: String,
+    pub signal: Explanation,
     pub need: String,
     /// By variant: what it wants within bounds, what it wants without, and why.
     pub numbers: BTreeMap<String, Number>,
     pub spare: f64,
     /// An earlier decision is still being carried out.
-    pub waits: Option<String>,
+    pub waits: Option<Explanation>,
     /// Why nothing is lowered, although something is decided.
-    pub doubt: Option<String>,
+    pub doubt: Option<Explanation>,
 }
 
 pub struct Number {
@@ -28,7 +28,7 @@ pub struct Number {
     pub wish: i32,
     pub reason: String,
     /// What keeps it from its wish beside the bounds.
-    pub limit: Option<String>,
+    pub limit: Option<Explanation>,
 }
 
 /// One wrong figure shall not ask for a thousand replicas: in one pass a variant at most doubles, or gets so many more.
@@ -84,20 +84,27 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
         (None, true) => "one replica fewer suffices".to_owned(),
         (None, false) => "nothing".to_owned(),
     };
-    Said {
-        signal: format!(
-            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}{}{}",
+    let mut signal = Explanation::new(
+        FactorCode::ReplicaSaturation,
+        format!(
+            "{} of {} replicas saturated, spare KV {:.3}, spare queue {:.1}",
             analysis.replicas - analysis.non_saturated,
             analysis.replicas,
             analysis.spare_kv,
             analysis.spare_queue,
-            picker.map(|waiting| format!(", {waiting:.0} requests wait at the endpoint picker")).unwrap_or_default(),
-            given_up(states)
         ),
+    );
+    if let Some(waiting) = picker {
+        signal.factors.push(Factor::new(FactorCode::RequestsAtEndpointPicker));
+        signal.text += &format!(", {waiting:.0} requests wait at the endpoint picker");
+    }
+    add_given_up(&mut signal, states);
+    Said {
+        signal,
         need,
         numbers,
         spare: analysis.spare_kv,
-        waits: bounded.transition.then(|| format!("{IN_TRANSITION}: {}", awaited(analysis, states).join(", "))),
+        waits: bounded.transition.then(|| in_transition(awaited(analysis, states))),
         doubt: None,
     }
 }
@@ -109,15 +116,18 @@ fn unfollowed(states: &[State]) -> impl Iterator<Item = (&State, i32)> {
 
 /// While something is missing, the number that was asked for in vain stands, whoever else grows meanwhile: the workload may follow
 /// any time, and nobody waits for it.
-fn unmoved(state: &State, asked: i32) -> (i32, Option<String>) {
+fn unmoved(state: &State, asked: i32) -> (i32, Option<Explanation>) {
     let granted = state.limits().clamp(asked).max(state.current);
     let limit = if granted > state.current { Some(state.unmoved(granted)) } else { state.out_of_room(asked) };
     (granted, limit)
 }
 
 /// What keeps a variant from its wish beside its bounds.
-fn obstacle(state: &State, wish: i32) -> Option<String> {
-    if state.stuck { Some("replicas that do not become ready".to_owned()) } else { state.out_of_room(wish) }
+fn obstacle(state: &State, wish: i32) -> Option<Explanation> {
+    if state.stuck {
+        return Some(Explanation::new(FactorCode::ReplicasNotReady, "replicas that do not become ready"));
+    }
+    state.out_of_room(wish)
 }
 
 /// Whether a scale-down to `number` that is not followed yet can be taken back: its bounds may be what asks for it.
@@ -125,39 +135,60 @@ fn takes_back(state: &State, number: i32) -> bool {
     state.unfollowed.is_none() && state.bounds.clamp(state.current) > number
 }
 
+/// An earlier decision is still being carried out: by which variants, and how far they are.
+pub fn in_transition(awaited: Vec<Explanation>) -> Explanation {
+    let texts: Vec<&str> = awaited.iter().map(|one| one.text.as_str()).collect();
+    let text = format!("an earlier decision is still being carried out: {}", texts.join(", "));
+    let mut factors = vec![Factor::new(FactorCode::InTransition)];
+    factors.extend(awaited.into_iter().flat_map(|one| one.factors));
+    Explanation { factors, text }
+}
+
 /// Whom all others wait for.
-fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<String> {
+fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<Explanation> {
     let told = |state: &State| {
         let State { variant, current, .. } = state;
         let pods = *analysis.pods.get(variant)?;
-        match state.awaited() {
+        let (code, text) = match state.awaited() {
             Some(desired) if analysis.missing.is_some() && takes_back(state, desired) => {
                 let kept = state.bounds.clamp(*current);
-                Some(format!("{variant} was to have {desired} replicas and keeps its {kept}, as one is missing"))
+                let text = format!("{variant} was to have {desired} replicas and keeps its {kept}, as one is missing");
+                (FactorCode::ScaleDownTakenBack, text)
             }
-            Some(desired) => Some(format!("{variant} is to have {desired} replicas and has {current}")),
+            Some(desired) => {
+                let text = format!("{variant} is to have {desired} replicas and has {current}");
+                (FactorCode::DecisionPending, text)
+            }
             None if state.is_moving(pods) => {
-                Some(format!("{variant} is to have {current} replicas, and {pods} have metrics"))
+                let text = format!("{variant} is to have {current} replicas, and {pods} have metrics");
+                (FactorCode::MetricsPending, text)
             }
-            None => None,
-        }
+            None => return None,
+        };
+        Some(Explanation::of(Factor::about(code, Reference::Variant(variant.clone())), text))
     };
     states.iter().filter_map(told).collect()
 }
 
 /// Whom nobody waits for any more.
-fn given_up(states: &[State]) -> String {
-    let told = |State { variant, current, pending, hangs, over, .. }: &State| match (hangs, over) {
-        (true, _) => {
-            let pending = pending.max(&1);
-            Some(format!("; {pending} of {variant} do not become ready and are not waited for, look at their pods"))
-        }
-        (_, true) => {
-            Some(format!("; {variant} has more pods than its {current} replicas, does a rollout of it pause?"))
-        }
-        _ => None,
-    };
-    states.iter().filter_map(told).collect()
+fn add_given_up(signal: &mut Explanation, states: &[State]) {
+    for State { variant, current, pending, hangs, over, .. } in states {
+        let (code, text) = match (hangs, over) {
+            (true, _) => {
+                let pending = pending.max(&1);
+                let text =
+                    format!("{pending} of {variant} do not become ready and are not waited for, look at their pods");
+                (FactorCode::ReplicasNotReady, text)
+            }
+            (_, true) => {
+                let text = format!("{variant} has more pods than its {current} replicas, does a rollout of it pause?");
+                (FactorCode::MorePodsThanReplicas, text)
+            }
+            _ => continue,
+        };
+        signal.factors.push(Factor::about(code, Reference::Variant(variant.clone())));
+        signal.text += &format!("; {text}");
+    }
 }
 
 pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
@@ -188,14 +219,20 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
                 let (granted, limit) = unmoved(state, asked);
                 (granted, wish.max(asked), limit)
             }
-            None if slowed < solved => (slowed, wish, Some(format!("growth in one pass: at most {most}"))),
+            None if slowed < solved => {
+                let text = format!("growth in one pass: at most {most}");
+                (slowed, wish, Some(Explanation::new(FactorCode::GrowthPerReconcile, text)))
+            }
             None => (slowed, wish, obstacle(state, wish.min(most)).filter(|_| wish > slowed)),
         };
         let reason = Reason::of(offer.current, granted, need).to_string();
         (offer.variant.clone(), Number { granted, wish, reason, limit })
     };
+    let text = format!("{:.0} tokens of {:.0} in demand", analysis.demand, analysis.supply);
+    let mut signal = Explanation::new(FactorCode::TokenDemand, text);
+    add_given_up(&mut signal, states);
     Said {
-        signal: format!("{:.0} tokens of {:.0} in demand{}", analysis.demand, analysis.supply, given_up(states)),
+        signal,
         need: format!("required {:.0}, spare {:.0}", need.required, need.spare),
         numbers: offers.iter().zip(states).map(number).collect(),
         spare: 1.0 - analysis.utilization,

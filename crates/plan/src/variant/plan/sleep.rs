@@ -5,12 +5,13 @@ use jiff::SignedDuration;
 use steersman_reconcile::Lookup;
 
 use super::super::config::duration;
+use super::super::factor::{Explanation, Factor, FactorCode, Reference};
 use super::super::limits::enforce::Sleep;
 use super::super::saturation::engine_args::EngineArgs;
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::seen::{ModelSeen, PodSeen};
 use super::Metrics;
-use super::group::{Group, unknown};
+use super::group::{Group, queue_unknown, unknown};
 
 /// Servers of some versions count one block of an empty cache as in use; this much of the next is rounding.
 const ONE_BLOCK: f64 = 1.5;
@@ -29,24 +30,31 @@ impl Group<'_> {
             return Sleep::Forbidden;
         }
         if let Some(key) = self.seen.config.zero(self.namespace).unknown(self.model) {
-            return Sleep::Unknown(format!("key {key} of the ConfigMap for scale to zero cannot be read"));
+            let factor = Factor::about(FactorCode::ScaleToZeroEntryInvalid, Reference::Key(key.to_owned()));
+            let text = format!("key {key} of the ConfigMap for scale to zero cannot be read");
+            return Sleep::Unknown(Explanation::of(factor, text));
         }
-        let Some(seen) = self.metrics else { return Sleep::Unknown("the model was not asked about".to_owned()) };
+        let Some(seen) = self.metrics else {
+            return Sleep::Unknown(Explanation::new(FactorCode::ModelNotQueried, "the model was not asked about"));
+        };
         match metrics {
             Metrics::Found | Metrics::Asleep => {}
-            other => return Sleep::Unknown(unknown(other)),
+            other => return Sleep::Unknown(unknown(other, self.model)),
         }
         let queued = match &seen.queue {
             Lookup::Known(queue) => queue.is_some_and(|queue| queue.requests > 0.0),
-            Lookup::Unknown(why) => return Sleep::Unknown(format!("the queue before the replicas is unknown: {why}")),
+            Lookup::Unknown(why) => return Sleep::Unknown(queue_unknown(why)),
         };
+        let requests_unknown = |text: String| Sleep::Unknown(Explanation::new(FactorCode::RequestsUnknown, text));
         match &seen.requests {
-            Lookup::Unknown(why) => Sleep::Unknown(format!("the requests are unknown: {why}")),
+            Lookup::Unknown(why) => requests_unknown(format!("the requests are unknown: {why}")),
             Lookup::Known(requests) if !requests.is_finite() => {
-                Sleep::Unknown("the requests are not a number".to_owned())
+                requests_unknown("the requests are not a number".to_owned())
             }
             Lookup::Known(requests) if *requests > 0.0 => Sleep::Awake,
-            Lookup::Known(_) if queued => Sleep::Kept("requests wait before the replicas".to_owned()),
+            Lookup::Known(_) if queued => {
+                Sleep::Kept(Explanation::new(FactorCode::RequestsQueued, "requests wait before the replicas"))
+            }
             Lookup::Known(_) => match self.loaded(seen, memory).or_else(|| self.young()) {
                 Some(why) => Sleep::Kept(why),
                 None => Sleep::Idle,
@@ -55,20 +63,24 @@ impl Group<'_> {
     }
 
     /// Which pod has something to do. Also one that is not ready: it may have been a moment ago.
-    fn loaded(&self, seen: &ModelSeen, memory: &Memory) -> Option<String> {
+    fn loaded(&self, seen: &ModelSeen, memory: &Memory) -> Option<Explanation> {
         let mut pods: Vec<&PodSeen> = seen.pods.iter().flatten().collect();
         pods.sort_by(|a, b| a.name.cmp(&b.name));
         pods.into_iter().find_map(|pod| {
             let name = &pod.name;
-            match (pod.queue, pod.kv) {
-                (None, _) => Some(format!("nobody knows the queue of pod {name}")),
-                (_, None) => Some(format!("nobody knows how full the KV cache of pod {name} is")),
-                (Some(queue), _) if queue > 0.0 => Some(format!("requests wait at pod {name}")),
-                (_, Some(kv)) if kv > self.empty(pod, memory) => {
-                    Some(format!("{:.2}% of the KV cache of pod {name} are in use", kv * 100.0))
+            let (code, text) = match (pod.queue, pod.kv) {
+                (None, _) => (FactorCode::PodQueueUnknown, format!("nobody knows the queue of pod {name}")),
+                (_, None) => {
+                    (FactorCode::PodKvCacheUnknown, format!("nobody knows how full the KV cache of pod {name} is"))
                 }
-                _ => None,
-            }
+                (Some(queue), _) if queue > 0.0 => (FactorCode::RequestsQueued, format!("requests wait at pod {name}")),
+                (_, Some(kv)) if kv > self.empty(pod, memory) => {
+                    let used = kv * 100.0;
+                    (FactorCode::KvCacheInUse, format!("{used:.2}% of the KV cache of pod {name} are in use"))
+                }
+                _ => return None,
+            };
+            Some(Explanation::of(Factor::about(code, Reference::Pod(name.to_string())), text))
         })
     }
 
@@ -83,13 +95,16 @@ impl Group<'_> {
     }
 
     /// Falling asleep is no reason to be awake: whoever follows the number may take minutes.
-    fn young(&self) -> Option<String> {
+    fn young(&self) -> Option<Explanation> {
         let changed = self.variants.iter().filter_map(|variant| {
             let previous = variant.previous();
             let at = previous.at.filter(|_| previous.replicas > 0);
             at.or_else(|| previous.at.is_none().then_some(variant.created))
         });
         let young = changed.max().is_some_and(|at| self.seen.now.duration_since(at) < self.retention());
-        young.then(|| format!("its number was changed less than {} ago", duration::go(self.retention())))
+        young.then(|| {
+            let text = format!("its number was changed less than {} ago", duration::go(self.retention()));
+            Explanation::new(FactorCode::RecentDecision, text)
+        })
     }
 }

@@ -10,7 +10,7 @@ use super::super::saturation::State;
 use super::super::saturation::tokens::capacity::Memory;
 use super::super::saturation::waits::Awaited;
 use super::super::seen::VariantSeen;
-use super::super::story::UNMOVED;
+use super::super::told::is_unmoved_at;
 use super::group::Group;
 
 /// A workload that has not followed a decision for so long is taken as it is, and so are replicas that neither become ready
@@ -62,7 +62,7 @@ impl Group<'_> {
             state.hangs = waits.short.is_some_and(|(_, since)| too_long(since));
             state.stuck = state.hangs && state.pending > 0;
             state.over = waits.over.is_some_and(|(_, since)| too_long(since));
-            let in_vain = waits.above.is_some_and(|(_, since)| too_long(since)) || is_told_unmoved(variant, current);
+            let in_vain = waits.above.is_some_and(|(_, since)| too_long(since)) || is_stored_unmoved(variant, current);
             state.unfollowed = memory.unfollowed(&key, current, asked, in_vain, now);
             let kept = waits.below.is_some_and(|(_, since)| too_long(since));
             if kept || asked.is_some() && state.unfollowed.is_some() {
@@ -73,9 +73,8 @@ impl Group<'_> {
     }
 }
 
-/// The stored story tells that the workload stays at what it has: an operator that has just begun need not find out anew.
-fn is_told_unmoved(variant: &VariantSeen, current: i32) -> bool {
-    let told = variant.status.as_ref().and_then(|status| status.decision.as_ref());
-    let words = format!("{UNMOVED} {current} ");
-    told.is_some_and(|story| story.limits.iter().any(|limit| limit.starts_with(&words)))
+/// After a restart the stored decision still says that the workload stays at what it has: that need not take another ten
+/// minutes to find out.
+fn is_stored_unmoved(variant: &VariantSeen, current: i32) -> bool {
+    variant.status.as_deref().is_some_and(|status| is_unmoved_at(status, current))
 }

@@ -7,6 +7,7 @@ use steersman_reconcile::Lookup;
 
 use super::super::Mode;
 use super::super::config::thresholds::Analyzer;
+use super::super::factor::{Explanation, FactorCode};
 use super::super::limits::enforce::{Sleep, enforce};
 use super::super::saturation::State;
 use super::super::saturation::tokens::capacity::Memory;
@@ -95,8 +96,8 @@ fn sleep(group: &Group<'_>) -> Sleep {
     match group.metrics.map(|metrics| &metrics.requests) {
         Some(Lookup::Known(0.0)) => Sleep::Idle,
         Some(Lookup::Known(_)) => Sleep::Awake,
-        Some(Lookup::Unknown(why)) => Sleep::Unknown(why.clone()),
-        None => Sleep::Unknown("the model was not asked about".to_owned()),
+        Some(Lookup::Unknown(why)) => Sleep::Unknown(Explanation::new(FactorCode::RequestsUnknown, why)),
+        None => Sleep::Unknown(Explanation::new(FactorCode::ModelNotQueried, "the model was not asked about")),
     }
 }
 
@@ -123,6 +124,7 @@ fn decision(group: &Group<'_>, variant: &VariantSeen, metrics: &Metrics, said: O
         conflict: None,
         story: Story { solver: reason.clone(), binding, wish: replicas, granted: replicas, ..Story::default() },
         findings: variant.findings(),
+        unclamped_reason: None,
         reason,
     }
 }

@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
+use super::factor::{Explanation, Factor, FactorCode};
 use super::limits::Bounds;
-use super::story::UNMOVED;
 
 /// One variant of the model as its workload is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,7 +37,7 @@ pub struct State {
     pub cost: f64,
     pub bounds: Bounds,
     /// Where accelerators are counted: how many replicas there are any for, and what there is.
-    pub room: Option<(i32, String)>,
+    pub room: Option<(i32, Explanation)>,
 }
 
 impl State {
@@ -51,13 +51,13 @@ impl State {
     }
 
     /// What keeps it from a wish, where that is neither of its bounds.
-    pub fn out_of_room(&self, wish: i32) -> Option<String> {
+    pub fn out_of_room(&self, wish: i32) -> Option<Explanation> {
         let (most, why) = self.room.as_ref()?;
-        (*most < wish && self.bounds.allow(*most)).then(|| format!("gpu-limiter: {why}"))
+        (*most < wish && self.bounds.allow(*most)).then(|| why.clone().reworded(format!("gpu-limiter: {why}")))
     }
 
     /// What keeps it from a number that nothing here stands against, and what may be done about it.
-    pub fn unmoved(&self, number: i32) -> String {
+    pub fn unmoved(&self, number: i32) -> Explanation {
         let current = self.current;
         let advice = match current {
             0 => {
@@ -68,7 +68,10 @@ impl State {
                  differences of 10 % (its tolerance)"
             }
         };
-        format!("{UNMOVED} {current} and does not follow {number}: {advice}")
+        Explanation::of(
+            Factor::replicas(FactorCode::WorkloadUnmoved, current),
+            format!("its workload, which has stayed at {current} and does not follow {number}: {advice}"),
+        )
     }
 
     /// Whether as many as it is to have will be measured if one waits.

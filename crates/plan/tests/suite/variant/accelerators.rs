@@ -20,7 +20,7 @@ fn accelerators_go_to_the_most_saturated_where_they_are_short() {
     seen.config.saturation.entries.insert("default".into(), Entry { enable_limiter: Some(true), ..Entry::default() });
     let held = decision(&seen, "v");
     assert_eq!((held.replicas, held.story.wish), (Some(2), 3));
-    assert_eq!(held.story.limits, ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
+    assert_eq!(held.story.limit_texts(), ["gpu-limiter: the accelerators could not be counted: nobody asked"]);
     seen.gpus = Lookup::Known([("H100".to_owned(), 2)].into());
     let limited = decision(&seen, "v");
     assert_eq!((limited.replicas, limited.story.binding), (Some(2), Binding::Limits));
@@ -40,7 +40,7 @@ fn where_the_cheapest_has_no_accelerator_left_the_next_one_grows() {
         let cheap = decision(&seen, "cheap");
         assert_eq!((cheap.replicas, cheap.story.binding), (Some(2), Binding::Limits), "{}", cheap.story);
         assert!(cheap.story.wish > 2, "{}", cheap.story);
-        assert_eq!(cheap.story.limits, ["gpu-limiter: nodes offer 2 of H100"]);
+        assert_eq!(cheap.story.limit_texts(), ["gpu-limiter: nodes offer 2 of H100"]);
         assert!(replicas(&seen, "dear") > 2, "tokens {tokens}: {}", decision(&seen, "dear").story);
     }
 }

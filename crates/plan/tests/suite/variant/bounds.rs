@@ -1,6 +1,6 @@
 //! Bounds that change while nothing can be decided.
 
-use steersman_plan::variant::{Silence, Standing};
+use steersman_plan::variant::{Explanation, FactorCode, Silence, Standing};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, decision, replicas, spec, stored, the_model};
@@ -65,7 +65,10 @@ fn a_maximum_that_allows_nothing_ends_nothing() {
         let why = format!(
             "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to 1 or more, or leave it out"
         );
-        assert_eq!((kept.replicas, kept.standing), (Some(2), Standing::Failed(why)));
+        assert_eq!(
+            (kept.replicas, kept.standing),
+            (Some(2), Standing::Failed(Explanation::new(FactorCode::MaxReplicasBelowOne, why)))
+        );
         assert_eq!(replicas(&seen, "other"), 0, "it may serve, so that nobody has to be started in its place");
     }
 }

@@ -25,7 +25,7 @@ fn a_full_replica_grows_even_if_none_of_its_requests_has_ended() {
     let grown = decision(&seen, "v");
     assert!(grown.replicas > Some(1), "{}", grown.story);
     assert_eq!((grown.metrics, grown.story.binding), (Metrics::Found, Binding::Solver));
-    assert_eq!(grown.story.hold.as_deref(), Some(WHY));
+    assert_eq!(grown.story.hold_text(), Some(WHY));
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn what_is_only_guessed_lowers_nothing() {
     for (name, count) in [("v", 4), ("w", 2)] {
         let held = decision(&seen, name);
         assert_eq!((held.replicas, held.standing), (Some(count), Standing::Held), "{name}");
-        assert_eq!((held.story.binding, held.story.hold.as_deref()), (Binding::Hold, Some(WHY)), "{name}");
+        assert_eq!((held.story.binding, held.story.hold_text()), (Binding::Hold, Some(WHY)), "{name}");
     }
     // Another pod is no other story.
     first(&mut seen).queue = Some(0.0);
     hang(&mut the_model(&mut seen).pods.as_mut().unwrap()[1], 1.0);
-    assert_eq!(decision(&seen, "v").story.hold.as_deref(), Some(WHY));
+    assert_eq!(decision(&seen, "v").story.hold_text(), Some(WHY));
 }
 
 /// Pods of 100,000 tokens, each with its share in use and its queue.

@@ -1,23 +1,30 @@
 //! As many faults as a person reads.
 
+use steersman_plan::variant::ConfigFinding;
 use steersman_plan::variant::faults::few;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{Finding, NamespacedName, Severity};
 
-fn fault(message: String) -> Finding {
-    Finding { severity: Severity::Warning, reason: "ConfigValueInvalid", message, remedy: "Correct it.".into() }
+fn fault(map: Option<&str>, message: String) -> ConfigFinding {
+    let finding =
+        Finding { severity: Severity::Warning, reason: "ConfigValueInvalid", message, remedy: "Correct it.".into() };
+    let config_map = map.map(|namespace| NamespacedName::new(namespace, "settings"));
+    ConfigFinding { finding, config_map, keys: vec![] }
 }
 
 #[test]
 fn of_a_map_with_thousands_of_faults_the_first_are_told_and_how_many_more_there_are() {
-    let many = |map: &str, count: usize| {
-        (0..count).map(|key| fault(format!("ConfigMap {map}, key {key}: bad."))).collect::<Vec<_>>()
+    let many = |namespace: &str, count: usize| {
+        (0..count).map(|key| fault(Some(namespace), format!("key {key}: bad."))).collect::<Vec<_>>()
     };
-    let elsewhere = vec![fault("WVA_SCALE_TO_ZERO is no boolean.".into())];
-    let told = few([many("a/settings", 5000), many("b/settings", 20), elsewhere.clone()].concat());
-    let of = |map: &str| told.iter().filter(|one| one.message.starts_with(&format!("ConfigMap {map},"))).count();
-    assert_eq!((of("a/settings"), of("b/settings"), told.len()), (21, 20, 42));
+    let elsewhere = vec![fault(None, "WVA_SCALE_TO_ZERO is no boolean.".into())];
+    let told = few([many("a", 5000), many("b", 20), elsewhere.clone()].concat());
+    let of = |namespace: &str| {
+        let map = Some(NamespacedName::new(namespace, "settings"));
+        told.iter().filter(|one| one.config_map == map).count()
+    };
+    assert_eq!((of("a"), of("b"), told.len()), (21, 20, 42));
     assert!(told.contains(&elsewhere[0]));
     let more = "ConfigMap a/settings, and 4980 more of its values cannot be used as they are.";
     assert_eq!(told.last().map(|last| last.message.as_str()), Some(more));
-    assert_eq!(few(many("b/settings", 20)), many("b/settings", 20), "few are told as they are");
+    assert_eq!(few(many("b", 20)), many("b", 20), "few are told as they are");
 }

@@ -11,6 +11,7 @@ mod engines;
 mod excluded;
 mod faults;
 mod laws;
+mod legacy_texts;
 mod notes;
 mod numbers;
 mod ready;
@@ -33,7 +34,8 @@ use steersman_api::variant::v1alpha1::{
 use steersman_plan::variant::config::Config;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::{
-    Decision, ModelSeen, PodSeen, Seen, Settings, TargetName, TargetSeen, VariantSeen, plan, report,
+    Decision, Explanation, Factor, FactorCode, Metrics, ModelSeen, PodSeen, Reference, Seen, Settings, TargetName,
+    TargetSeen, VariantSeen, plan, report,
 };
 use steersman_reconcile::{Lookup, NamespacedName};
 
@@ -91,6 +93,7 @@ fn decided(replicas: i32, reason: &str, at: Timestamp) -> Arc<VariantAutoscaling
                 update_time: Some(Time(at)),
                 num_replicas_changed: Some(0),
                 reason: Some(reason.into()),
+                unclamped_reason: None,
             }),
         }),
         ..VariantAutoscalingStatus::default()
@@ -135,6 +138,11 @@ fn a_fleet(variants: Vec<VariantSeen>, kv: f64, queue: f64) -> Seen {
         memory: Default::default(),
         defective: Default::default(),
     }
+}
+
+/// Metrics that are incomplete because of one variant.
+fn incomplete(code: FactorCode, variant: &str, text: &str) -> Metrics {
+    Metrics::Partial(Explanation::of(Factor::about(code, Reference::Variant(variant.to_owned())), text))
 }
 
 fn the_model(seen: &mut Seen) -> &mut ModelSeen {

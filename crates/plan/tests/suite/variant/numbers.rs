@@ -5,11 +5,14 @@ use std::sync::Arc;
 use steersman_plan::variant::config::thresholds::Entry;
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{
-    Binding, Metrics, Mode, ModelSeen, Seen, Silence, Standing, TargetName, TargetSeen, VariantSeen, note, plan,
+    Binding, Explanation, Factor, FactorCode, Metrics, Mode, ModelSeen, Reference, Seen, Silence, Standing, TargetName,
+    TargetSeen, VariantSeen, note, plan,
 };
 use steersman_reconcile::Lookup;
 
-use super::{a_fleet, a_variant, ago, by_tokens, decided, decision, now, pods, replicas, spec, stored, the_model};
+use super::{
+    a_fleet, a_variant, ago, by_tokens, decided, decision, incomplete, now, pods, replicas, spec, stored, the_model,
+};
 
 #[test]
 fn a_saturated_model_grows_by_one_on_its_cheapest_variant() {
@@ -34,7 +37,7 @@ fn an_upper_bound_sends_the_replica_to_the_next_variant_and_the_wish_is_told() {
     spec(&mut seen.variants[1]).max_replicas = Some(2);
     let cheap = decision(&seen, "cheap");
     assert_eq!((cheap.replicas, cheap.story.wish, cheap.story.binding), (Some(2), 3, Binding::Limits));
-    assert_eq!(cheap.story.limits, ["maxReplicas=2"]);
+    assert_eq!(cheap.story.limit_texts(), ["maxReplicas=2"]);
     assert!(cheap.reason.ends_with("; wanted 3, limited by maxReplicas=2"), "{}", cheap.reason);
     let dear = decision(&seen, "dear");
     assert_eq!((dear.replicas, dear.story.binding), (Some(3), Binding::Limits));
@@ -83,7 +86,7 @@ fn what_is_not_known_keeps_every_number_and_says_why() {
                 let held = decision(&seen, name);
                 assert_eq!((held.replicas, held.standing), (Some(3), Standing::Held), "{why}");
                 assert_eq!(held.story.binding, Binding::Hold, "{why}");
-                assert_eq!(held.story.hold.as_deref(), Some(*why));
+                assert_eq!(held.story.hold_text(), Some(*why));
             }
         }
     }
@@ -99,8 +102,8 @@ fn where_no_replica_is_ready_nobody_is_sent_to_look_for_metrics() {
     seen.variants[0].target = Lookup::Known(Some(starting));
     let held = decision(&seen, "a");
     let words = "none of the replicas is ready (2 of a); look at their pods";
-    assert_eq!((held.replicas, held.metrics), (Some(2), Metrics::Partial(words.into())));
-    assert_eq!(held.story.hold.as_deref(), Some(words));
+    assert_eq!((held.replicas, held.metrics), (Some(2), incomplete(FactorCode::NoReplicaReady, "a", words)));
+    assert_eq!(held.story.hold_text(), Some(words));
 }
 
 #[test]
@@ -111,7 +114,9 @@ fn the_token_engine_waits_for_a_capacity_that_nobody_knows() {
     the_model(&mut seen).pods.as_mut().unwrap()[1].total_kv = None;
     let held = decision(&seen, "v");
     assert_eq!(held.replicas, Some(2));
-    assert_eq!(held.metrics, Metrics::Partial("nobody knows how many tokens fit into pod v-decode-1".into()));
+    let factor = Factor::about(FactorCode::PodCapacityUnknown, Reference::Pod("v-decode-1".into()));
+    let text = "nobody knows how many tokens fit into pod v-decode-1";
+    assert_eq!(held.metrics, Metrics::Partial(Explanation::of(factor, text)));
 }
 
 #[test]
@@ -144,14 +149,14 @@ fn what_waits_at_the_endpoint_picker_counts_as_if_it_waited_at_the_replicas() {
         let decided = decision(&seen, "v");
         assert_eq!(decided.replicas, Some(expected), "{requests}: {}", decided.story);
         let told = format!(", {requests} requests wait at the endpoint picker");
-        assert!(decided.story.signal.ends_with(&told), "{}", decided.story);
+        assert!(decided.story.signal.text.ends_with(&told), "{}", decided.story);
     }
     the_model(&mut seen).queue = Lookup::Unknown("timeout".into());
     let held = decision(&seen, "v");
     assert_eq!((held.replicas, held.story.binding), (Some(3), Binding::Hold), "{}", held.story);
     let words = "how many requests wait at the endpoint picker is unknown (timeout), look whether its metrics can be read: \
                  nothing is lowered";
-    assert_eq!(held.story.hold.as_deref(), Some(words));
+    assert_eq!(held.story.hold_text(), Some(words));
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.9, 9.0));
     assert_eq!(replicas(&seen, "v"), 4, "it grows by what is known");
 }
@@ -165,7 +170,7 @@ fn a_variant_that_is_still_starting_blocks_another_scale_up() {
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.name == "a-decode");
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (2, 1));
     let words = "an earlier decision is still being carried out: b is to have 1 replicas, and 0 have metrics";
-    assert_eq!(decision(&seen, "a").story.hold.as_deref(), Some(words));
+    assert_eq!(decision(&seen, "a").story.hold_text(), Some(words));
     seen.settings.mode = Mode::Upstream;
     seen.config.saturation.entries.insert("default".into(), shipped());
     assert_eq!(replicas(&seen, "a"), 3, "upstream looks only at variants with metrics");
@@ -261,11 +266,14 @@ fn an_object_that_cannot_be_worked_with_says_so_and_keeps_its_number() {
         assert_eq!(failed.replicas, Some(3));
         failed.standing
     };
-    let failed = |why: &str| Standing::Failed(why.to_owned());
-    assert_eq!(with(&|one| spec(one).model_id.clear()), failed("ModelID is empty - cannot optimize"));
-    assert_eq!(with(&|one| one.target = Lookup::Known(None)), failed(super::NO_WORKLOAD));
+    let failed = |code: FactorCode, why: &str| Standing::Failed(Explanation::new(code, why));
+    let empty = failed(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize");
+    assert_eq!(with(&|one| spec(one).model_id.clear()), empty);
+    let missing = failed(FactorCode::ScaleTargetNotFound, super::NO_WORKLOAD);
+    assert_eq!(with(&|one| one.target = Lookup::Known(None)), missing);
     let unread = with(&|one| one.target = Lookup::Unknown("forbidden".into()));
-    assert_eq!(unread, failed("Scale target Deployment v-decode could not be read: forbidden"));
+    let text = "Scale target Deployment v-decode could not be read: forbidden";
+    assert_eq!(unread, failed(FactorCode::ScaleTargetUnreadable, text));
 }
 
 #[test]
@@ -295,7 +303,7 @@ fn one_strange_figure_asks_for_twice_as_many_and_not_for_a_thousand() {
     let first = decision(&seen, "v");
     assert_eq!(first.replicas, Some(5), "{}", first.story);
     assert!(first.story.wish > 100, "{}", first.story);
-    assert_eq!(first.story.limits, ["growth in one pass: at most 5"]);
+    assert_eq!(first.story.limit_texts(), ["growth in one pass: at most 5"]);
     assert_eq!(first.story.binding, Binding::Limits);
     // Replicas that carry more than it had without a queue show that it was strange.
     for (kv, expected) in [(0.3, 3), (0.3, 2), (0.0, 1), (0.0, 1)] {

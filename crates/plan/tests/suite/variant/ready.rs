@@ -1,8 +1,8 @@
 //! Replicas that serve, and replicas that do not yet.
 
-use steersman_plan::variant::{Binding, Metrics, PodSeen, TargetName};
+use steersman_plan::variant::{Binding, FactorCode, PodSeen, TargetName};
 
-use super::{a_fleet, a_variant, by_tokens, decision, replicas, target, the_model};
+use super::{a_fleet, a_variant, by_tokens, decision, incomplete, replicas, target, the_model};
 
 /// A pod that takes the place of another: it is measured, and empty, and gets no requests yet.
 fn coming(of: &str) -> PodSeen {
@@ -58,12 +58,20 @@ fn a_pod_that_is_not_ready_does_not_stand_in_for_one_that_nobody_measures() {
         pods.push(coming("v-decode"));
         let held = decision(&seen, "v");
         let words = "1 of 2 ready replicas of v have metrics";
-        assert_eq!((held.replicas, held.metrics), (Some(2), Metrics::Partial(words.into())), "tokens {tokens}");
+        assert_eq!(
+            (held.replicas, held.metrics),
+            (Some(2), incomplete(FactorCode::ReplicasWithoutMetrics, "v", words)),
+            "tokens {tokens}"
+        );
         // As soon as it is ready there are three who should be measured, whatever the workload says by then.
         the_model(&mut seen).pods.as_mut().unwrap()[1].ready = true;
         target(&mut seen, 0).ready_pods = 3;
         let words = "2 of 3 ready replicas of v have metrics";
-        assert_eq!(decision(&seen, "v").metrics, Metrics::Partial(words.into()), "tokens {tokens}");
+        assert_eq!(
+            decision(&seen, "v").metrics,
+            incomplete(FactorCode::ReplicasWithoutMetrics, "v", words),
+            "tokens {tokens}"
+        );
     }
 }
 
@@ -81,5 +89,5 @@ fn where_only_pods_that_are_not_ready_are_measured_somebody_is_sent_to_look_at_t
     target(&mut seen, 0).ready = 0;
     the_model(&mut seen).pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.ready = false);
     let words = "none of the replicas is ready (2 of v); look at their pods";
-    assert_eq!(decision(&seen, "v").metrics, Metrics::Partial(words.into()));
+    assert_eq!(decision(&seen, "v").metrics, incomplete(FactorCode::NoReplicaReady, "v", words));
 }

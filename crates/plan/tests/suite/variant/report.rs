@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
-use steersman_plan::variant::{Metrics, Seen, Silence, names};
+use steersman_plan::variant::{ConfigFinding, Metrics, Seen, Silence, names};
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
 use super::{NO_WORKLOAD, a_fleet, a_variant, ago, decision, now, spec, stored, the_model};
@@ -140,8 +140,11 @@ fn fields_that_are_not_acted_on_are_named() {
     assert!(reason == "VariantIDIgnored" && message.starts_with(words), "{message}");
 }
 
-fn fault(severity: Severity, message: &str) -> Finding {
-    Finding { severity, reason: "ConfigValueInvalid", message: message.into(), remedy: "Correct it.".into() }
+fn fault(severity: Severity, message: &str) -> ConfigFinding {
+    let finding =
+        Finding { severity, reason: "ConfigValueInvalid", message: message.into(), remedy: "Correct it.".into() };
+    let config_map = Some(NamespacedName::new("team-a", "settings"));
+    ConfigFinding { finding, config_map, keys: vec!["default".into()] }
 }
 
 #[test]
@@ -150,6 +153,10 @@ fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() 
     seen.variants[0].config = [fault(Severity::Info, "Odd."), fault(Severity::Warning, "Bad.")].into();
     let first = status(&seen);
     assert_eq!(told(&first, names::CONFIG), texts("False", "ConfigValueInvalid", "Bad. Correct it."));
+    let stored = serde_json::json!([{
+        "code": "ConfigValueInvalid", "configMap": { "namespace": "team-a", "name": "settings" }, "keys": ["default"],
+    }]);
+    assert_eq!(serde_json::to_value(&first.config_faults).unwrap(), stored);
     seen.variants[0].status = Some(first.clone());
     seen.now = now() + jiff::SignedDuration::from_mins(1);
     assert_eq!(status(&seen), first, "it is told once");
@@ -159,6 +166,7 @@ fn a_fault_of_the_configuration_stands_in_a_condition_for_as_long_as_it_lasts() 
     assert!(many.contains("Bad 4.") && many.ends_with("And 4 more, which the log lists."), "{many}");
     seen.variants[0].config = [fault(Severity::Info, "Odd.")].into();
     assert!(conditions::find(&status(&seen).conditions, names::CONFIG).is_none(), "what is only unusual is no fault");
+    assert!(status(&seen).config_faults.is_empty());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Which pods are whose.
 
-use steersman_plan::variant::{Metrics, Seen, TargetName, VariantSeen, plan};
+use steersman_plan::variant::{FactorCode, Metrics, Seen, TargetName, VariantSeen, plan};
 use steersman_reconcile::Lookup;
 
-use super::{a_fleet, a_variant, decision, replicas, spec, the_model};
+use super::{a_fleet, a_variant, decision, incomplete, replicas, spec, the_model};
 
 /// The same with a workload of this kind, and this name.
 fn on(variant: VariantSeen, api_version: Option<&str>, kind: &str, name: &str) -> VariantSeen {
@@ -31,7 +31,7 @@ fn kinds_of_the_same_name_have_pods_of_their_own() {
     // Without the pods of one, the other's do not stand in for them.
     the_model(&mut seen).pods.as_mut().unwrap().retain(|pod| pod.target.kind == "Deployment");
     let words = "0 of 2 ready replicas of b have metrics";
-    assert_eq!(decision(&seen, "b").metrics, Metrics::Partial(words.into()));
+    assert_eq!(decision(&seen, "b").metrics, incomplete(FactorCode::ReplicasWithoutMetrics, "b", words));
     let conflicts = plan(&seen).decisions.values().filter(|one| one.conflict.is_some()).count();
     assert_eq!(conflicts, 0, "two workloads");
 }
@@ -68,6 +68,10 @@ fn a_workload_whose_pods_nobody_can_tell_freezes_its_model_and_says_so() {
     (target.unfound, target.ready) = (Some(words.into()), 0);
     for name in ["a", "b"] {
         let held = decision(&seen, name);
-        assert_eq!((held.replicas, held.metrics), (Some(2), Metrics::Partial(words.into())), "{name}");
+        assert_eq!(
+            (held.replicas, held.metrics),
+            (Some(2), incomplete(FactorCode::PodsNotFound, "a", words)),
+            "{name}"
+        );
     }
 }

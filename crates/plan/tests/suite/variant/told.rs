@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use serde_json::json;
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
 use steersman_plan::variant::{Seen, Silence, plan};
+use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, decided, decision, later, now, pods, spec, stored, target, the_model};
 
@@ -111,26 +113,83 @@ fn a_number_that_waits_for_an_earlier_decision_says_so() {
     assert!(story.in_transition(), "{story}");
 }
 
+/// Without the factors, both statuses would be told apart by their texts alone.
 #[test]
-fn a_text_that_is_cut_is_the_same_where_a_figure_before_the_cut_gets_longer() {
+fn new_cause_of_same_failure_refreshes_text() {
     let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
-    // With `the metrics could not be read: ` before it.
-    let failure = |seen: &mut Seen, figure: &str, long: usize, end: &str| {
-        the_model(seen).pods = Err(Silence::Failed(format!("{figure} x{}{end}", "é-".repeat(long))));
-    };
-    for (long, one, other, same) in [
-        (200, ("9", ""), ("10", ""), true),
-        (200, ("10", ""), ("9", ""), true),
-        (88, ("9", "tr"), ("1000", "tr"), true),
-        (88, ("1000", "tr"), ("9", "tr"), true),
-        (20, ("9", ""), ("9", &"and more ".repeat(40)), false),
-        (20, ("9", &"and more ".repeat(40)), ("9", ""), false),
-        (20, ("9", &"and more ".repeat(40)), ("9", &"and less ".repeat(40)), false),
-    ] {
-        failure(&mut seen, one.0, long, one.1);
-        seen.variants[0].status = Some(status(&seen));
-        let first = story(&seen).hold;
-        failure(&mut seen, other.0, long, other.1);
-        assert_eq!(story(&seen).hold == first, same, "{one:?} and {other:?}: {:?}", story(&seen).hold);
-    }
+    the_model(&mut seen).pods = Err(Silence::Failed("timeout".into()));
+    seen.now = ago(5);
+    seen.variants[0].status = Some(status(&seen));
+    let first = story(&seen);
+    seen.now = now();
+    assert_eq!(story(&seen), first);
+    the_model(&mut seen).pods = Err(Silence::Failed("connection refused".into()));
+    let second = story(&seen);
+    assert_eq!(second.hold.as_deref(), Some("the metrics could not be read: connection refused"));
+    assert_eq!((&second.factors, second.time.unwrap().0), (&first.factors, now()));
+}
+
+#[test]
+fn cause_that_no_condition_shows_writes_nothing() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    seen.config.zero.defaults.enabled = Some(true);
+    the_model(&mut seen).requests = Lookup::Unknown("no answer within 9.8 s".into());
+    seen.variants[0].status = Some(status(&seen));
+    seen.now += SignedDuration::from_mins(1);
+    the_model(&mut seen).requests = Lookup::Unknown("no answer within 10.1 s".into());
+    assert_eq!(Some(status(&seen)), seen.variants[0].status);
+}
+
+#[test]
+fn decision_names_its_target_and_factors() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.75, 2.0);
+    spec(&mut seen.variants[0]).max_replicas = Some(2);
+    let story = serde_json::to_value(story(&seen)).unwrap();
+    assert_eq!(story["scaleTargetRef"], json!({ "kind": "Deployment", "name": "v-decode" }));
+    let factors = json!([
+        { "stage": "limits", "code": "MaxReplicas", "replicas": 2 },
+        { "stage": "signal", "code": "ReplicaSaturation" },
+    ]);
+    assert_eq!(story["factors"], factors);
+}
+
+#[test]
+fn factors_refer_to_what_they_are_about() {
+    let factors = |seen: &Seen| serde_json::to_value(story(seen).factors).unwrap();
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    the_model(&mut seen).pods = Err(Silence::Stale("7m0s".into()));
+    let stale = |stage: &str| json!({ "stage": stage, "code": "MetricsStale", "model": "meta/llama" });
+    assert_eq!(factors(&seen), json!([stale("hold"), stale("signal")]));
+    the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.5, 1.0));
+    the_model(&mut seen).pods.as_mut().unwrap()[1].queue = None;
+    let pod = |stage: &str| json!({ "stage": stage, "code": "PodQueueUnknown", "pod": "v-decode-1" });
+    assert_eq!(factors(&seen), json!([pod("hold"), pod("signal")]));
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    seen.variants[0].status = Some(decided(3, "Earlier", ago(1)));
+    let pending = json!([
+        { "stage": "hold", "code": "InTransition" },
+        { "stage": "hold", "code": "DecisionPending", "variant": "v" },
+        { "stage": "signal", "code": "ReplicaSaturation" },
+    ]);
+    assert_eq!(factors(&seen), pending);
+}
+
+#[test]
+fn factors_of_a_large_model_stay_bounded() {
+    let mut variants: Vec<_> = (0..40).map(|number| a_variant(&format!("v{number}"), "5", 2)).collect();
+    variants.iter_mut().for_each(|variant| variant.status = Some(decided(3, "Earlier", ago(1))));
+    assert_eq!(story(&a_fleet(variants, 0.5, 1.0)).factors.len(), 16);
+}
+
+#[test]
+fn number_outlives_a_target_that_is_left_out() {
+    let mut seen = a_fleet(vec![a_variant("v", "5", 2)], 0.5, 1.0);
+    seen.variants[0].status = Some(status(&seen));
+    let target = spec(&mut seen.variants[0]).scale_target_ref.take();
+    seen.variants[0].status = Some(status(&seen));
+    assert!(!seen.variants[0].is_moved());
+    spec(&mut seen.variants[0]).scale_target_ref = target.clone();
+    assert!(!seen.variants[0].is_moved());
+    spec(&mut seen.variants[0]).scale_target_ref.as_mut().unwrap().name = "other".into();
+    assert!(seen.variants[0].is_moved(), "the number is not that of another workload");
 }

@@ -27,7 +27,7 @@ fn a_workload_that_does_not_follow_leaves_the_growth_to_the_next_and_says_so() {
             "its workload, which has stayed at 10 and does not follow {number}: look at maxReplicas of its HPA or ScaledObject, \
              or at a quota; or set spec.maxReplicas; an HPA also ignores differences of 10 % (its tolerance)"
         );
-        assert_eq!(cheap.story.limits, std::slice::from_ref(&told));
+        assert_eq!(cheap.story.limit_texts(), [told.as_str()]);
         assert!(replicas(&seen, "dear") > 1, "tokens {tokens}: {}", decision(&seen, "dear").story);
         let status = stored(&seen).into_values().next().unwrap();
         let says = format!("replicas on H100; wanted {number}, limited by {told}");
@@ -74,7 +74,7 @@ fn a_variant_that_somebody_set_to_zero_is_taken_so_after_a_while_where_others_se
     let kept = decision(&seen, "by-hand");
     assert_eq!((kept.replicas, kept.story.binding), (Some(3), Binding::Hold), "{}", kept.story);
     let words = "an earlier decision is still being carried out: it is to have 3 replicas and has 0";
-    assert_eq!(kept.story.hold.as_deref(), Some(words));
+    assert_eq!(kept.story.hold_text(), Some(words));
     later(&mut seen, 11);
     let taken = decision(&seen, "by-hand");
     assert_eq!(taken.replicas, Some(0), "{}", taken.story);
@@ -86,7 +86,7 @@ fn a_variant_that_somebody_set_to_zero_is_taken_so_after_a_while_where_others_se
     assert_eq!((asked.replicas, asked.story.binding), (Some(3), Binding::Limits), "{}", asked.story);
     let told = "its workload, which has stayed at 0 and does not follow 3: an HPA does nothing at 0 replicas: scale the workload \
                 to 1, or use KEDA or the feature gate HPAScaleToZero";
-    assert_eq!(asked.story.limits, [told]);
+    assert_eq!(asked.story.limit_texts(), [told]);
     assert_eq!(replicas(&seen, "other"), 3);
 }
 
@@ -131,7 +131,7 @@ fn a_number_that_is_not_followed_stands_while_something_is_missing_whoever_is_th
         for _ in 0..3 {
             let asked = decision(&seen, "dear");
             assert_eq!(asked.replicas, Some(4), "tokens {tokens}: {}", asked.story);
-            assert!(asked.story.limits[0].contains("has stayed at 3 and does not follow 4"), "{}", asked.story);
+            assert!(asked.story.limits[0].text.contains("has stayed at 3 and does not follow 4"), "{}", asked.story);
             next(&mut seen, 60);
         }
         // Its HPA may go further now.

@@ -18,7 +18,7 @@ fn while_a_decision_is_carried_out_no_other_is_made() {
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (4, 2));
     assert_eq!(decision(&seen, "b").story.binding, Binding::Hold);
     let words = "an earlier decision is still being carried out: a is to have 4 replicas and has 2";
-    assert_eq!(decision(&seen, "b").story.hold.as_deref(), Some(words));
+    assert_eq!(decision(&seen, "b").story.hold_text(), Some(words));
     // A workload that does not follow, for example because somebody capped it, does not block the model for ever.
     later(&mut seen, 11);
     assert_eq!((replicas(&seen, "a"), replicas(&seen, "b")), (4, 3));
@@ -41,7 +41,7 @@ fn what_a_replica_that_hangs_keeps_a_model_from_is_told() {
         let kept = decision(&seen, "v");
         assert_eq!((kept.replicas, kept.story.binding), (Some(10), Binding::Limits), "{}", kept.story);
         assert!(kept.story.wish > 10, "{}", kept.story);
-        assert_eq!(kept.story.limits, ["replicas that do not become ready"]);
+        assert_eq!(kept.story.limit_texts(), ["replicas that do not become ready"]);
     }
 }
 
@@ -60,7 +60,7 @@ fn a_scale_down_that_nobody_has_followed_yet_is_taken_back_while_replicas_are_mi
             assert!(kept.reason.starts_with(reason), "{}", kept.reason);
             let words = "an earlier decision is still being carried out: v was to have 4 replicas and keeps its 5, as one is \
                          missing";
-            assert_eq!(kept.story.hold.as_deref(), Some(words));
+            assert_eq!(kept.story.hold_text(), Some(words));
             seen.variants[0].status = stored(&seen).into_values().next();
         }
         assert!(replicas(&seen, "v") > 5, "tokens {tokens}: {}", decision(&seen, "v").story);
@@ -79,7 +79,7 @@ fn a_scale_down_that_a_bound_asks_for_is_not_told_as_taken_back() {
             true => format!("v was to have 3 replicas and keeps its {number}, as one is missing"),
             false => "v is to have 3 replicas and has 5".to_owned(),
         };
-        let hold = kept.story.hold.unwrap();
+        let hold = kept.story.hold.unwrap().text;
         assert!(hold.ends_with(&words), "{hold}");
     }
 }
@@ -130,7 +130,7 @@ fn replicas_that_do_not_become_ready_hold_the_others_back_for_a_while_and_no_lon
         let dear = decision(&seen, "dear");
         assert!(dear.replicas > Some(1), "tokens {tokens}: {}", dear.story);
         let told = "; 1 of cheap do not become ready and are not waited for, look at their pods";
-        assert!(dear.story.signal.ends_with(told), "{}", dear.story);
+        assert!(dear.story.signal.text.ends_with(told), "{}", dear.story);
         assert_eq!(replicas(&seen, "cheap"), 2, "it keeps its number, and gets no more: tokens {tokens}");
         target(&mut seen, 0).replicas = Some(3);
         assert_eq!(short(&seen), [3], "asked anew");
@@ -166,7 +166,7 @@ fn replicas_of_another_count_are_waited_for_anew() {
         *target(&mut seen, 0) = TargetSeen { replicas: Some(replicas), ready, gpus: 1, ..TargetSeen::default() };
         the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.65, 1.0));
         seen.variants[0].status = Some(decided(replicas, "Earlier", ago(60)));
-        let signal = decision(&seen, "v").story.signal;
+        let signal = decision(&seen, "v").story.signal.text;
         assert!(!signal.contains("not waited for"), "{replicas} of which {ready} are ready: {signal}");
         later(&mut seen, minutes);
     }
@@ -191,7 +191,7 @@ fn what_was_awaited_before_an_outage_of_the_workload_is_awaited_anew() {
     later(&mut seen, 1);
     assert!(seen.memory.waits.is_empty());
     seen.variants[0].target = known;
-    assert!(!decision(&seen, "v").story.signal.contains("not waited for"));
+    assert!(!decision(&seen, "v").story.signal.text.contains("not waited for"));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn replicas_that_begin_again_after_sleep_are_not_taken_for_those_that_hung_befor
     target(&mut seen, 0).ready = 2;
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.5, 1.0));
     later(&mut seen, 60);
-    assert!(decision(&seen, "v").story.signal.contains("not waited for"));
+    assert!(decision(&seen, "v").story.signal.text.contains("not waited for"));
     let awake = seen.variants[0].target.clone();
     *target(&mut seen, 0) = TargetSeen { replicas: Some(0), gpus: 1, ..TargetSeen::default() };
     the_model(&mut seen).pods = Err(Silence::Missing);
@@ -209,7 +209,7 @@ fn replicas_that_begin_again_after_sleep_are_not_taken_for_those_that_hung_befor
     seen.variants[0].target = awake;
     the_model(&mut seen).pods = Ok(pods(&seen.variants, 0.5, 1.0));
     let woken = decision(&seen, "v");
-    assert!(!woken.story.signal.contains("not waited for"), "{}", woken.story);
+    assert!(!woken.story.signal.text.contains("not waited for"), "{}", woken.story);
     assert_eq!(woken.story.binding, Binding::Hold);
 }
 
@@ -224,7 +224,7 @@ fn a_rollout_that_pauses_with_more_pods_than_replicas_does_not_freeze_the_model(
     let grown = decision(&seen, "v");
     assert_eq!(grown.replicas, Some(4), "one more than it is to have: {}", grown.story);
     let told = "; v has more pods than its 3 replicas, does a rollout of it pause?";
-    assert!(grown.story.signal.ends_with(told), "{}", grown.story);
+    assert!(grown.story.signal.text.ends_with(told), "{}", grown.story);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn where_those_that_run_may_not_grow_one_begins_that_does_not_run() {
     let begun = decision(&seen, "middle");
     assert_eq!((replicas(&seen, "cheap"), begun.replicas, replicas(&seen, "dear")), (2, Some(1), 0));
     assert!(begun.reason.starts_with("saturation-only mode: scale-up: both KV spare"), "{}", begun.reason);
-    assert_eq!(decision(&seen, "cheap").story.limits, ["maxReplicas=2"]);
+    assert_eq!(decision(&seen, "cheap").story.limit_texts(), ["maxReplicas=2"]);
     // It is chosen once.
     seen.variants[1].status = Some(decided(1, "Earlier", ago(0)));
     assert_eq!((replicas(&seen, "middle"), replicas(&seen, "dear")), (1, 0));

@@ -86,7 +86,7 @@ fn what_keeps_a_model_awake_that_gets_no_requests_is_told() {
     for (why, wake) in cases {
         let mut seen = an_idle_fleet();
         wake(&mut seen);
-        let hold = decision(&seen, "cheap").story.hold;
+        let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
         assert_eq!(hold.as_deref(), Some(format!("no scale to zero, as {why}").as_str()));
     }
     let mut seen = an_idle_fleet();
@@ -122,14 +122,14 @@ fn metrics_that_are_missing_are_not_idleness() {
     let mut seen = an_idle_fleet();
     the_model(&mut seen).pods = Err(Silence::Missing);
     assert_eq!(both(&seen), (1, 2));
-    assert_eq!(decision(&seen, "cheap").story.hold.as_deref(), Some("there are no metrics"));
+    assert_eq!(decision(&seen, "cheap").story.hold_text(), Some("there are no metrics"));
 }
 
 #[test]
 fn requests_that_nobody_counted_are_told_as_what_keeps_the_model_awake() {
     let mut seen = an_idle_fleet();
     the_model(&mut seen).requests = Lookup::Unknown("timeout".into());
-    let hold = decision(&seen, "cheap").story.hold;
+    let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
     assert_eq!(hold.as_deref(), Some("no scale to zero, as the requests are unknown: timeout"));
 }
 
@@ -140,7 +140,7 @@ fn an_entry_that_nobody_can_read_puts_no_model_to_sleep() {
     assert_eq!(both(&seen), (0, 0));
     seen.config.zero.unread.insert("model.m".into(), None);
     assert_ne!(both(&seen), (0, 0));
-    let hold = decision(&seen, "cheap").story.hold;
+    let hold = decision(&seen, "cheap").story.hold.map(|hold| hold.text);
     let words = "no scale to zero, as key model.m of the ConfigMap for scale to zero cannot be read";
     assert_eq!(hold.as_deref(), Some(words));
 }
