@@ -99,7 +99,7 @@ pub fn is_unmoved_at(status: &VariantAutoscalingStatus, current: i32) -> bool {
 /// What keeps a number below what is wanted, as far as it is worth an event of its own.
 #[derive(PartialEq, Eq)]
 pub struct Constraint {
-    /// Of condition `OptimizationReady`: who is left alone for a while hears of it again.
+    /// Code of condition `OptimizationReady`. It differs after an exclusion, so that the event is sent again.
     reason: String,
     accelerator: Option<String>,
     limits: Vec<DecisionFactor>,

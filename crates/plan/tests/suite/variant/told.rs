@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde_json::json;
 use steersman_api::variant::v1alpha1::{DecisionStory, VariantAutoscalingStatus};
-use steersman_plan::variant::{Seen, Silence, plan};
+use steersman_plan::variant::{FactorCode, Seen, Silence, plan};
 use steersman_reconcile::Lookup;
 
 use super::{a_fleet, a_variant, ago, decided, decision, later, now, pods, spec, stored, target, the_model};
@@ -151,6 +151,14 @@ fn decision_names_its_target_and_factors() {
         { "stage": "signal", "code": "ReplicaSaturation" },
     ]);
     assert_eq!(story["factors"], factors);
+}
+
+#[test]
+fn status_page_lists_every_factor_code() {
+    let page = include_str!("../../../../../docs/variant-status.md");
+    let (_, table) = page.split_once("## Codes of factors").unwrap();
+    let listed = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert!(listed.eq(FactorCode::ALL.iter().map(|code| code.as_str())), "in the order of the code");
 }
 
 #[test]
