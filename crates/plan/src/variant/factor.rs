@@ -50,6 +50,7 @@ factor_codes! {
     FirstReplica,
     GrowthPerReconcile,
     InTransition,
+    InternalError,
     KvCacheInUse,
     LastReplica,
     MaxReplicas,

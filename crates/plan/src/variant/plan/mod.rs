@@ -107,7 +107,9 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         let conflict = conflicts.get(&variant.key);
         let model = NamespacedName::new(&variant.key.namespace, &variant.spec.model_id);
         let standing = match (unable(&variant.spec), conflict, &variant.target) {
-            _ if seen.defective.contains(&model) => Some(Standing::Failed(DEFECTIVE.to_owned())),
+            _ if seen.defective.contains(&model) => {
+                Some(Standing::Failed(Explanation::new(FactorCode::InternalError, DEFECTIVE)))
+            }
             (Some(why), ..) => Some(Standing::Failed(why)),
             (_, Some(Conflict::Lost { .. }), _) => Some(Standing::Suppressed),
             (_, _, Lookup::Unknown(why)) => {
