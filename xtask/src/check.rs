@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use steersman_api::Family;
 
-use crate::api_reference;
+use crate::{api_reference, layers};
 
 #[derive(Args, Default)]
 pub struct Check {
@@ -24,7 +24,7 @@ struct Generated {
     content: fn() -> Result<String>,
 }
 
-const FILES: [Generated; 9] = [
+const FILES: [Generated; 10] = [
     Generated {
         path: "deploy/crds/dynamographdeploymentrequests.nvidia.com.yaml",
         content: || Ok(steersman::crds::file(Family::Dgdr)?),
@@ -43,6 +43,7 @@ const FILES: [Generated; 9] = [
     Generated { path: "docs/llamastack-fields.md", content: || Ok(crate::fields::llamastack()) },
     Generated { path: "docs/dynamo-fields.md", content: || Ok(crate::fields::dynamo()) },
     Generated { path: "docs/api-reference.md", content: api_reference::page },
+    Generated { path: "CONTRIBUTING.md", content: || layers::contributing(&crate::root()) },
 ];
 
 impl Check {

@@ -8,6 +8,7 @@ mod check;
 mod command;
 mod fields;
 mod guard;
+mod layers;
 mod llamastack_real;
 mod local_cluster;
 mod operator;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::json;
-use steersman::cli::ClusterArgs;
+use steersman::args::ClusterArgs;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::play::{PLAY, Play};
@@ -115,7 +115,7 @@ fn usual_fleet() -> Vec<NodePool> {
 /// What `steersman preflight` says about the cluster.
 async fn preflight(kubeconfig: &Path) -> Result<()> {
     let cluster = ClusterArgs { kubeconfig: Some(kubeconfig.to_owned()), context: None, request_timeout: PATIENCE };
-    let report = steersman::preflight::run(&cluster).await?;
+    let report = steersman::preflight::run(&cluster, steersman::rbac::all_rights()).await?;
     println!("\n{}", report.lines.join("\n"));
     ensure!(report.ready, "the cluster is not fit for Steersman: see the blockers above");
     Ok(())

@@ -1,28 +1,26 @@
 //! The operator's parts, as a library so that tests and developer commands can call them.
-//! Comes in: a cluster, named by flags, or manifests; goes out: objects, statuses and reviews, and the rights that they need.
 
 pub mod admission;
-pub mod apply;
+pub mod args;
 pub mod certs;
 pub mod cli;
-pub mod client;
 pub mod controllers;
 pub mod crds;
-pub mod health;
+pub mod dynamo;
 pub mod init;
-pub mod leader;
+pub mod installation;
+pub mod llamastack;
 pub mod manifests;
-pub mod observe;
+pub mod metrics;
 pub mod offline;
 pub mod overrides;
+mod pods;
 pub mod preflight;
-mod proxy;
 pub mod rbac;
-pub mod reach;
 pub mod relay;
+pub mod resource;
 pub mod run;
-mod serve;
 pub mod settings;
-mod signals;
-pub mod telemetry;
+pub mod variant;
+mod webhook_server;
 pub mod webhooks;

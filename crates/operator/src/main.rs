@@ -8,13 +8,15 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use steersman::admission::{self, WebhooksArgs};
-use steersman::cli::{Cli, Command, CrdsArgs, Manifests, Output, PreflightArgs};
-use steersman::crds::Given;
+use steersman::args::Manifests;
+use steersman::cli::{Cli, Command, CrdsArgs, Output, PreflightArgs};
+use steersman::crds::{self, Given};
 use steersman::offline::{self, Told};
 use steersman::relay::decide::Ending;
 use steersman::settings::Settings;
-use steersman::{client, crds, init, overrides, preflight, rbac, relay};
+use steersman::{init, overrides, preflight, rbac, relay};
 use steersman_api::crds::Options;
+use steersman_runtime::client;
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's words and status 2.
@@ -96,7 +98,7 @@ fn on_this_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyho
 }
 
 async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
-    let server = client::connect(&args.cluster).await?;
+    let server = client::connect(&args.cluster.connect_options()).await?;
     let mut unprinted = Ok(());
     let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
@@ -109,7 +111,7 @@ async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> 
 
 async fn write_webhooks(args: &WebhooksArgs) -> anyhow::Result<ExitCode> {
     let given = args.target.read()?;
-    let server = client::connect(&args.cluster).await?;
+    let server = client::connect(&args.cluster.connect_options()).await?;
     let mut unprinted = Ok(());
     let mut say = |line: &str| say(line, &mut unprinted);
     if args.apply {
@@ -140,7 +142,7 @@ fn operate(settings: &Settings) -> anyhow::Result<ExitCode> {
 }
 
 async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
-    let report = preflight::run(&args.cluster).await?;
+    let report = preflight::run(&args.cluster, rbac::all_rights()).await?;
     match args.output {
         Output::Text => print(&format!("{}\n", report.lines.join("\n")))?,
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,

@@ -8,92 +8,56 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 use kube::Resource;
 use kube::api::ObjectMeta;
 use steersman_plan::preflight::{Reach, Right};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::serve::scrape;
 
-use crate::telemetry::scrape;
-use crate::{certs, controllers, crds, observe, run, webhooks};
-
-pub const NAMESPACE: &str = "steersman-system";
-pub const NAME: &str = "steersman";
+use crate::installation::{NAME, NAMESPACE};
+use crate::{certs, controllers, crds, preflight, relay, run, webhooks};
 
 const HEADER: &str = "\
 # Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails where this file differs.
 ";
 
-/// One kind of resource and what Steersman does with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    pub group: &'static str,
-    pub resource: &'static str,
-    /// Only objects of these names; empty: all. A list call is held to it by a field selector on the name.
-    pub names: Vec<&'static str>,
-    pub verbs: &'static [&'static str],
-    pub namespaced: bool,
-    /// What for, as it follows "needed to".
-    pub why: &'static str,
+/// The single rights that make up a rule, where it reaches as far as it can.
+pub fn rights(rule: &Rule) -> Vec<Right> {
+    rights_within(rule, if rule.namespaced { Reach::AllNamespaces } else { Reach::Cluster })
 }
 
-impl Rule {
-    /// All objects of a resource, in every namespace.
-    pub fn namespaced(
-        group: &'static str,
-        resource: &'static str,
-        verbs: &'static [&'static str],
-        why: &'static str,
-    ) -> Self {
-        Self { group, resource, names: Vec::new(), verbs, namespaced: true, why }
-    }
+/// The same for a rule of our own namespace.
+pub fn rights_in(rule: &Rule, namespace: &str) -> Vec<Right> {
+    rights_within(rule, Reach::Namespace(namespace.to_owned()))
+}
 
-    /// All objects of a resource that has no namespaces.
-    pub fn cluster(
-        group: &'static str,
-        resource: &'static str,
-        verbs: &'static [&'static str],
-        why: &'static str,
-    ) -> Self {
-        Self { namespaced: false, ..Self::namespaced(group, resource, verbs, why) }
-    }
+fn rights_within(rule: &Rule, reach: Reach) -> Vec<Right> {
+    let names: Vec<Option<&str>> =
+        if rule.names.is_empty() { vec![None] } else { rule.names.iter().copied().map(Some).collect() };
+    let right = |name: Option<&str>, verb: &str| Right {
+        group: rule.group.to_owned(),
+        resource: rule.resource.to_owned(),
+        name: name.map(str::to_owned),
+        verb: verb.to_owned(),
+        reach: reach.clone(),
+        why: rule.why.to_owned(),
+    };
+    let single = |name| rule.verbs.iter().map(move |verb| (name, *verb));
+    names.into_iter().flat_map(single).map(|(name, verb)| right(name, verb)).collect()
+}
 
-    /// The single rights that make up the rule, where it reaches as far as it can.
-    pub fn rights(&self) -> Vec<Right> {
-        self.rights_within(if self.namespaced { Reach::AllNamespaces } else { Reach::Cluster })
-    }
-
-    /// The same for a rule of our own namespace.
-    pub fn rights_in(&self, namespace: &str) -> Vec<Right> {
-        self.rights_within(Reach::Namespace(namespace.to_owned()))
-    }
-
-    fn rights_within(&self, reach: Reach) -> Vec<Right> {
-        let names: Vec<Option<&str>> =
-            if self.names.is_empty() { vec![None] } else { self.names.iter().copied().map(Some).collect() };
-        let right = |name: Option<&str>, verb: &str| Right {
-            group: self.group.to_owned(),
-            resource: self.resource.to_owned(),
-            name: name.map(str::to_owned),
-            verb: verb.to_owned(),
-            reach: reach.clone(),
-            why: self.why.to_owned(),
-        };
-        let single = |name| self.verbs.iter().map(move |verb| (name, *verb));
-        names.into_iter().flat_map(single).map(|(name, verb)| right(name, verb)).collect()
-    }
-
-    fn policy(&self) -> PolicyRule {
-        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-        PolicyRule {
-            api_groups: Some(owned(&[self.group])),
-            resources: Some(owned(&[self.resource])),
-            resource_names: (!self.names.is_empty()).then(|| owned(&self.names)),
-            verbs: owned(self.verbs),
-            non_resource_urls: None,
-        }
+fn policy(rule: &Rule) -> PolicyRule {
+    let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(owned(&[rule.group])),
+        resources: Some(owned(&[rule.resource])),
+        resource_names: (!rule.names.is_empty()).then(|| owned(&rule.names)),
+        verbs: owned(rule.verbs),
+        non_resource_urls: None,
     }
 }
 
 /// What the program does in all namespaces and with the cluster itself.
 pub fn rules() -> Vec<Rule> {
     [
-        observe::preflight::rules(),
+        preflight::rules(),
         scrape::rules(),
         certs::rules(),
         webhooks::llamastack::rules(),
@@ -101,6 +65,13 @@ pub fn rules() -> Vec<Rule> {
         controllers::rules(),
     ]
     .concat()
+}
+
+/// All rights of the operator, each for itself.
+pub fn all_rights() -> Vec<Right> {
+    let own = own_rules();
+    let own = own.iter().flat_map(|rule| rights_in(rule, NAMESPACE));
+    rules().iter().flat_map(rights).chain(own).collect()
 }
 
 /// What it does in its own namespace alone.
@@ -129,7 +100,7 @@ pub fn manifests() -> Result<String, RenderError> {
         role_ref: reference::<Role>(),
         subjects: Some(vec![subject()]),
     };
-    let profiling = ClusterRole { metadata: metadata(controllers::PROFILING_ROLE, None), ..ClusterRole::default() };
+    let profiling = ClusterRole { metadata: metadata(relay::PROFILING_ROLE, None), ..ClusterRole::default() };
     let documents = [
         serde_saphyr::to_string(&namespace)?,
         serde_saphyr::to_string(&account)?,
@@ -137,7 +108,7 @@ pub fn manifests() -> Result<String, RenderError> {
         serde_saphyr::to_string(&binding)?,
         serde_saphyr::to_string(&own_role)? + &explained(&own_rules())?,
         serde_saphyr::to_string(&own_binding)?,
-        serde_saphyr::to_string(&profiling)? + &explained(&controllers::profiling_rules())?,
+        serde_saphyr::to_string(&profiling)? + &explained(&relay::profiling_rules())?,
     ];
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }
@@ -146,7 +117,7 @@ pub fn manifests() -> Result<String, RenderError> {
 fn explained(rules: &[Rule]) -> Result<String, RenderError> {
     let mut text = String::from("rules:\n");
     for rule in rules {
-        text.push_str(&format!("# needed to {}\n{}", rule.why, serde_saphyr::to_string(&[rule.policy()])?));
+        text.push_str(&format!("# needed to {}\n{}", rule.why, serde_saphyr::to_string(&[policy(rule)])?));
     }
     Ok(text)
 }

@@ -12,25 +12,25 @@ use std::time::Duration;
 use futures::FutureExt;
 use jiff::Timestamp;
 use steersman_api::Family;
+use steersman_runtime::client::{self, CallError, ConnectError, Server};
+use steersman_runtime::controller::ControllerContext;
+use steersman_runtime::http::Inside;
+use steersman_runtime::leader::{Election, Fence, LeaseThread};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::serve::admitted::Trust;
+use steersman_runtime::serve::health::{self, Readiness};
+use steersman_runtime::serve::scrape::{self, Guard};
+use steersman_runtime::serve::{self, ServeError, Serving, Wire};
+use steersman_runtime::signals;
+use steersman_runtime::telemetry::logs::{self, AlreadySetUp};
+use steersman_runtime::telemetry::metrics::Metrics;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{self, CallError, ConnectError, Server};
-use crate::controllers::{self, Given};
-use crate::crds;
-use crate::health::{self, Readiness};
-use crate::leader::{Election, Fence, LeaseThread};
-use crate::observe;
-use crate::rbac::Rule;
-use crate::reach::Inside;
-use crate::serve::{self, ServeError, Serving, Wire};
+use crate::controllers::{self, OperatorContext};
+use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
-use crate::signals;
-use crate::telemetry::admitted::Trust;
-use crate::telemetry::logs::{self, AlreadySetUp};
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::scrape::{self, Guard};
-use crate::webhooks;
+use crate::{crds, llamastack, variant, webhook_server};
 
 /// One Lease for all controllers.
 pub const LEASE: &str = "steersman";
@@ -100,37 +100,42 @@ pub enum RunError {
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let stop = signals::stop_token(Some(STOP_LIMIT)).map_err(RunError::Thread)?;
-    logs::install(settings.log_level)?;
+    logs::install(settings.log_level.as_level())?;
     let identity = settings.identity();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity, namespace = settings.namespace, "starting");
     let controllers = settings.controllers();
     let instance = std::env::var(INSTANCE).ok();
     let lease = lease(&controllers, instance.as_deref());
-    let metrics = Arc::new(Metrics::new(Timestamp::now()));
-    let server = client::connect_to_watch(&settings.cluster, &identity).await?.counted(&metrics);
+    let (metrics, families) = Metrics::new(Timestamp::now(), FamilyMetrics::register);
+    let metrics = Arc::new(metrics);
+    let server = client::connect_to_watch(&settings.cluster.connect_options(), &identity).await?.counted(&metrics);
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
     metrics.leads(&lease, false);
-    let (mut webhook, keeper) = webhooks::start(settings, &server, &readiness, &metrics)?;
+    let (mut webhook, keeper) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
-    let inside = observe::llamastack::server::http(Inside { through: settings.reach_through.clone() })?;
+    let inside = llamastack::observe::server::http(Inside { through: settings.reach_through.clone() })?;
     let mut election = start_election(settings, &lease, &identity, &metrics, &stop).await?;
     let act = |fence: Fence, stop: CancellationToken| {
-        metrics.fleet().speak_while(&fence);
-        let given = Given {
-            server: server.behind(&fence),
-            scope: settings.scope(),
-            identity: identity.clone(),
-            metrics: metrics.clone(),
-            told: settings.told(),
+        families.fleet.speak_while(&fence);
+        let context = OperatorContext {
+            controller: ControllerContext {
+                server: fence.guard(&server),
+                scope: settings.scope(),
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+            },
+            metrics: families.clone(),
+            installation: settings.installation(),
             inside: inside.clone(),
+            requests: settings.requests(),
             image_labels: settings.image_labels == Switch::On,
-            fleet: observe::variant::Options::of_process(settings.prometheus_allow_http),
+            fleet: variant::observe::Options::of_process(settings.prometheus_allow_http),
             fleet_rhythm: settings.fleet_rhythm(),
         };
-        act(controllers.clone(), given, stop)
+        act(controllers.clone(), context, stop)
     };
     let outcome = tokio::select! {
         led = lead(&mut election, &lease, &metrics, &stop, |fence, stop| {
@@ -173,7 +178,8 @@ async fn start_election(
     metrics: &Arc<Metrics>,
     stop: &CancellationToken,
 ) -> Result<LeaseThread, RunError> {
-    let (cluster, namespace, timing) = (settings.cluster.clone(), settings.namespace.clone(), settings.timing());
+    let (cluster, namespace, timing) =
+        (settings.cluster.connect_options(), settings.namespace.clone(), settings.timing());
     let (lease, identity, metrics) = (lease.to_owned(), identity.to_owned(), metrics.clone());
     let connect = async move || {
         let server = client::connect_to_watch(&cluster, &identity).await?.counted(&metrics);
@@ -222,9 +228,12 @@ async fn lead<A: Future<Output = ()>>(
 }
 
 /// Everything that only the leader does, until `stop`.
-async fn act(families: Vec<Family>, given: Given, stop: CancellationToken) {
-    let running = families.into_iter().map(|family| controllers::run(family, given.clone(), stop.clone()));
-    tokio::join!(futures::future::join_all(running), crds::migrate::keep(given.server.clone(), stop.clone()));
+async fn act(families: Vec<Family>, context: OperatorContext, stop: CancellationToken) {
+    let running = families.into_iter().map(|family| controllers::run(family, context.clone(), stop.clone()));
+    tokio::join!(
+        futures::future::join_all(running),
+        crds::migrate::keep(context.controller.server.clone(), stop.clone())
+    );
     stop.cancelled().await;
 }
 

@@ -16,14 +16,15 @@ use http::uri::Authority;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
-use tracing::Level;
+use steersman_runtime::leader::Timing;
+use steersman_runtime::store::Scope;
 
-use crate::certs::reach;
-use crate::cli::ClusterArgs;
-use crate::controllers::{FleetRhythm, Told};
-use crate::leader::Timing;
-use crate::observe::cache::Scope;
-use crate::{controllers, crds, rbac};
+use crate::args::{ClusterArgs, LogLevel};
+use crate::dynamo::RequestOptions;
+use crate::installation::{self, Installation};
+use crate::variant::Rhythm as FleetRhythm;
+use crate::webhooks::endpoint;
+use crate::{controllers, crds};
 use election::ElectionArgs;
 use requests::RequestArgs;
 
@@ -33,7 +34,7 @@ pub struct Settings {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = controller)]
     controllers: Vec<Family>,
     /// The namespace that Steersman runs in; its Lease is there
-    #[arg(long, env = "POD_NAMESPACE", hide_env_values = true, default_value = rbac::NAMESPACE,
+    #[arg(long, env = "POD_NAMESPACE", hide_env_values = true, default_value = installation::NAMESPACE,
         value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub namespace: String,
     /// The name under which this process holds the Lease; no two processes may share it. Without it the host's name and a
@@ -104,7 +105,7 @@ pub struct WebhookArgs {
     pub service: String,
     /// Where API servers reach this process if it runs outside the cluster, such as https://127.0.0.1:9443. CRDs that name
     /// it get the CA bundle, too
-    #[arg(long = "webhook-url", value_name = "URL", value_parser = reach::url)]
+    #[arg(long = "webhook-url", value_name = "URL", value_parser = endpoint::url)]
     pub url: Option<String>,
     /// A folder with tls.crt and tls.key that somebody else keeps, such as cert-manager. Steersman then makes no certificate
     /// and writes no CA bundle
@@ -155,25 +156,6 @@ pub struct Addresses {
     pub metrics: SocketAddr,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-impl LogLevel {
-    pub fn as_level(self) -> Level {
-        match self {
-            Self::Debug => Level::DEBUG,
-            Self::Info => Level::INFO,
-            Self::Warn => Level::WARN,
-            Self::Error => Level::ERROR,
-        }
-    }
-}
-
 impl Settings {
     /// Each once, in the order in which families are listed everywhere.
     pub fn controllers(&self) -> Vec<Family> {
@@ -198,16 +180,18 @@ impl Settings {
         self.election.timing()
     }
 
-    /// What controllers need to know.
-    pub fn told(&self) -> Told {
-        Told {
+    pub fn installation(&self) -> Installation {
+        Installation {
             namespace: self.namespace.clone(),
             // Set to nothing is how a manifest says that it does not know.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
-            dgdr_default_image: self.dgdr_default_image.clone(),
-            requests: self.requests.told(),
         }
+    }
+
+    /// Settings of the controller of requests.
+    pub fn requests(&self) -> RequestOptions {
+        RequestOptions { default_image: self.dgdr_default_image.clone(), ..self.requests.options() }
     }
 
     /// A name of its own for each call, unless one was given.
@@ -273,18 +257,20 @@ mod tests {
 
     #[test]
     fn controllers_are_told_what_the_flags_say() {
-        let told = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings.told();
+        let settings = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings;
+        let told = |flags: &[&str]| settings(flags).installation();
         let flags =
             "--namespace own --operator-image steersman:1 --config-namespace there --dgdr-default-image planner:1";
-        let given = told(&flags.split(' ').collect::<Vec<_>>());
-        let expected = Told {
+        let flags: Vec<_> = flags.split(' ').collect();
+        let given = told(&flags);
+        let expected = Installation {
             namespace: "own".to_owned(),
             operator_image: Some("steersman:1".to_owned()),
             config_namespace: Some("there".to_owned()),
-            dgdr_default_image: Some("planner:1".to_owned()),
-            requests: told(&[]).requests,
         };
         assert_eq!(given, expected);
+        let requests = RequestOptions { default_image: Some("planner:1".to_owned()), ..settings(&[]).requests() };
+        assert_eq!(settings(&flags).requests(), requests);
         assert_eq!(told(&["--operator-image", ""]).operator_image, None, "nothing is no image");
         assert_eq!(given.config_namespaces("former"), ["there"]);
         assert_eq!(told(&["--namespace", "own"]).config_namespaces("former"), ["own", "former"]);

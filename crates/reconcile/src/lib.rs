@@ -8,6 +8,7 @@ mod lookup;
 mod name;
 mod outcome;
 mod plan;
+pub mod quantity;
 
 /// A label on a child adopted from an earlier operator: its pod template stays as that operator made it while this hash of
 /// the inputs is the same. A label, because an annotation of a Deployment starts a new generation.

@@ -20,18 +20,18 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use steersman::cli::ClusterArgs;
-use steersman::client;
-use steersman::leader::{Election, Timing};
+use steersman::args::ClusterArgs;
 use steersman::run::LEASE;
 use steersman_api::Family;
+use steersman_runtime::client;
+use steersman_runtime::leader::{Election, Timing};
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::{Account, Cluster, Flavour, Namespace, NodePool, Options, wait};
 
 use super::process::{Used, used};
+use crate::local_cluster;
 use crate::operator::{self, Running};
-use crate::progress::Progress;
-use crate::{local_cluster, progress};
+use crate::progress::{self, Progress};
 
 /// Requests under way at once, of whoever writes.
 const AT_ONCE: usize = 16;
@@ -118,7 +118,7 @@ where
     progress.done();
     let account = Account::install(&cluster).await?;
     let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
-    let server = client::connect(&args).await?;
+    let server = client::connect(&args.connect_options()).await?;
     let election = Election::new(server, &account.namespace, LEASE, "benchmark", Timing::default());
     let mut term = election.acquire().await;
     let running = tokio::select! {

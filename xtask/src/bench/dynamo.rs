@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
-use steersman::controllers::PROFILING_ROLE;
+use steersman::relay::PROFILING_ROLE;
 use steersman_api::Family;
 use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::{NamedSeen, ObjectSeen, Seen, Settings, names, profile_job};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
-use steersman::cli::Manifests;
+use steersman::args::Manifests;
 use steersman::offline::{self, FileArgs, RenderArgs};
 use steersman_api::Family;
 use steersman_testkit::NodePool;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use steersman::rbac;
+use steersman::installation;
 use steersman_testkit::{Cluster, apply};
 
 pub const EXAMPLE: &str = "examples/variant/settings.yaml";
@@ -22,7 +22,7 @@ const LOOK_EVERY: &str = "10s";
 pub async fn apply(cluster: &Cluster, admin: &Client) -> Result<()> {
     let manifests =
         fs::read_to_string(crate::root().join(EXAMPLE)).with_context(|| format!("cannot read {EXAMPLE}"))?;
-    apply::manifests(admin, Some(rbac::NAMESPACE), &manifests).await?;
+    apply::manifests(admin, Some(installation::NAMESPACE), &manifests).await?;
     let url = cluster.description().prometheus_url.as_ref().context("this cluster has no Prometheus")?;
     let here = json!({ "data": {
         "GLOBAL_OPT_INTERVAL": LOOK_EVERY,
@@ -31,7 +31,7 @@ pub async fn apply(cluster: &Cluster, admin: &Client) -> Result<()> {
         // It lets everybody in.
         "PROMETHEUS_TOKEN_PATH": null,
     } });
-    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), rbac::NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), installation::NAMESPACE);
     maps.patch(MAIN, &PatchParams::default(), &Patch::Merge(here)).await?;
     Ok(())
 }

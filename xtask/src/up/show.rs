@@ -11,7 +11,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use steersman::controllers::stored_kind;
+use steersman::resource::custom_resource;
 use steersman_api::Family;
 use steersman_testkit::{Cluster, Operator};
 use tokio::time;
@@ -71,7 +71,7 @@ pub async fn changes(cluster: &mut Cluster, operator: &mut Operator, namespace: 
 
 /// In the version in which they are stored.
 pub fn objects(client: &Client, family: Family, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&stored_kind(family)))
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&custom_resource(family).gvk()))
 }
 
 pub fn graphs(client: &Client, namespace: &str) -> Api<DynamicObject> {

@@ -5,6 +5,9 @@
 // It takes the longest, and the runner begins in the order of names.
 mod alive;
 mod endings;
+#[path = "../../src/layers.rs"]
+mod graph;
+mod layers;
 mod purity;
 mod python;
 mod requirements;

@@ -26,6 +26,15 @@ fn pure_crates_depend_on_nothing_that_acts() {
     }
 }
 
+#[test]
+fn runtime_knows_no_family() {
+    let all = dependencies("steersman-runtime");
+    assert!(all.contains(&"steersman-reconcile".to_owned()));
+    let families = ["steersman-api", "steersman-plan", "steersman"];
+    let found: Vec<_> = all.iter().filter(|name| families.contains(&name.as_str())).collect();
+    assert!(found.is_empty(), "steersman-runtime depends on {found:?}: a family passes in what it needs");
+}
+
 /// The check above would pass for ever if it looked at nothing.
 #[test]
 fn the_operator_does_depend_on_a_client() {

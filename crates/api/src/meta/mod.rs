@@ -3,7 +3,6 @@
 
 pub mod conditions;
 pub mod core_schema;
-pub mod quantity;
 mod sensitive;
 mod server_version;
 

@@ -9,9 +9,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
 
-use super::{Configuration, MANAGER, Policy, target, wanted};
-use crate::client::{CallError, Server};
+use crate::admission::{Configuration, MANAGER, Policy, target, wanted};
 use crate::crds::Given;
 
 const RIGHTS: &str = "get, create, patch and delete validatingwebhookconfigurations and mutatingwebhookconfigurations of \

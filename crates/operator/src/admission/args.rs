@@ -7,10 +7,10 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use steersman_api::Family;
 
-use super::{FAMILIES, Policy};
-use crate::certs::reach;
-use crate::cli::{ClusterArgs, ConverterArgs, Manifests};
+use crate::admission::{FAMILIES, Policy};
+use crate::args::{ClusterArgs, ConverterArgs, Manifests};
 use crate::crds::{Given, TargetError};
+use crate::webhooks::endpoint;
 
 #[derive(Clone, Debug, Args)]
 pub struct WebhooksArgs {
@@ -74,5 +74,5 @@ fn judged() -> impl TypedValueParser<Value = Family> {
 
 /// The same value does for `steersman crds`, where it may end in the path of conversion.
 fn address(given: &str) -> Result<String, String> {
-    reach::url(given.strip_suffix("/convert").unwrap_or(given))
+    endpoint::url(given.strip_suffix("/convert").unwrap_or(given))
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use steersman_api::Family;
 use steersman_plan::llamastack::config::ANNOTATION;
 
-use super::Configuration;
+use crate::admission::Configuration;
 use crate::webhooks::admission::Route;
 
 pub(super) fn rule(of: Configuration) -> RuleWithOperations {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 
 use crate::crds::Given;
-use crate::rbac;
+use crate::installation;
 use crate::webhooks::admission::Route;
 
 pub use apply::{AdmissionError, apply, remove};
@@ -153,7 +153,7 @@ impl Configuration {
         json!({
             "apiVersion": ValidatingWebhookConfiguration::api_version(&()),
             "kind": self.kind(),
-            "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": rbac::NAME } },
+            "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": installation::NAME } },
             "webhooks": [webhook],
         })
     }

@@ -5,7 +5,7 @@
 use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as crd;
 
-use super::Configuration;
+use crate::admission::Configuration;
 
 const CONVERT: &str = "/convert";
 const PORT: i32 = 443;

@@ -12,10 +12,10 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::json;
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
 
-use super::reach::Reach;
 use crate::admission::{self, Configuration};
-use crate::client::{CallError, Server};
+use crate::webhooks::endpoint::Reach;
 
 /// An object that may name us, known by its name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

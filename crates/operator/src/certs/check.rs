@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 
-use super::generation::Pair;
+use crate::certs::generation::Pair;
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::check::holds;
-use super::kept::Kept;
+use crate::certs::check::holds;
+use crate::certs::kept::Kept;
 
 /// How long things last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

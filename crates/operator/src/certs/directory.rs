@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use steersman_runtime::serve::health::Readiness;
 use tokio::time;
 
-use super::CERTIFICATE;
-use super::check::certified;
-use super::generation::Pair;
-use super::served::Served;
-use crate::health::Readiness;
+use crate::certs::CERTIFICATE;
+use crate::certs::check::certified;
+use crate::certs::generation::Pair;
+use crate::certs::served::Served;
 
 /// How often to look. A mounted Secret changes by a swap of links, which watches on single files miss.
 const LOOK: Duration = Duration::from_secs(2);

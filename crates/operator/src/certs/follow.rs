@@ -15,12 +15,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Resource;
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
+use steersman_runtime::client::CallError;
 use tokio::time;
 
-use super::bundles::{self, Held, Holder};
-use super::kept::Kept;
-use super::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
-use crate::client::CallError;
+use crate::certs::bundles::{self, Held, Holder};
+use crate::certs::kept::Kept;
+use crate::certs::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
 use crate::webhooks::admission::Route;
 
 impl Certificates {

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::check::certified;
-use super::generation::{Pair, blocks};
+use crate::certs::check::certified;
+use crate::certs::generation::{Pair, blocks};
 
 /// Set by whoever wants a new certificate now, to any value; taken away when the rotation begins.
 pub const ROTATE: &str = "steersman.dev/rotate";

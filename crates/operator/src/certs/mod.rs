@@ -13,7 +13,6 @@ pub mod directory;
 mod follow;
 pub mod generation;
 pub mod kept;
-pub mod reach;
 mod rotate;
 pub mod served;
 
@@ -25,18 +24,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::serve::health::Readiness;
 use tokio::sync::watch;
 
-use crate::admission;
-use crate::client::{CallError, Server};
-use crate::health::Readiness;
-use crate::rbac::{self, Rule};
 use crate::webhooks::admission::Route;
+use crate::webhooks::endpoint::Reach;
+use crate::{admission, installation};
 use bundles::Holder;
 use decide::Lives;
 use generation::{NotMade, make};
 use kept::Kept;
-use reach::Reach;
 use served::Served;
 
 /// The Secret that holds the certificate, in the operator's namespace.
@@ -198,7 +197,7 @@ impl Shared {
 }
 
 fn first(kept: &Kept) -> Secret {
-    let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), rbac::NAME.to_owned())]);
+    let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), installation::NAME.to_owned())]);
     let metadata = ObjectMeta { name: Some(SECRET.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     let mut secret = Secret { metadata, type_: Some("kubernetes.io/tls".to_owned()), ..Secret::default() };
     kept.write(&mut secret);

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use steersman_runtime::leader::Fence;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{Step, step};
-use super::generation::make;
-use super::kept::Kept;
-use super::{AGAIN, CertificateError, Certificates, SECRET, Shared, check};
-use crate::leader::Fence;
+use crate::certs::decide::{Step, step};
+use crate::certs::generation::make;
+use crate::certs::kept::Kept;
+use crate::certs::{AGAIN, CertificateError, Certificates, SECRET, Shared, check};
 
 impl Certificates {
     /// Rotates when it is time, until `stop`.

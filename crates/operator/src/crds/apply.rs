@@ -11,13 +11,13 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
+use steersman_runtime::client::{CallError, Server};
 use tokio::time;
 
-use super::live::{self, Live};
-use super::objects::resource;
-use super::target::{self, Given};
-use super::{CrdsError, MANAGER, wanted};
-use crate::client::{CallError, Server};
+use crate::crds::live::{self, Live};
+use crate::crds::objects::resource;
+use crate::crds::target::{self, Given};
+use crate::crds::{CrdsError, MANAGER, wanted};
 
 const RIGHTS: &str = "get, create and patch customresourcedefinitions of apiextensions.k8s.io";
 

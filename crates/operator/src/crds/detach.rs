@@ -8,13 +8,13 @@ use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
 
-use super::live::{self, Live};
-use super::migrate::{Migrated, migrate};
-use super::objects::{Pages, resource};
-use super::target::{self, Given};
-use super::{CrdsError, MANAGER, WEBHOOK_SERVICE, wanted};
-use crate::client::{CallError, Server};
+use crate::crds::live::{self, Live};
+use crate::crds::migrate::{Migrated, migrate};
+use crate::crds::objects::{Pages, resource};
+use crate::crds::target::{self, Given};
+use crate::crds::{CrdsError, MANAGER, WEBHOOK_SERVICE, wanted};
 
 const RIGHTS: &str = "get and patch customresourcedefinitions and customresourcedefinitions/status of \
                       apiextensions.k8s.io, and list and patch the objects in them";

@@ -9,12 +9,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use steersman_api::{Family, crds};
+use steersman_runtime::client::Server;
+use steersman_runtime::rbac::Rule;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::migrate::{Migrated, migrate};
-use crate::client::Server;
-use crate::rbac::Rule;
+use crate::crds::migrate::{Migrated, migrate};
 
 /// The webhook may only just be starting.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);

@@ -8,9 +8,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use serde_json::Value;
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
 
-use super::MANAGER;
-use crate::client::{CallError, Server};
+use crate::crds::MANAGER;
 
 /// Kept as JSON: what goes back to the server must not lose what our types do not know.
 #[derive(Clone, Debug)]

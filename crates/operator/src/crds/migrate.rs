@@ -9,13 +9,13 @@ use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use serde_json::json;
 use steersman_api::Family;
+use steersman_runtime::client::{CallError, Server};
 
-pub use super::keep::{keep, rules};
+pub use crate::crds::keep::{keep, rules};
 
-use super::MANAGER;
-use super::live::{self, Live};
-use super::objects::{Pages, resource};
-use crate::client::{CallError, Server};
+use crate::crds::MANAGER;
+use crate::crds::live::{self, Live};
+use crate::crds::objects::{Pages, resource};
 
 /// Objects under way at once: each makes the API server call the webhook, which is us.
 const AT_ONCE: usize = 8;

@@ -4,8 +4,7 @@
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use steersman_api::Family;
-
-use crate::client::{CallError, Server};
+use steersman_runtime::client::{CallError, Server};
 
 /// Metadata alone is small, but each object of an old version costs the API server a conversion, within one call's time.
 const PAGE: u32 = 100;

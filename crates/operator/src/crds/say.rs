@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use steersman_api::crds::CrdError;
+use steersman_runtime::client::CallError;
 
-use super::migrate::MigrateError;
-use crate::client::CallError;
+use crate::crds::migrate::MigrateError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CrdsError {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
 
-use super::WEBHOOK_SERVICE;
-use crate::cli::ConverterArgs;
-use crate::rbac;
+use crate::args::ConverterArgs;
+use crate::crds::WEBHOOK_SERVICE;
+use crate::installation;
 
 const PATH: &str = "/convert";
 const PORT: i32 = 443;
@@ -36,7 +36,7 @@ impl Given {
             (Some(url), _, _) => Some(by_url(url)),
             (None, None, None) => None,
             (None, namespace, service) => Some(by_service(
-                namespace.as_deref().unwrap_or(rbac::NAMESPACE),
+                namespace.as_deref().unwrap_or(installation::NAMESPACE),
                 service.as_deref().unwrap_or(WEBHOOK_SERVICE),
             )),
         };
@@ -52,7 +52,7 @@ impl Given {
 
 /// The Service that our manifests install.
 pub(super) fn default() -> WebhookClientConfig {
-    by_service(rbac::NAMESPACE, WEBHOOK_SERVICE)
+    by_service(installation::NAMESPACE, WEBHOOK_SERVICE)
 }
 
 /// An address without a path is that of the whole process, as `steersman run --webhook-url` has it.

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use steersman_plan::llamastack::config::{EXTERNAL_VARIABLE, External, Problem, merge_external_files};
 
-use super::write;
+use crate::init::write;
 
 /// Nothing secret is in it: values of Secrets are named by their variables.
 const MODE: u32 = 0o644;

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use steersman_plan::llamastack::config::{KV_PASSWORD, SQL_CONNECTION_STRING, storage_exports};
 
-use super::write;
+use crate::init::write;
 
 /// For the server's user, which shares a group with ours, and nobody else.
 const MODE: u32 = 0o640;

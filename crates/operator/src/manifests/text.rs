@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::{Document, Place, Unreadable};
+use crate::manifests::{Document, Place, Unreadable};
 
 /// What is nested deeper would exhaust the stack.
 const DEEPEST: usize = 96;

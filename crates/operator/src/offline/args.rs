@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::Manifests;
+use crate::args::Manifests;
 
 pub const EXIT_STATUS: &str =
     "Exit status: 0 all is well, 1 a document is invalid, 2 wrong usage or a file that is not there.";

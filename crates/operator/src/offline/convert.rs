@@ -6,8 +6,8 @@ use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::convert::{self, ConvertError};
 
-use super::{ConvertArgs, Ending, Told, family, named, print};
-use crate::cli::Manifests;
+use crate::args::Manifests;
+use crate::offline::{ConvertArgs, Ending, Told, family, named, print};
 
 /// All documents or none: half of a file is worse than none where it replaces the file.
 pub fn convert(args: &ConvertArgs) -> anyhow::Result<Told> {

@@ -12,8 +12,8 @@ use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::names;
 use steersman_plan::llamastack::validate::{Facts, Missing, references, validate};
 
-use super::paths::in_v1alpha1;
-use super::schema::{Fault, Schemas};
+use crate::offline::paths::in_v1alpha1;
+use crate::offline::schema::{Fault, Schemas};
 use crate::webhooks::dynamo::words;
 
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! `steersman validate`: would these manifests be accepted?
 //! Comes in: manifests; goes out: a line for each object, its errors and its warnings.
 
-use super::judge::judge;
-use super::schema::Schemas;
-use super::{Told, ValidateArgs, family, named};
+use crate::offline::judge::judge;
+use crate::offline::schema::Schemas;
+use crate::offline::{Told, ValidateArgs, family, named};
 
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Told> {
     let mut told = Told::default();

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
 
-use super::files::{Files, LIMIT, Text};
-use super::pod::{End, Profiler};
-use super::status::{self, Status, Verdict, redacted};
+use crate::relay::files::{Files, LIMIT, Text};
+use crate::relay::pod::{End, Profiler};
+use crate::relay::status::{self, Status, Verdict, redacted};
 
 pub type Data = BTreeMap<String, String>;
 

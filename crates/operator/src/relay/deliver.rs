@@ -7,9 +7,9 @@ use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, PostParams};
 use kube::core::GroupVersionKind;
 use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
+use steersman_runtime::client::{CallError, Server};
 
-use super::decide::Data;
-use crate::client::{CallError, Server};
+use crate::relay::decide::Data;
 
 /// Somebody else may write between our look and our write, but not without end.
 const MOST_LOOKS: usize = 5;

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
 
-use super::status::{self, Status, Verdict};
+use crate::relay::status::{self, Status, Verdict};
 
 /// All values of a ConfigMap together, as the API server counts.
 pub const LIMIT: usize = 1024 * 1024;

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
+use steersman_runtime::client::{CallError, Server};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{self, Data, Ending, Look, Next};
-use super::deliver::{DeliverError, Request, Written};
-use super::files::{self, Files};
-use super::pod::{self, Profiler};
-use super::status::Verdict;
-use crate::client::{CallError, Server};
-use crate::controllers::PROFILING_ROLE;
+use super::PROFILING_ROLE;
+use crate::relay::decide::{self, Data, Ending, Look, Next};
+use crate::relay::deliver::{DeliverError, Request, Written};
+use crate::relay::files::{self, Files};
+use crate::relay::pod::{self, Profiler};
+use crate::relay::status::Verdict;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]

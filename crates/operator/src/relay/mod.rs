@@ -13,12 +13,11 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use steersman_api::Family;
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::telemetry::logs;
+use steersman_runtime::{client, signals};
 
-use crate::cli::ClusterArgs;
-use crate::rbac::Rule;
-use crate::settings::LogLevel;
-use crate::telemetry::logs;
-use crate::{client, signals};
+use crate::args::{ClusterArgs, LogLevel};
 use decide::Ending;
 use deliver::Request;
 use follow::{Pace, Place, follow};
@@ -51,6 +50,22 @@ pub struct RelayArgs {
     pub cluster: ClusterArgs,
 }
 
+/// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
+pub const PROFILING_ROLE: &str = "steersman-profiling-job";
+
+/// What profiling Jobs do: our relay, and beside it the profiler, which tries out graphs of its own.
+pub fn profiling_rules() -> Vec<Rule> {
+    let rule = Rule::namespaced;
+    let why = "try out candidates when profiling thoroughly";
+    let profiler = [
+        rule("", "configmaps", &["patch", "delete"], why),
+        rule(Family::Dgd.group(), Family::Dgd.plural(), &["get", "create", "delete", "list", "watch"], why),
+        rule("", "pods", &["list", "create", "delete"], why),
+        rule("", "pods/log", &["get"], why),
+    ];
+    [rules(), profiler.to_vec()].concat()
+}
+
 /// What the relay does, as the account of the profiling Job; part of the role that those Jobs are bound to.
 pub fn rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
@@ -76,8 +91,8 @@ pub fn rules() -> Vec<Rule> {
 /// Runs until the profiler has ended and what it said is written, or until SIGTERM or SIGINT.
 pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
     let stop = signals::stop_token(None)?;
-    logs::install(args.log_level)?;
-    let server = client::connect(&args.cluster).await?;
+    logs::install(args.log_level.as_level())?;
+    let server = client::connect(&args.cluster.connect_options()).await?;
     let RelayArgs { name, namespace, uid, container, directory: folder, pod, .. } = args;
     tracing::info!(request = name, namespace, pod, container, folder = %folder.display(), "following the profiler");
     let place = Place { request: Request { name, namespace, uid }, pod, container, folder };

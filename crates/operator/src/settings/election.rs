@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
-
-use crate::leader::Timing;
+use steersman_runtime::leader::Timing;
 
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Leader election")]

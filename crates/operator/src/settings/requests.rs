@@ -4,9 +4,10 @@
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::Switch;
-use crate::controllers::{PROFILING_ROLE, ToldOfRequests};
-use crate::observe::dynamo::hardware::{ENDPOINT, Endpoint};
+use crate::dynamo::RequestOptions;
+use crate::dynamo::observe::hardware::{ENDPOINT, Endpoint};
+use crate::relay::PROFILING_ROLE;
+use crate::settings::Switch;
 
 /// The profiler and what it starts find the rest of the platform by these.
 const NATS: &str = "NATS_SERVER";
@@ -48,7 +49,7 @@ pub struct RequestArgs {
 }
 
 impl RequestArgs {
-    pub fn told(&self) -> ToldOfRequests {
+    pub fn options(&self) -> RequestOptions {
         let addresses = [
             (NATS, &self.dgdr_nats_address),
             (ETCD, &self.dgdr_etcd_address),
@@ -57,7 +58,8 @@ impl RequestArgs {
         ];
         // Set to nothing is how a manifest says that there is none.
         let given = |text: &String| !text.is_empty();
-        ToldOfRequests {
+        RequestOptions {
+            default_image: None,
             pull_policy: Some(self.operator_image_pull_policy.clone()),
             cluster_role: Some(self.dgdr_profiling_cluster_role.clone()).filter(given),
             by_labels: self.gpu_discovery == Switch::On,
@@ -82,8 +84,8 @@ mod tests {
         requests: RequestArgs,
     }
 
-    fn told(flags: &str) -> ToldOfRequests {
-        Line::parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat()).requests.told()
+    fn told(flags: &str) -> RequestOptions {
+        Line::parse_from([&["run"], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat()).requests.options()
     }
 
     #[test]
@@ -100,7 +102,8 @@ mod tests {
             ("MODEL_EXPRESS_URL", "http://express:8001"),
             ("PROMETHEUS_ENDPOINT", "http://prometheus:9090"),
         ];
-        let expected = ToldOfRequests {
+        let expected = RequestOptions {
+            default_image: None,
             pull_policy: Some("Always".to_owned()),
             cluster_role: Some("mine".to_owned()),
             by_labels: false,
@@ -113,11 +116,11 @@ mod tests {
     #[test]
     fn unless_told_otherwise_nothing_is_passed_on_and_the_shipped_role_is_bound() {
         let given = told("");
-        let expected = ToldOfRequests { pull_policy: Some("IfNotPresent".to_owned()), ..ToldOfRequests::default() };
+        let expected = RequestOptions { pull_policy: Some("IfNotPresent".to_owned()), ..RequestOptions::default() };
         assert_eq!(given, expected);
         assert_eq!(given.cluster_role.as_deref(), Some("steersman-profiling-job"));
         let nothing = Line::parse_from(["run", "--dgdr-profiling-cluster-role", "", "--dgdr-nats-address", ""]);
-        let nothing = nothing.requests.told();
+        let nothing = nothing.requests.options();
         assert_eq!((nothing.cluster_role, nothing.infrastructure.len()), (None, 0));
     }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::convert::convert;
 
-use super::admission::Answer;
+use crate::webhooks::admission::Answer;
 
 /// The object and the one before it, both in the stored version.
 pub struct Case {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use steersman_api::convert::{ConvertError, Converted};
 
-use super::losses::Losses;
+use crate::webhooks::losses::Losses;
 
 const KIND: &str = "ConversionReview";
 const VERSION: &str = "apiextensions.k8s.io/v1";

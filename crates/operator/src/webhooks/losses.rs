@@ -7,7 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
-use super::conversion::Named;
+use crate::webhooks::conversion::Named;
 
 /// How many to remember, at eight bytes each. When they are too many all are forgotten: a line is then said once more.
 const REMEMBERED: usize = 10_000;

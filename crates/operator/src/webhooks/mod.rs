@@ -10,10 +10,10 @@ mod body;
 mod case;
 pub mod conversion;
 pub mod dynamo;
+pub mod endpoint;
 pub mod llamastack;
 mod losses;
 pub mod places;
-mod start;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,17 +27,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use kube::core::response::reason;
 use steersman_api::Family;
+use steersman_runtime::telemetry::metrics::Metrics;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::metrics::Metrics;
+use crate::dynamo::metrics::Requests;
 use admission::{Judges, Route};
 use body::{Gate, Refused};
 use conversion::Convert;
 use losses::Losses;
-pub use start::{Keeper, Listener, start};
 
 /// Reviews worked on at one time. They need the processor, not patience: more would only share it.
 const AT_ONCE: usize = 4;
@@ -72,6 +72,8 @@ struct Shared {
     convert: Convert,
     judges: Judges,
     metrics: Arc<Metrics>,
+    /// Counts what was refused of DynamoGraphDeploymentRequests.
+    requests: Arc<Requests>,
     gate: Gate,
     work: Arc<Semaphore>,
     losses: Arc<Losses>,
@@ -80,10 +82,16 @@ struct Shared {
 
 /// `/convert`, `/validate/<family>` and `/mutate/<family>`, and 404 for everything else. From the moment that `leaving` is
 /// cancelled, each answer is the last of its connection: a client that is told so does not lose its next request.
-pub fn routes(convert: Convert, judges: Judges, metrics: Arc<Metrics>, leaving: CancellationToken) -> Router {
+pub fn routes(
+    convert: Convert,
+    judges: Judges,
+    metrics: Arc<Metrics>,
+    requests: Arc<Requests>,
+    leaving: CancellationToken,
+) -> Router {
     let work = Arc::new(Semaphore::new(AT_ONCE));
     let (gate, losses) = (Gate::default(), Arc::default());
-    let shared = Arc::new(Shared { convert, judges, metrics, gate, work, losses, leaving });
+    let shared = Arc::new(Shared { convert, judges, metrics, requests, gate, work, losses, leaving });
     let missing = || async {
         (StatusCode::NOT_FOUND, "not found: this address has POST /convert, /validate/<family> and /mutate/<family>\n")
     };
@@ -184,7 +192,7 @@ async fn admitted(
             let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
             // What is mutated is validated afterwards: counted twice it would be two requests.
             if family == Some(Family::Dgdr) && route == Route::Validate {
-                shared.metrics.dynamo.judged(&operation, answer.refusal(), began.elapsed());
+                shared.requests.judged(&operation, answer.refusal(), began.elapsed());
             }
             (outcome, admission::written(&uid, route, &answer))
         }

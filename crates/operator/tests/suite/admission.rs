@@ -18,10 +18,11 @@ use axum::http::Request;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use steersman::telemetry::metrics::Metrics;
+use steersman::metrics::FamilyMetrics;
 use steersman::webhooks::admission::Judges;
 use steersman::webhooks::routes;
 use steersman_api::Family;
+use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::{Cluster, Namespace, object, wait};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -144,8 +145,9 @@ fn manifest(name: &str, spec: Value) -> Value {
 
 /// The `response` of these judges to a request about a change from `old` to `new`, by the route that an API server posts to.
 async fn response(family: Family, judges: Judges, route: &str, [new, old]: [Value; 2], operation: &str) -> Value {
-    let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
-    let routes = routes(steersman_api::convert::convert, judges, metrics, CancellationToken::new());
+    let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
+    let routes =
+        routes(steersman_api::convert::convert, judges, Arc::new(metrics), families.requests, CancellationToken::new());
     let named = new["apiVersion"].as_str().and_then(|named| named.split_once('/'));
     let (group, version) = named.unwrap_or((family.group(), family.storage_version()));
     let object = if new.is_null() { &old } else { &new };

@@ -13,8 +13,8 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use steersman::apply::{Legacy, Live, Owner, apply};
 use steersman_reconcile::{ObjectId, Outcome, Plan, Write, WriteOp};
+use steersman_runtime::apply::{Legacy, Live, Owner, apply};
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
 
@@ -41,7 +41,10 @@ async fn owner(namespace: &Namespace) -> Owner {
         namespace: namespace.name().to_owned(),
         name: made.name_any(),
         uid: made.uid().unwrap(),
-        legacy: Some(Legacy::llama_stack("starter")),
+        legacy: Some(Legacy {
+            managed_by: "llama-stack-operator".into(),
+            managers: vec!["manager".into(), "starter".into()],
+        }),
     }
 }
 

@@ -22,7 +22,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::json;
 use steersman::certs::SECRET;
-use steersman::rbac::NAMESPACE;
+use steersman::installation::NAMESPACE;
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
 use steersman_testkit::{Cluster, Flavour, Turn, turn, wait};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use steersman::cli::ClusterArgs;
-use steersman::client::connect;
-use steersman::observe::preflight::observe;
+use steersman::args::ClusterArgs;
+use steersman::preflight::observe;
+use steersman_runtime::client::connect;
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::wait::LIMIT;
 
@@ -39,9 +39,9 @@ fn failure_within(limit: Duration, kubeconfig: &str, context: Option<&str>) -> S
     std::fs::write(&path, kubeconfig).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        match connect(&args(path, context, limit)).await {
+        match connect(&args(path, context, limit).connect_options()).await {
             Err(error) => error.to_string(),
-            Ok(server) => observe(&server).await.unwrap_err().to_string(),
+            Ok(server) => observe(&server, steersman::rbac::all_rights()).await.unwrap_err().to_string(),
         }
     })
 }
@@ -68,7 +68,7 @@ fn answering(status: &'static str, body: &'static str) -> String {
 #[test]
 fn a_kubeconfig_that_is_not_there_is_named() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let error = runtime.block_on(connect(&args("/no/such/file".into(), None, LIMIT))).err().unwrap();
+    let error = runtime.block_on(connect(&args("/no/such/file".into(), None, LIMIT).connect_options())).err().unwrap();
     assert_eq!(error.to_string(), "cannot read the kubeconfig /no/such/file: No such file or directory (os error 2)");
 }
 
@@ -188,7 +188,7 @@ fn a_credential_plugin_that_hangs_is_given_up() {
     let path = folder.path().join("config");
     std::fs::write(&path, kubeconfig_with_plugin(&format!("exec cat {}", pipe.display()))).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let said = runtime.block_on(connect(&args(path, None, SHORT))).err().unwrap().to_string();
+    let said = runtime.block_on(connect(&args(path, None, SHORT).connect_options())).err().unwrap().to_string();
     runtime.shutdown_background();
     drop(holder);
     let expected = format!("the credential plugin of the kubeconfig gave no answer within {} s", SHORT.as_secs());

@@ -20,12 +20,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use steersman::client::Server;
-use steersman::controllers::{Dynamo, Family as _, Passed, Told, Tools, pass};
-use steersman::observe::cache::{Cache, Scope};
+use steersman::dynamo::{Dynamo, RequestOptions};
+use steersman::installation::Installation;
 use steersman::rbac;
 use steersman_api::Family;
 use steersman_plan::dynamo::{names, profile_job};
+use steersman_runtime::client::Server;
+use steersman_runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler as _, reconcile};
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::cache::Cache;
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Cluster, Flavour, Namespace, alone, apply, object, statement};
@@ -73,7 +76,10 @@ fn graph_crd() -> CustomResourceDefinition {
 }
 
 fn family() -> Dynamo {
-    Dynamo::new(&Told { operator_image: Some("steersman:1".to_owned()), ..Told::default() })
+    Dynamo::new(
+        &Installation { operator_image: Some("steersman:1".to_owned()), ..Installation::default() },
+        &RequestOptions::default(),
+    )
 }
 
 /// With all hardware given.
@@ -139,8 +145,8 @@ impl Scene {
         for _ in 0..20 {
             let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), NAME).await;
             match passed.unwrap() {
-                Passed::Done { written: 0, .. } => return,
-                passed => assert_ne!(passed, Passed::Leaving),
+                ReconcileOutcome::Reconciled { written: 0, .. } => return,
+                passed => assert_ne!(passed, ReconcileOutcome::Deleting),
             }
         }
         panic!("it still writes: {:?}", self.status().await);
@@ -252,17 +258,17 @@ fn condition(status: &Value, type_: &str) -> (String, String) {
 }
 
 /// As after a start: with new eyes.
-async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
+async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
     pass_of(cluster, client, namespace, NAME).await
 }
 
-async fn pass_of(cluster: &Cluster, client: Client, namespace: &str, name: &str) -> Result<Passed> {
+async fn pass_of(cluster: &Cluster, client: Client, namespace: &str, name: &str) -> Result<ReconcileOutcome> {
     let object = requests(&client, namespace).get(name).await?;
     let cache = Arc::new(Cache::new(family().children()));
     let server = server(cluster, client);
     cache.fill(&server, &Scope::Namespace(namespace.to_owned())).await?;
-    let tools = Tools { cache, ..Tools::new(&family(), server, "test") };
-    pass(&family(), &tools, &object).await.context("a pass")
+    let context = ReconcileContext { cache, ..ReconcileContext::new(&family(), server, "test") };
+    reconcile(&family(), &context, &object).await.context("a pass")
 }
 
 /// The pod of the profiling Job in this phase, its profiler in this state.

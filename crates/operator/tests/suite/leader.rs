@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use steersman::client::Server;
-use steersman::leader::{Election, LeaseThread, Lost, Timing};
+use steersman_runtime::client::Server;
+use steersman_runtime::leader::{Election, LeaseThread, Lost, Timing};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
 use tokio_util::sync::CancellationToken;
 

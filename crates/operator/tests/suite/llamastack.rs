@@ -19,9 +19,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount}
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
-use steersman::controllers::{Family as _, LlamaStack, Passed, Tools, pass};
-use steersman::observe::cache::{Cache, Scope};
+use steersman::llamastack::LlamaStack;
 use steersman_api::Family;
+use steersman_runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler as _, reconcile};
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::cache::Cache;
 use steersman_testkit::cut::{Calls, Cut, Cutter, crash_everywhere, crash_everywhere_and, stale_everywhere};
 use steersman_testkit::{Cluster, Flavour, Namespace, alone, object, shared};
 use tokio::sync::OnceCell;
@@ -117,13 +119,16 @@ async fn view(cluster: &Cluster, client: &Client, namespace: &str) -> Result<Vie
     Ok(View { object, cache })
 }
 
-async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<Passed> {
-    let tools = Tools { cache: view.cache.clone(), ..Tools::new(&family(), server(cluster, client), "test") };
-    pass(&family(), &tools, &view.object).await.context("a pass")
+async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<ReconcileOutcome> {
+    let context = ReconcileContext {
+        cache: view.cache.clone(),
+        ..ReconcileContext::new(&family(), server(cluster, client), "test")
+    };
+    reconcile(&family(), &context, &view.object).await.context("a pass")
 }
 
 /// As after a start: with new eyes.
-async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
+async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
     let view = view(cluster, &client, namespace).await?;
     pass_on(cluster, client, &view).await
 }

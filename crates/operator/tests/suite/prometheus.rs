@@ -11,7 +11,7 @@ mod values;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
+use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
 use steersman_reconcile::NamespacedName;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use steersman::certs::SECRET;
-use steersman::controllers::PROFILING_ROLE;
-use steersman::rbac::{NAME, NAMESPACE, Rule, manifests, own_rules, rules};
-use steersman::relay;
+use steersman::installation::{NAME, NAMESPACE};
+use steersman::rbac::{self, manifests, own_rules, rules};
+use steersman::relay::{self, PROFILING_ROLE};
 
 fn documents() -> Vec<String> {
     manifests().unwrap().split("---\n").map(str::to_owned).collect()
@@ -43,7 +43,7 @@ fn the_file_holds_an_account_with_two_bound_roles_and_the_role_of_profiling_jobs
     let profiling: ClusterRole = serde_saphyr::from_str(profiling).unwrap();
     assert_eq!(profiling.metadata.name.as_deref(), Some(PROFILING_ROLE));
     let granted: BTreeSet<_> = profiling.rules.unwrap().into_iter().flat_map(singly).collect();
-    assert!(relay::rules().iter().flat_map(Rule::rights).all(|right| granted.contains(&(
+    assert!(relay::rules().iter().flat_map(rbac::rights).all(|right| granted.contains(&(
         right.group,
         right.resource,
         right.name,
@@ -75,7 +75,7 @@ fn the_roles_grant_exactly_the_rules_of_the_code() {
         let mut granted: Vec<_> = granted.unwrap().into_iter().flat_map(singly).collect();
         let mut wanted: Vec<_> = rules
             .iter()
-            .flat_map(Rule::rights)
+            .flat_map(rbac::rights)
             .map(|right| (right.group, right.resource, right.name, right.verb))
             .collect();
         granted.sort();

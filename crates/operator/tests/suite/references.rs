@@ -17,14 +17,17 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
-use steersman::client::Server;
-use steersman::controllers::{self, Given, Told};
-use steersman::observe::cache::Scope;
-use steersman::observe::named::{Kind, Named};
-use steersman::rbac::{NAME, NAMESPACE};
-use steersman::reach::Inside;
-use steersman::telemetry::metrics::Metrics;
+use steersman::controllers::{self, OperatorContext};
+use steersman::installation::{Installation, NAME, NAMESPACE};
+use steersman::metrics::FamilyMetrics;
 use steersman_api::Family;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::client::Server;
+use steersman_runtime::controller::ControllerContext;
+use steersman_runtime::http::Inside;
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::references::{Kind, ReferenceStore};
+use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::{Cluster, Flavour, Namespace, Turn, condition, object, turn, wait};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -123,23 +126,23 @@ impl World {
     }
 
     fn run(&self, client: &Client, scope: Scope) -> Running {
-        self.run_told(client, scope, Told::default())
+        self.run_told(client, scope, Installation::default())
     }
 
-    fn run_told(&self, client: &Client, scope: Scope, told: Told) -> Running {
+    fn run_told(&self, client: &Client, scope: Scope, told: Installation) -> Running {
         let sent = Sent::default();
         let server = self.server(sent.around(client));
-        let metrics = Arc::new(Metrics::new(Timestamp::now()));
-        let given = Given {
-            server,
-            scope,
-            identity: "test".into(),
-            metrics: metrics.clone(),
-            told,
+        let (metrics, families) = Metrics::new(Timestamp::now(), FamilyMetrics::register);
+        let metrics = Arc::new(metrics);
+        let given = OperatorContext {
+            controller: ControllerContext { server, scope, identity: "test".into(), metrics: metrics.clone() },
+            metrics: families,
+            installation: told,
+            inside: steersman::llamastack::observe::server::http(Inside { through: None }).unwrap(),
+            requests: Default::default(),
             image_labels: false,
             fleet: Default::default(),
             fleet_rhythm: Default::default(),
-            inside: steersman::observe::llamastack::server::http(Inside { through: None }).unwrap(),
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn(controllers::run(Family::Llsd, given, stop.clone()));
@@ -294,19 +297,19 @@ async fn objects_that_refer_to_nothing_cost_no_look() {
 #[tokio::test]
 async fn a_change_wakes_exactly_those_who_refer_to_it() {
     let Some(world) = world("wakes").await else { return };
-    let place = |name: &str| (world.namespace.name().to_owned(), name.to_owned());
+    let place = |name: &str| NamespacedName::new(world.namespace.name(), name);
     let server = world.server(world.account().await);
     world.secret("a", "hush").await;
-    let secrets = Arc::new(Named::new(Kind::Secret, &[]));
+    let secrets = Arc::new(ReferenceStore::new(Kind::Secret, &[]));
     for name in ["a", "b"] {
         secrets.refer(&place(&format!("uses-{name}")), [place(name)].into());
     }
     let mut woken = pin!(secrets.follow(&server, &Scope::Cluster));
     // Nothing was read before the first list, so that it is news to both.
-    let mut next = async || woken.next().await.unwrap().1;
+    let mut next = async || woken.next().await.unwrap().name;
     assert_eq!([next().await, next().await], ["uses-a", "uses-b"]);
     for (name, there) in [("a", true), ("b", false)] {
-        let looked = secrets.look(&server, &place(name)).await.unwrap();
+        let looked = secrets.get(&server, &place(name)).await.unwrap();
         assert_eq!((looked.content.is_some(), looked.followed), (there, true), "{name}");
     }
     world.secret("nobody-names-it", "hush").await;

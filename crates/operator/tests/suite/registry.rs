@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use steersman::reach::registry::Labelled;
+use steersman::llamastack::oci::registry::Labelled;
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
 

@@ -13,9 +13,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
-use steersman::telemetry::admitted::Trust;
-use steersman::telemetry::metrics::Metrics;
-use steersman::telemetry::scrape::{AT_ONCE, Guard, KNOWN_AT_ONCE, routes};
+use steersman_runtime::serve::admitted::Trust;
+use steersman_runtime::serve::scrape::{AT_ONCE, Guard, KNOWN_AT_ONCE, routes};
+use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::cut::{Cut, Cutter, Fate, fated};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, turn, wait};
 use tower::ServiceExt;
@@ -60,7 +60,7 @@ impl Scene {
     /// The way to the API server is cut by this.
     fn door(&self, cutter: &Cutter, trust: Trust) -> Router {
         let server = server(self.cluster, cutter.around(&self.admin));
-        routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)), Guard::Reviewed(server, trust))
+        routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH, |_| ()).0), Guard::Reviewed(server, trust))
     }
 }
 
@@ -115,7 +115,7 @@ async fn who_may_no_longer_scrape_is_not_let_in_when_the_api_server_goes() {
     let is_away = away.clone();
     let breaks = move |_: &_| is_away.load(Ordering::SeqCst).then_some(Fate::Breaks);
     let server = server(scene.cluster, fated(&scene.admin, breaks));
-    let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)), Guard::Reviewed(server, ASKING));
+    let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH, |_| ()).0), Guard::Reviewed(server, ASKING));
     assert_eq!(scrape(&door, &scene.token).await, 200);
     away.store(true, Ordering::SeqCst);
     assert_eq!(scrape(&door, &scene.token).await, 200);
@@ -140,7 +140,7 @@ async fn reviews_that_hang_are_no_outage_and_hold_up_nobody_who_is_known() {
         hangs.then_some(Fate::Hangs)
     };
     let server = server(scene.cluster, fated(&scene.admin, fate));
-    let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)), Guard::Reviewed(server, ASKING));
+    let door = routes(Arc::new(Metrics::new(Timestamp::UNIX_EPOCH, |_| ()).0), Guard::Reviewed(server, ASKING));
     assert_eq!(scrape(&door, &scene.token).await, 200);
     let flood = async |token: &str, more: usize| {
         let all = hung.load(Ordering::SeqCst) + more;

@@ -2,7 +2,7 @@
 //! Comes in: a cluster and the client of whoever acts; goes out: the same with as long for each call as tests wait at most.
 
 use kube::Client;
-use steersman::client::Server;
+use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, wait};
 
 pub fn server(cluster: &Cluster, client: Client) -> Server {

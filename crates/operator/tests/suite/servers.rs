@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steersman::controllers::Place;
-use steersman::observe::llamastack::server::{Rhythm, Servers};
-use steersman::reach::{Ask, Http, Inside, Settings};
+use steersman::llamastack::observe::server::{Rhythm, Servers};
 use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::Question;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::http::{Http, HttpRequest, HttpSettings, Inside};
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,17 +32,17 @@ const QUICK: Rhythm = Rhythm {
 /// Nobody waits so long in a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-fn settings(address: SocketAddr) -> Settings {
+fn settings(address: SocketAddr) -> HttpSettings {
     let inside = Inside { through: Some(address.to_string().parse().unwrap()) };
-    Settings { answer: Duration::from_secs(20), inside: Some(inside), ..Settings::default() }
+    HttpSettings { answer: Duration::from_secs(20), inside: Some(inside), ..HttpSettings::default() }
 }
 
 fn host(name: &str) -> String {
     format!("{name}-service.ns.svc.cluster.local:8321")
 }
 
-fn place(name: &str) -> Place {
-    ("ns".to_owned(), name.to_owned())
+fn place(name: &str) -> NamespacedName {
+    NamespacedName::new("ns", name)
 }
 
 fn question(name: &str) -> Option<Question> {
@@ -52,13 +52,13 @@ fn question(name: &str) -> Option<Question> {
 /// Servers with somebody who asks them, and the objects that were woken.
 struct Running {
     servers: Servers,
-    woken: Arc<Mutex<Vec<Place>>>,
+    woken: Arc<Mutex<Vec<NamespacedName>>>,
     _stop: DropGuard,
 }
 
-fn running(settings: Settings, rhythm: Rhythm) -> Running {
+fn running(settings: HttpSettings, rhythm: Rhythm) -> Running {
     let servers = Servers::new(Http::new(settings).unwrap(), rhythm);
-    let (woken, stop) = (Arc::<Mutex<Vec<Place>>>::default(), CancellationToken::new());
+    let (woken, stop) = (Arc::<Mutex<Vec<NamespacedName>>>::default(), CancellationToken::new());
     let (asking, heard, until) = (servers.clone(), woken.clone(), stop.clone());
     tokio::spawn(async move { asking.run(move |place| heard.lock().unwrap().push(place), until).await });
     Running { servers, woken, _stop: stop.drop_guard() }
@@ -174,7 +174,8 @@ async fn a_server_that_refuses_or_hangs_is_given_up_with_what_to_do() {
 
     let fake = Fake::start().await;
     fake.play(host, Plays::Hangs);
-    let hanging = running(Settings { answer: Duration::from_millis(50), ..settings(fake.address) }, Rhythm::default());
+    let hanging =
+        running(HttpSettings { answer: Duration::from_millis(50), ..settings(fake.address) }, Rhythm::default());
     let ObservedServer::Silent(cause) = hanging.until_heard("a").await else { panic!("it has answered") };
     assert!(
         cause.contains(&format!("GET /v1/health failed: {host} gave no answer within 50ms. Look into its log")),
@@ -205,7 +206,7 @@ async fn only_services_are_asked_by_a_way_that_leads_inside() {
         ("http://svc.cluster.local.evil.example/", "svc.cluster.local.evil.example"),
         ("ftp://a-service.ns.svc.cluster.local/", "a-service.ns.svc.cluster.local"),
     ] {
-        let error = http.ask(Ask::get(url.parse().unwrap(), 10)).await.unwrap_err().to_string();
+        let error = http.ask(HttpRequest::get(url.parse().unwrap(), 10)).await.unwrap_err().to_string();
         assert_eq!(error, format!("{host} is not the address of a Service or a pod in this cluster"));
     }
     assert!(fake.asked().is_empty());
@@ -251,7 +252,7 @@ async fn the_same_answer_wakes_nobody_and_another_one_does() {
 #[tokio::test]
 async fn fifty_dead_servers_do_not_delay_a_healthy_one() {
     let fake = Fake::start().await;
-    let running = running(Settings { answer: NEVER, ..settings(fake.address) }, QUICK);
+    let running = running(HttpSettings { answer: NEVER, ..settings(fake.address) }, QUICK);
     let dead: Vec<String> = (0..50).map(|number| format!("dead-{number}")).collect();
     for name in &dead {
         assert_eq!(running.seen(name), ObservedServer::Awaited);
@@ -291,8 +292,8 @@ async fn who_is_not_asked_again_is_hung_up_on() {
             connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
             connection.read(&mut [0]).await.unwrap()
         });
-        let http = Http::new(Settings { plain: true, idle, ..Settings::default() }).unwrap();
-        assert_eq!(http.ask(Ask::get(url, 1_000)).await.unwrap().status, 200);
+        let http = Http::new(HttpSettings { plain: true, idle, ..HttpSettings::default() }).unwrap();
+        assert_eq!(http.ask(HttpRequest::get(url, 1_000)).await.unwrap().status, 200);
         let left = tokio::time::timeout(wait::LIMIT, served).await;
         assert_eq!(left.expect("the connection stays open").unwrap(), 0, "{idle:?}");
     }

@@ -6,8 +6,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use steersman::controllers::{Dynamo, Family as Driven, LlamaStack, PassError, Passed, Told, Tools, pass};
+use steersman::dynamo::{Dynamo, RequestOptions};
+use steersman::installation::Installation;
+use steersman::llamastack::LlamaStack;
 use steersman_api::Family;
+use steersman_runtime::controller::{
+    ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler as Driven, reconcile,
+};
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Flavour, Namespace, object, turn, wait};
 
@@ -28,8 +33,12 @@ async fn events(namespace: &Namespace) -> Vec<Event> {
 }
 
 /// As the controller makes it, but for what it waits for.
-async fn pass_over<F: Driven>(family: &F, tools: &Tools, objects: &Api<DynamicObject>) -> Result<Passed, PassError> {
-    pass(family, tools, &objects.get("odd").await.unwrap()).await
+async fn pass_over<F: Driven>(
+    family: &F,
+    context: &ReconcileContext,
+    objects: &Api<DynamicObject>,
+) -> Result<ReconcileOutcome, ReconcileError> {
+    reconcile(family, context, &objects.get("odd").await.unwrap()).await
 }
 
 /// Stored with a field that cannot be read, looked at twice, changed beside the field, and corrected.
@@ -41,7 +50,7 @@ async fn is_told_once_for_each_version<F: Driven>(
     spec: Value,
     said: &str,
 ) {
-    let api = family.api();
+    let api: Family = family.resource().short_name.parse().unwrap();
     let version = api.storage_version();
     install(admin, &loosened(api, field), &resource(api, version)).await;
     let namespace = cluster.namespace(&format!("unreadable-{api}")).await.unwrap();
@@ -51,13 +60,13 @@ async fn is_told_once_for_each_version<F: Driven>(
     odd["spec"][field] = wrong;
     objects.create(&PostParams::default(), &object(odd)).await.unwrap();
     let counter = Cutter::counting();
-    let tools = Tools::new(&family, server(cluster, counter.around(admin)), "test");
+    let context = ReconcileContext::new(&family, server(cluster, counter.around(admin)), "test");
 
-    let error = pass_over(&family, &tools, &objects).await.unwrap_err();
+    let error = pass_over(&family, &context, &objects).await.unwrap_err();
     let wanted = format!("{} {}/odd cannot be read: {said}", api.kind(), namespace.name());
     assert_eq!((error.to_string(), error.is_transient()), (wanted, false));
     assert_eq!(counter.calls(), 1, "nothing but the event is written");
-    pass_over(&family, &tools, &objects).await.unwrap_err();
+    pass_over(&family, &context, &objects).await.unwrap_err();
     assert_eq!(counter.calls(), 1, "it was told");
     let told = events(&namespace).await;
     assert_eq!(told.len(), 1, "{told:?}");
@@ -76,10 +85,10 @@ async fn is_told_once_for_each_version<F: Driven>(
         objects.patch("odd", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     };
     change(json!({ "metadata": { "labels": { "team": "a" } } })).await;
-    pass_over(&family, &tools, &objects).await.unwrap_err();
+    pass_over(&family, &context, &objects).await.unwrap_err();
     assert_eq!(counter.calls(), 2, "it is another version, of which nobody was told");
     change(json!({ "spec": { field: right } })).await;
-    pass_over(&family, &tools, &objects).await.unwrap();
+    pass_over(&family, &context, &objects).await.unwrap();
     assert_ne!(objects.get("odd").await.unwrap().data["status"], Value::Null, "it goes on once it can be read");
     uninstall(admin, api).await;
 }
@@ -110,9 +119,9 @@ async fn a_request_that_cannot_be_read_can_be_deleted() {
         "spec": { "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "sla": { "ttft": { "odd": 1 } } } });
     objects.create(&PostParams::default(), &object(odd)).await.unwrap();
     objects.delete("odd", &DeleteParams::default()).await.unwrap();
-    let family = Dynamo::new(&Told::default());
-    let tools = Tools::new(&family, server(cluster, admin.clone()), "test");
-    pass_over(&family, &tools, &objects).await.unwrap();
+    let family = Dynamo::new(&Installation::default(), &RequestOptions::default());
+    let context = ReconcileContext::new(&family, server(cluster, admin.clone()), "test");
+    pass_over(&family, &context, &objects).await.unwrap();
     assert!(objects.get_opt("odd").await.unwrap().is_none(), "it is gone");
     uninstall(&admin, api).await;
 }
@@ -125,7 +134,10 @@ async fn a_request_that_cannot_be_read_is_told_of_once_for_each_version_of_it() 
     let said = "spec.sla.ttft: invalid type: map, expected a JSON number";
     let spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
     let field = ("sla", wrong, json!({ "ttft": null }));
-    let family = Dynamo::new(&Told { operator_image: Some("steersman:1".to_owned()), ..Told::default() });
+    let family = Dynamo::new(
+        &Installation { operator_image: Some("steersman:1".to_owned()), ..Installation::default() },
+        &RequestOptions::default(),
+    );
     is_told_once_for_each_version(turn.cluster, &admin, family, field, spec, said).await;
 }
 

@@ -24,14 +24,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::controllers::{FleetPassed, FleetRhythm, Given, Told, Variants};
-use steersman::observe::cache::Scope;
-use steersman::observe::llamastack::server::http;
-use steersman::observe::variant::Options;
+use steersman::installation::Installation;
+use steersman::metrics::FamilyMetrics;
 use steersman::rbac;
-use steersman::reach::Inside;
-use steersman::telemetry::metrics::Metrics;
+use steersman::variant::FleetContext;
+use steersman::variant::observe::Options;
+use steersman::variant::{Passed as FleetPassed, Rhythm as FleetRhythm, Variants};
 use steersman_api::Family;
+use steersman_runtime::controller::ControllerContext;
+use steersman_runtime::store::Scope;
+use steersman_runtime::telemetry::metrics::Metrics;
 use steersman_testkit::cut::Cutter;
 use steersman_testkit::{Cluster, Namespace, alone, apply, object, statement};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -135,18 +137,26 @@ impl Scene {
 }
 
 /// What a controller is given: settings in one namespace, and these variables.
-fn given(cluster: &Cluster, client: Client, scope: Scope, settings: &str, environment: &[(&str, &str)]) -> Given {
+fn given(
+    cluster: &Cluster,
+    client: Client,
+    scope: Scope,
+    settings: &str,
+    environment: &[(&str, &str)],
+) -> FleetContext {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Given {
+    let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
+    let controller = ControllerContext {
         server: server(cluster, client),
         scope,
         identity: "test".to_owned(),
-        metrics: Arc::new(Metrics::new(Timestamp::UNIX_EPOCH)),
-        told: Told { config_namespace: Some(settings.to_owned()), ..Told::default() },
-        inside: http(Inside { through: None }).unwrap(),
-        image_labels: false,
-        fleet: Options { environment: environment.iter().map(own).collect::<BTreeMap<_, _>>(), allow_http: false },
-        fleet_rhythm: FleetRhythm::default(),
+        metrics: Arc::new(metrics),
+    };
+    FleetContext {
+        controller,
+        installation: Installation { config_namespace: Some(settings.to_owned()), ..Installation::default() },
+        options: Options { environment: environment.iter().map(own).collect::<BTreeMap<_, _>>(), allow_http: false },
+        gauges: families.fleet,
     }
 }
 

@@ -11,10 +11,11 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use jiff::Timestamp;
 use serde_json::Value;
-use steersman::telemetry::metrics::Metrics;
+use steersman::metrics::FamilyMetrics;
 use steersman::webhooks::admission::Judges;
 use steersman::webhooks::conversion::Convert;
 use steersman::webhooks::routes;
+use steersman_runtime::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -27,9 +28,10 @@ struct Here {
 
 impl Here {
     fn with(convert: Convert, judges: Judges) -> Self {
-        let metrics = Arc::new(Metrics::new(Timestamp::UNIX_EPOCH));
+        let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
+        let metrics = Arc::new(metrics);
         let leaving = CancellationToken::new();
-        Self { routes: routes(convert, judges, metrics.clone(), leaving.clone()), metrics, leaving }
+        Self { routes: routes(convert, judges, metrics.clone(), families.requests, leaving.clone()), metrics, leaving }
     }
 
     fn converting() -> Self {

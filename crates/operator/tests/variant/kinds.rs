@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steersman::rbac;
+use steersman::installation;
 use steersman_testkit::wait;
 
 use crate::player::Player;
@@ -16,7 +16,7 @@ const GROUP: &str = "serving.example.com";
 async fn grant(scene: &Scene, group: &str, plural: &str) {
     let name = format!("scale-of-{plural}");
     let rule = json!({ "apiGroups": [group], "resources": [format!("{plural}/scale")], "verbs": ["get"] });
-    let account = json!({ "kind": "ServiceAccount", "name": rbac::NAME, "namespace": rbac::NAMESPACE });
+    let account = json!({ "kind": "ServiceAccount", "name": installation::NAME, "namespace": installation::NAMESPACE });
     let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
     scene
         .apply(json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

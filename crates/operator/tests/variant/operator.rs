@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::Role;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use steersman::rbac;
+use steersman::installation;
 use steersman_testkit::operator::{STEADY, until_leads};
 use steersman_testkit::{Cluster, Launch, Log, Namespace, Operator as Process, apply, metrics, wait};
 use tempfile::TempDir;
@@ -102,21 +102,22 @@ impl Operator {
     pub async fn start(cluster: &Cluster, watched: &str) -> Self {
         let home = cluster.namespace("operator").await.unwrap();
         let admin = cluster.admin().await.unwrap();
-        let own: Api<Role> = Api::namespaced(admin.clone(), rbac::NAMESPACE);
-        let rules = own.get(rbac::NAME).await.unwrap().rules;
+        let own: Api<Role> = Api::namespaced(admin.clone(), installation::NAMESPACE);
+        let rules = own.get(installation::NAME).await.unwrap().rules;
         let group = "rbac.authorization.k8s.io";
         let role = json!({ "apiVersion": format!("{group}/v1"), "kind": "Role",
-            "metadata": { "name": rbac::NAME }, "rules": rules });
-        let account = json!({ "kind": "ServiceAccount", "name": rbac::NAME, "namespace": rbac::NAMESPACE });
+            "metadata": { "name": installation::NAME }, "rules": rules });
+        let account =
+            json!({ "kind": "ServiceAccount", "name": installation::NAME, "namespace": installation::NAMESPACE });
         let binding = json!({ "apiVersion": format!("{group}/v1"), "kind": "RoleBinding",
-            "metadata": { "name": rbac::NAME }, "subjects": [account],
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": rbac::NAME } });
+            "metadata": { "name": installation::NAME }, "subjects": [account],
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": installation::NAME } });
         for manifest in [role, binding] {
             apply::manifests(&admin, Some(home.name()), &manifest.to_string()).await.unwrap();
         }
-        let account = cluster.service_account(rbac::NAMESPACE, rbac::NAME).await.unwrap();
+        let account = cluster.service_account(installation::NAMESPACE, installation::NAME).await.unwrap();
         until_leads(&account, home.name()).await.unwrap();
-        let kubeconfig = cluster.service_account_kubeconfig(rbac::NAMESPACE, rbac::NAME).await.unwrap();
+        let kubeconfig = cluster.service_account_kubeconfig(installation::NAMESPACE, installation::NAME).await.unwrap();
         let own = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
         let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
         let launch =

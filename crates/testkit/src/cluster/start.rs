@@ -8,12 +8,11 @@ use anyhow::{Context, Result, bail};
 use kube::Client;
 
 use super::{Cluster, DESCRIPTION, Description, Flavour, Options, PKI, ProcessDescription, parts, prometheus, setup};
-use crate::audit;
 use crate::binaries::Binaries;
-use crate::client;
 use crate::pki::Authority;
 use crate::ports::HeldPort;
 use crate::process::Process;
+use crate::{audit, client};
 
 /// How long the API server may take on a loaded machine; it takes a few seconds on an idle one.
 const START_LIMIT: Duration = Duration::from_secs(120);

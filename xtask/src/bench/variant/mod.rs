@@ -17,7 +17,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steersman::rbac;
+use steersman::installation;
 use steersman_api::Family;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
@@ -108,7 +108,7 @@ impl Stage {
 
     /// One change of the settings of all.
     async fn set(&self, key: &str, value: &str) -> Result<()> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), rbac::NAMESPACE);
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), installation::NAMESPACE);
         let patch = Patch::Merge(json!({ "data": { key: value } }));
         maps.patch(SETTINGS, &PatchParams::default(), &patch).await?;
         Ok(())
@@ -194,7 +194,7 @@ async fn settings(client: &Client, prometheus: &Prometheus) -> Result<()> {
             "PROMETHEUS_CA_CERT_PATH": prometheus.file("ca.pem"),
         },
     });
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), rbac::NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), installation::NAMESPACE);
     maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
     Ok(())
 }

@@ -15,7 +15,7 @@ use steersman_plan::llamastack::{
 use steersman_plan::oci::LabelsSeen;
 use steersman_reconcile::{Finding, Severity};
 
-use crate::observe::llamastack::object_seen;
+use crate::llamastack::observe::object_seen;
 
 /// Stands for the operator's own image, which only a cluster knows.
 const OPERATOR_IMAGE: &str = "steersman";
@@ -108,7 +108,7 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
             distributions: base::images(),
             operator_image: Some(OPERATOR_IMAGE.to_owned()),
-            operator_namespace: Some(crate::rbac::NAMESPACE.to_owned()),
+            operator_namespace: Some(crate::installation::NAMESPACE.to_owned()),
             ..Settings::default()
         },
         object,

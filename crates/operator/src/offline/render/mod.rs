@@ -13,12 +13,12 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Base, Source, base as bases, source};
 
 use self::config::Configuration;
-use super::judge::judge;
-use super::paths::in_v1alpha1;
-use super::schema::Schemas;
-use super::{Ending, RenderArgs, Told, family, named, print};
-use crate::cli::Manifests;
+use crate::args::Manifests;
 use crate::manifests::Document;
+use crate::offline::judge::judge;
+use crate::offline::paths::in_v1alpha1;
+use crate::offline::schema::Schemas;
+use crate::offline::{Ending, RenderArgs, Told, family, named, print};
 
 /// What was made of one document.
 struct Rendered {

@@ -10,8 +10,8 @@ use serde_json::json;
 use steersman_api::Family;
 use steersman_plan::dynamo::validate::{Facts, Problem, image, validate};
 
-use super::admission::{Answer, Judge, judge};
-use super::case::{Case, Wrong};
+use crate::webhooks::admission::{Answer, Judge, judge};
+use crate::webhooks::case::{Case, Wrong};
 
 pub use versions::words;
 

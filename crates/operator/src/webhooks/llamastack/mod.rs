@@ -16,11 +16,11 @@ use steersman_plan::llamastack::config::Problem;
 use steersman_plan::llamastack::config::base::{distribution, names, resolve};
 use steersman_plan::llamastack::config::problem::reason as problem;
 use steersman_plan::llamastack::validate::{Facts, Missing, Verdict, validate};
+use steersman_runtime::client::Server;
+use steersman_runtime::rbac::Rule;
 
-use super::admission::{Answer, Judge, judge_after_reading};
-use super::case::{Case, Wrong};
-use crate::client::Server;
-use crate::rbac::Rule;
+use crate::webhooks::admission::{Answer, Judge, judge_after_reading};
+use crate::webhooks::case::{Case, Wrong};
 use references::Looked;
 
 pub use references::rules;

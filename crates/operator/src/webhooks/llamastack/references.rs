@@ -17,11 +17,11 @@ use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::validate::{Found, Kind, Named, Reference, references};
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::store::references::is_name;
 use tokio::time;
 
 use super::Rule;
-use crate::client::{CallError, Server};
-use crate::observe::named::is_name;
 use crate::webhooks::case::Case;
 
 /// A ConfigMap with this label, set to `true`, may be used from every namespace.

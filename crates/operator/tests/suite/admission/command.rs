@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use steersman::certs::SECRET;
-use steersman::rbac::NAMESPACE;
+use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
 use super::{Said, clear, steersman};

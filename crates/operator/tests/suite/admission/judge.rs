@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::webhooks::admission::Judges;
 use steersman::webhooks::llamastack;
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
+use steersman_runtime::client::Server;
 
 use super::{manifest, response};
 

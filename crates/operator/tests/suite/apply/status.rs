@@ -1,6 +1,6 @@
 //! The status of a user's object is replaced as a whole, and only where it differs.
 
-use steersman::apply::{Stored, Told, write_status};
+use steersman_runtime::apply::{StatusWrite, Stored, write_status};
 use steersman_testkit::wait;
 
 use super::*;
@@ -58,14 +58,14 @@ async fn a_status_is_written_once_and_only_on_the_object_that_was_seen() {
     };
 
     let told = write(&made, json!({ "phase": "Pending", "old": 1 })).await.unwrap();
-    assert_eq!(told, Told::Now(widgets.get("w").await.unwrap().resource_version().unwrap()));
-    assert_eq!(write(&made, json!({ "phase": "Ready" })).await, Ok(Told::Overtaken));
+    assert_eq!(told, StatusWrite::Written(widgets.get("w").await.unwrap().resource_version().unwrap()));
+    assert_eq!(write(&made, json!({ "phase": "Ready" })).await, Ok(StatusWrite::Conflict));
     let seen = widgets.get("w").await.unwrap();
     let told = write(&seen, json!({ "phase": "Ready" })).await.unwrap();
     let seen = widgets.get("w").await.unwrap();
-    assert_eq!(told, Told::Now(seen.resource_version().unwrap()));
+    assert_eq!(told, StatusWrite::Written(seen.resource_version().unwrap()));
     assert_eq!(seen.data, json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }), "fields of old go");
     let before = counter.calls();
-    assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(Told::Before));
+    assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(StatusWrite::Unchanged));
     assert_eq!(counter.calls(), before);
 }

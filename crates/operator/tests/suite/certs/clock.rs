@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use steersman::certs::decide::Lives;
-use steersman::certs::reach::Reach;
 use steersman::certs::served::Served;
 use steersman::certs::{Certificates, SECRET, check};
-use steersman::health::Readiness;
-use steersman::leader::Fence;
+use steersman::webhooks::endpoint::Reach;
+use steersman_runtime::leader::Fence;
+use steersman_runtime::serve::health::Readiness;
 use steersman_testkit::{Flavour, shared, wait};
 use tokio_util::sync::CancellationToken;
 

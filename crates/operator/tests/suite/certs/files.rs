@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use steersman::certs::SECRET;
 use steersman::certs::generation::{Pair, make};
-use steersman::rbac::NAMESPACE;
+use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
 use super::Site;

@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use steersman::crds::migrate::{MigrateError, Migrated, keep, migrate};
-use steersman::rbac;
+use steersman::{installation, rbac};
 use steersman_api::Family;
 use steersman_testkit::cut::{Cut, Cutter};
 use steersman_testkit::{apply, object, skip, wait};
@@ -18,7 +18,7 @@ use crate::schemas::{self, resource};
 /// A client with the rights that the manifests give, and no others.
 async fn account(place: &Place) -> Client {
     apply::manifests(&place.admin, None, &rbac::manifests().unwrap()).await.unwrap();
-    let client = place.cluster.service_account(rbac::NAMESPACE, rbac::NAME).await.unwrap();
+    let client = place.cluster.service_account(installation::NAMESPACE, installation::NAME).await.unwrap();
     for family in [Family::Llsd, Family::Dgdr] {
         let status = format!("{}/status", family.plural());
         wait::until_allowed(&client, "patch", family.group(), &status, None).await.unwrap();

@@ -9,8 +9,8 @@ use kube::Client;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman_api::Family;
+use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;

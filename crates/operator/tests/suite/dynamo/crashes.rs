@@ -97,7 +97,7 @@ impl Life<'_> {
 
     async fn settles(&self) -> Result<()> {
         let pass = async || pass_once(self.cluster, self.admin.clone(), self.namespace.name()).await;
-        while !matches!(pass().await?, Passed::Done { written: 0, .. }) {}
+        while !matches!(pass().await?, ReconcileOutcome::Reconciled { written: 0, .. }) {}
         Ok(())
     }
 
@@ -243,8 +243,8 @@ async fn view(cluster: &Cluster, client: &Client, namespace: &str) -> Result<Vie
 
 async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<()> {
     let server = server(cluster, client);
-    let tools = Tools { cache: view.cache.clone(), ..Tools::new(&family(), server, "test") };
-    pass(&family(), &tools, &view.object).await.map(|_| ()).context("a pass")
+    let context = ReconcileContext { cache: view.cache.clone(), ..ReconcileContext::new(&family(), server, "test") };
+    reconcile(&family(), &context, &view.object).await.map(|_| ()).context("a pass")
 }
 
 /// From the request to the graph, and on: `change` is what happens when all has settled.

@@ -71,7 +71,7 @@ impl Place {
     pub async fn settled(&self, name: &str) -> Value {
         for _ in 0..20 {
             let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), name).await;
-            if matches!(passed.unwrap(), Passed::Done { written: 0, .. }) {
+            if matches!(passed.unwrap(), ReconcileOutcome::Reconciled { written: 0, .. }) {
                 let request = requests(&self.admin, self.namespace.name()).get(name).await.unwrap();
                 return request.data["status"].clone();
             }

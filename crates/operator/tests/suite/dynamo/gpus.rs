@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
-use steersman::observe::dynamo::hardware::{Endpoint, Hardware, Sources};
-use steersman::reach::{Http, Inside};
+use steersman::dynamo::observe::hardware::{Endpoint, Hardware, Sources};
 use steersman_plan::dynamo::hardware::HardwareSeen;
-use steersman_reconcile::Lookup;
+use steersman_reconcile::{Lookup, NamespacedName};
+use steersman_runtime::http::{Http, Inside};
 use steersman_testkit::wait;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -51,13 +51,13 @@ fn metrics(text: &str) -> Plays {
 
 fn http(fake: &Fake) -> Http {
     let inside = Inside { through: Some(fake.address.to_string().parse().unwrap()) };
-    steersman::observe::llamastack::server::http(inside).unwrap()
+    steersman::llamastack::observe::server::http(inside).unwrap()
 }
 
 /// What is known once somebody has looked.
 async fn looked(server: &Server, sources: Sources) -> HardwareSeen {
     let hardware = Hardware::new(sources);
-    let place = ("ns".to_owned(), NAME.to_owned());
+    let place = NamespacedName::new("ns", NAME);
     let before = hardware.seen(server, &place).await.unwrap();
     assert!(before.awaited, "nobody waits for an answer");
     let (tell, mut woken) = mpsc::unbounded_channel();

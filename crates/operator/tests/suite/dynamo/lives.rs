@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use steersman::controllers::PROFILING_ROLE;
+use steersman::relay::PROFILING_ROLE;
 
 use super::*;
 
@@ -181,6 +181,6 @@ async fn the_finalizer_of_an_earlier_operator_does_not_hold_a_request_back() {
     scene.change(json!({ "metadata": { "finalizers": ["nvidia.com/finalizer"] } })).await;
     scene.requests().delete(NAME, &DeleteParams::default()).await.unwrap();
     let passed = pass_once(scene.cluster, scene.admin.clone(), scene.namespace.name()).await.unwrap();
-    assert_eq!(passed, Passed::Leaving);
+    assert_eq!(passed, ReconcileOutcome::Deleting);
     assert!(scene.requests().get_opt(NAME).await.unwrap().is_none());
 }

@@ -128,8 +128,8 @@ async fn a_result_that_no_watch_has_told_of_yet_counts_when_its_job_has_failed_o
         let server = server(scene.cluster, scene.admin.clone());
         cache.fill(&server, &Scope::Namespace(scene.namespace.name().to_owned())).await.unwrap();
         scene.deliver(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await;
-        let tools = Tools { cache, ..Tools::new(&family(), server, "test") };
-        pass(&family(), &tools, &scene.request().await).await.unwrap();
+        let context = ReconcileContext { cache, ..ReconcileContext::new(&family(), server, "test") };
+        reconcile(&family(), &context, &scene.request().await).await.unwrap();
         scene.settle().await;
         assert_eq!(scene.says().await.0, "Deploying", "gone: {gone}");
         let again = scene.namespace.all::<Job>().get_opt("profile-qwen").await.unwrap();

@@ -78,7 +78,7 @@ async fn what_the_go_operator_runs_is_taken_over_without_a_restart() {
     assert!(told.contains("AdoptedPodsKept") && told.contains("steersman.dev/adopted-"), "{told}");
     pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
     let settled = pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
-    assert!(matches!(settled, Passed::Done { written: 0, .. }), "{settled:?}");
+    assert!(matches!(settled, ReconcileOutcome::Reconciled { written: 0, .. }), "{settled:?}");
 
     // Somebody restarts the pods by hand; that is not undone.
     let restarted = json!({ "spec": { "template": { "metadata": { "annotations": { "restartedAt": "now" } } } } });

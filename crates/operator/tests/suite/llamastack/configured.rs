@@ -79,7 +79,7 @@ async fn a_generated_configuration_waits_for_its_secret_and_follows_its_spec() {
     assert_eq!(condition(&admin, &namespace, "DeploymentUpdated").await["status"], "True");
     let counter = Cutter::counting();
     let settled = pass_once(cluster, counter.around(&admin), name).await.unwrap();
-    assert!(matches!(settled, Passed::Done { written: 0, .. }), "{settled:?}");
+    assert!(matches!(settled, ReconcileOutcome::Reconciled { written: 0, .. }), "{settled:?}");
     assert_eq!(counter.calls(), 0, "settled means silent");
 
     // Each change makes a ConfigMap of its own. The old ones go once the Deployment has moved on; the last one stays.

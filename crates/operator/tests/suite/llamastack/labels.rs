@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use steersman::observe::oci::{Bases, ClusterLogins, Rhythm};
+use steersman::installation::Installation;
+use steersman::llamastack::oci::{Bases, ClusterLogins, Rhythm};
 use steersman_plan::oci::TYPE_DOCKERCONFIGJSON;
+use steersman_reconcile::NamespacedName;
 use steersman_testkit::{condition, wait};
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-use steersman::controllers::Told;
 
 use super::*;
 use crate::registry::served::{HOST, Served, Wants};
@@ -26,9 +26,9 @@ const QUICK: Rhythm = Rhythm {
 /// A controller in the test's own hands: its passes are made when a test says so, all else runs beside them.
 struct Controller {
     family: LlamaStack,
-    tools: Arc<Tools>,
+    context: Arc<ReconcileContext>,
     namespace: String,
-    woken: futures::stream::BoxStream<'static, (String, String)>,
+    woken: futures::stream::BoxStream<'static, NamespacedName>,
     _running: DropGuard,
 }
 
@@ -40,32 +40,32 @@ impl Controller {
     fn start_at(cluster: &Cluster, client: &Client, namespace: &Namespace, served: &Served, rhythm: Rhythm) -> Self {
         let server = server(cluster, client.clone());
         let bases = Bases::new(served.registry(), ClusterLogins::new(server.clone()), rhythm);
-        let family = LlamaStack::following(&Told::default(), None, Some(bases));
-        let tools = Arc::new(Tools::new(&family, server, "test"));
-        let (woken, stop) = (tools.wakes.listen().boxed(), CancellationToken::new());
-        let beside = (family.clone(), tools.clone(), Scope::Namespace(namespace.name().to_owned()), stop.clone());
-        tokio::spawn(async move { beside.0.beside(&beside.1, &beside.2, beside.3).await });
-        Self { family, tools, namespace: namespace.name().to_owned(), woken, _running: stop.drop_guard() }
+        let family = LlamaStack::following(&Installation::default(), None, Some(bases));
+        let context = Arc::new(ReconcileContext::new(&family, server, "test"));
+        let (woken, stop) = (context.queue.stream().boxed(), CancellationToken::new());
+        let beside = (family.clone(), context.clone(), Scope::Namespace(namespace.name().to_owned()), stop.clone());
+        tokio::spawn(async move { beside.0.run_watches(&beside.1, &beside.2, beside.3).await });
+        Self { family, context, namespace: namespace.name().to_owned(), woken, _running: stop.drop_guard() }
     }
 
-    async fn pass(&self) -> Passed {
-        let Tools { server, cache, .. } = &*self.tools;
+    async fn pass(&self) -> ReconcileOutcome {
+        let ReconcileContext { server, cache, .. } = &*self.context;
         let object = objects(&server.client, &self.namespace).get("starter").await.unwrap();
         cache.fill(server, &Scope::Namespace(self.namespace.clone())).await.unwrap();
-        pass(&self.family, &self.tools, &object).await.unwrap()
+        reconcile(&self.family, &self.context, &object).await.unwrap()
     }
 
     /// Makes passes as the object is woken, until its status is as expected.
     async fn until(&mut self, expected: impl Fn(&Value) -> bool) -> Value {
         loop {
             self.pass().await;
-            let own = objects(&self.tools.server.client, &self.namespace).get("starter").await.unwrap();
+            let own = objects(&self.context.server.client, &self.namespace).get("starter").await.unwrap();
             if expected(&own.data["status"]) {
                 return own.data["status"].clone();
             }
             let woken = tokio::time::timeout(wait::LIMIT, self.woken.next()).await;
             let woken = woken.unwrap_or_else(|_| panic!("nobody wakes it: {}", own.data["status"]));
-            assert_eq!(woken, Some((self.namespace.clone(), "starter".to_owned())));
+            assert_eq!(woken, Some(NamespacedName::new(self.namespace.clone(), "starter")));
         }
     }
 }

@@ -9,7 +9,10 @@ async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
     create(&admin, namespace.name()).await;
 
     let passed = pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
-    assert!(matches!(passed, Passed::Done { written: 5, .. }), "four children and the status: {passed:?}");
+    assert!(
+        matches!(passed, ReconcileOutcome::Reconciled { written: 5, .. }),
+        "four children and the status: {passed:?}"
+    );
     let deployment = namespace.all::<Deployment>().get("starter").await.unwrap();
     let spec = deployment.spec.unwrap();
     assert_eq!(spec.strategy.unwrap().type_.as_deref(), Some("Recreate"), "the volume can be mounted once");
@@ -28,13 +31,13 @@ async fn a_pass_makes_the_children_and_the_next_one_is_silent() {
     assert_eq!(phase().await, "Pending", "when it was observed, there was no Deployment yet");
     // In real life the Deployment's own event brings the next pass, which only has to tell of it.
     let passed = pass_once(cluster, admin.clone(), namespace.name()).await.unwrap();
-    assert!(matches!(passed, Passed::Done { written: 1, .. }), "{passed:?}");
+    assert!(matches!(passed, ReconcileOutcome::Reconciled { written: 1, .. }), "{passed:?}");
     assert_eq!(phase().await, "Initializing");
 
     let counter = Cutter::counting();
     for _ in 0..2 {
         let passed = pass_once(cluster, counter.around(&admin), namespace.name()).await.unwrap();
-        assert!(matches!(passed, Passed::Done { written: 0, .. }), "{passed:?}");
+        assert!(matches!(passed, ReconcileOutcome::Reconciled { written: 0, .. }), "{passed:?}");
     }
     assert_eq!(counter.calls(), 0, "settled means silent");
 

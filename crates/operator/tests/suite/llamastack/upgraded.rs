@@ -15,10 +15,13 @@ fn older() -> LlamaStack {
     family
 }
 
-async fn pass_as(family: &LlamaStack, cluster: &Cluster, client: Client, namespace: &str) -> Result<Passed> {
+async fn pass_as(family: &LlamaStack, cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
     let view = view(cluster, &client, namespace).await?;
-    let tools = Tools { cache: view.cache.clone(), ..Tools::new(family, server(cluster, client), "test") };
-    pass(family, &tools, &view.object).await.context("a pass")
+    let context = ReconcileContext {
+        cache: view.cache.clone(),
+        ..ReconcileContext::new(family, server(cluster, client), "test")
+    };
+    reconcile(family, &context, &view.object).await.context("a pass")
 }
 
 /// What the older operator leaves running.

@@ -1,7 +1,7 @@
 //! Requests within a period: what a counter says of them, and what it hides.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::observe::prometheus::{ModelAsked, Prometheus};
+use steersman::variant::prometheus::{ModelAsked, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;

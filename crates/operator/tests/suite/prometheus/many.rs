@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 use serde_json::json;
-use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_testkit::prometheus::Door;
 use steersman_testkit::wait;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::observe::prometheus::{PodPlace, Prometheus, Scraping};
+use steersman::variant::prometheus::{PodPlace, Prometheus, Scraping};
 use steersman_plan::variant::ModelSeen;
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_reconcile::Lookup;

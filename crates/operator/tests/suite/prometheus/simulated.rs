@@ -1,7 +1,7 @@
 //! A simulated fleet, scraped by a real Prometheus: what is seen is what was simulated.
 
 use jiff::{SignedDuration, Timestamp};
-use steersman::observe::prometheus::{ModelAsked, PodPlace, Prometheus};
+use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
 use steersman_plan::variant::saturation::tokens::SchedulerQueue;
 use steersman_plan::variant::{ModelSeen, Silence};
 use steersman_reconcile::{Lookup, NamespacedName};

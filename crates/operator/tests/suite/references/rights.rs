@@ -95,7 +95,8 @@ async fn the_operators_own_image_runs_before_servers_that_need_it() {
     let flag = |found: &Value| found["message"].as_str().unwrap().contains("--operator-image");
     world.until_condition("stored", "ConfigGenerated", flag).await;
     running.stop().await;
-    let told = Told { operator_image: Some("registry.example.com/steersman:1".to_owned()), ..Told::default() };
+    let told =
+        Installation { operator_image: Some("registry.example.com/steersman:1".to_owned()), ..Installation::default() };
     let running = world.run_told(&account, Scope::Cluster, told);
     let made = world.until_deployment("stored", "exists", |_| true).await;
     let image = &made["spec"]["template"]["spec"]["initContainers"][0]["image"];

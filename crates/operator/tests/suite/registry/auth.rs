@@ -1,7 +1,7 @@
 //! Who may read, and what a registry learns of our credentials.
 
 use serde_json::json;
-use steersman::reach::registry::RegistryError;
+use steersman::llamastack::oci::registry::RegistryError;
 use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
 
 use super::served::{HOST, Served, Wants, digest, gzip, tar};
@@ -47,8 +47,8 @@ async fn what_another_registry_claims_does_not_open_what_was_read_before() {
     // One reader for both: the second host is the registry of somebody who knows the digest and nothing else.
     let mut settings = private.settings();
     settings.elsewhere.insert("evil.test".to_owned(), format!("http://{}", evil.address).parse().unwrap());
-    let http = steersman::reach::Http::new(settings).unwrap();
-    let registry = steersman::reach::registry::Registry::new(http, std::time::Duration::from_secs(20));
+    let http = steersman_runtime::http::Http::new(settings).unwrap();
+    let registry = steersman::llamastack::oci::registry::Registry::new(http, std::time::Duration::from_secs(20));
     registry.labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
     evil.push("a/b", &digest, in_label("evil"), &[]);
     let error = registry.labelled(&format!("evil.test/a/b@{digest}"), &Credentials::default()).await.unwrap_err();

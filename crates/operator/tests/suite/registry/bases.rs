@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steersman::observe::oci::{Bases, Gathered, Logins, Rhythm, Want};
+use steersman::llamastack::oci::{Bases, Gathered, Logins, Rhythm, Want};
 use steersman_plan::llamastack::config::base::Source;
 use steersman_plan::oci::{Choice, Credentials, LabelsSeen, choose};
+use steersman_reconcile::NamespacedName;
 use steersman_testkit::wait;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::field::{Field, Visit};
@@ -86,7 +87,7 @@ async fn a_pass_never_waits_and_is_woken_when_the_labels_are_there() {
     assert_eq!(bases.seen(&want("one")), LabelsSeen::Awaited);
     assert_eq!(bases.seen(&want("two")), LabelsSeen::Awaited);
     let woken = tokio::time::timeout(wait::LIMIT, bases.changed()).await.unwrap();
-    assert_eq!(woken, ["one", "two"].map(|name| ("here".to_owned(), name.to_owned())).into());
+    assert_eq!(woken, ["one", "two"].map(|name| NamespacedName::new("here", name)).into());
     assert_eq!(found(&bases.seen(&want("one"))), Some(("x", None)));
 }
 

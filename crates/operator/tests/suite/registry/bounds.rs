@@ -11,10 +11,10 @@ use flate2::write::GzEncoder;
 use http::Method;
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::json;
-use steersman::reach::registry::{INFLATED_LIMIT, LAYER_LIMIT, MANIFEST_LIMIT, Registry};
-use steersman::reach::{Ask, Http, Settings};
+use steersman::llamastack::oci::registry::{INFLATED_LIMIT, LAYER_LIMIT, MANIFEST_LIMIT, Registry};
 use steersman_plan::llamastack::config::base::LABEL_TEXT_LIMIT;
 use steersman_plan::oci::Credentials;
+use steersman_runtime::http::{Http, HttpRequest, HttpSettings};
 use steersman_testkit::ports::HeldPort;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -115,7 +115,7 @@ async fn a_registry_that_hangs_is_left_after_a_while() {
     let limit = Duration::from_millis(50);
     let error = served.registry_within(limit).labelled(&image, &Credentials::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "registry registry.test did not give the labels of the image within 50ms");
-    let http = Http::new(Settings { answer: limit, ..served.settings() }).unwrap();
+    let http = Http::new(HttpSettings { answer: limit, ..served.settings() }).unwrap();
     let registry = Registry::new(http, Duration::from_secs(20));
     let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "registry registry.test: registry.test gave no answer within 50ms");
@@ -139,7 +139,7 @@ async fn what_is_not_there_or_broken_is_told_without_the_words_of_the_registry()
 async fn a_registry_that_is_down_refuses_connections() {
     let port = HeldPort::any().unwrap();
     let there = format!("http://127.0.0.1:{}", port.number()).parse().unwrap();
-    let settings = Settings { elsewhere: [(HOST.to_owned(), there)].into(), ..Settings::default() };
+    let settings = HttpSettings { elsewhere: [(HOST.to_owned(), there)].into(), ..HttpSettings::default() };
     let registry = Registry::new(Http::new(settings).unwrap(), Duration::from_secs(20));
     let error = registry.labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "registry registry.test: registry.test refuses connections");
@@ -150,7 +150,7 @@ async fn plain_http_is_used_only_where_the_settings_say_so() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let plain = format!("http://{}/v2/a/b/manifests/1", served.address);
-    let ask = |method| Ask { method, ..Ask::get(plain.parse().unwrap(), 10) };
+    let ask = |method| HttpRequest { method, ..HttpRequest::get(plain.parse().unwrap(), 10) };
     let error = Http::new(served.settings()).unwrap().ask(ask(Method::GET)).await.unwrap_err().to_string();
     assert!(error.contains("would be asked over plain http"), "{error}");
 
@@ -176,10 +176,10 @@ async fn a_certificate_that_is_not_trusted_is_named_and_a_trusted_one_serves() {
     let router = axum::Router::new().fallback(async || "hello");
     let server = axum_server::from_tcp_rustls(listener, tls).unwrap().serve(router.into_make_service());
     let server = tokio::spawn(server);
-    let ask = || Ask::get(there.clone(), 10);
-    let error = Http::new(Settings::default()).unwrap().ask(ask()).await.unwrap_err().to_string();
+    let ask = || HttpRequest::get(there.clone(), 10);
+    let error = Http::new(HttpSettings::default()).unwrap().ask(ask()).await.unwrap_err().to_string();
     assert!(error.contains("the certificate of localhost") && error.contains("is not trusted"), "{error}");
-    let trusting = Settings { roots: vec![certificate.der().clone()], ..Settings::default() };
+    let trusting = HttpSettings { roots: vec![certificate.der().clone()], ..HttpSettings::default() };
     let answer = Http::new(trusting).unwrap().ask(ask()).await.unwrap();
     assert_eq!(answer.body, "hello");
     server.abort();
@@ -200,10 +200,10 @@ async fn a_proxy_is_asked_for_a_tunnel_and_not_for_this_machine() {
     });
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
-    let http = Http::new(Settings { proxies: Some(Arc::new(proxy)), ..served.settings() }).unwrap();
+    let http = Http::new(HttpSettings { proxies: Some(Arc::new(proxy)), ..served.settings() }).unwrap();
     let here = format!("https://{HOST}/v2/a/b/manifests/1").parse().unwrap();
-    assert_eq!(http.ask(Ask::get(here, 1 << 20)).await.unwrap().status, 200);
-    let error = http.ask(Ask::get("https://quay.test/v2/".parse().unwrap(), 10)).await.unwrap_err().to_string();
+    assert_eq!(http.ask(HttpRequest::get(here, 1 << 20)).await.unwrap().status, 200);
+    let error = http.ask(HttpRequest::get("https://quay.test/v2/".parse().unwrap(), 10)).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot talk to quay.test: ") && !error.contains("secret"), "{error}");
     let heard = heard.await.unwrap();
     assert!(heard.starts_with("CONNECT quay.test:443 HTTP/1.1\r\n"), "{heard}");

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use steersman::observe::oci::{ClusterLogins, Gathered, Logins, Want, rules};
+use steersman::llamastack::oci::{ClusterLogins, Gathered, Logins, Want, rules};
 use steersman_plan::oci::{Login, Reference, TYPE_DOCKERCONFIGJSON};
 use steersman_testkit::{Flavour, shared, wait};
 

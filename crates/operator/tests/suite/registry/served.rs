@@ -19,8 +19,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use steersman::reach::registry::Registry;
-use steersman::reach::{Http, Settings};
+use steersman::llamastack::oci::registry::Registry;
+use steersman_runtime::http::{Http, HttpSettings};
 use tokio::task::JoinHandle;
 
 /// The name under which the registry is asked.
@@ -110,10 +110,10 @@ impl Served {
     }
 
     /// A way to this registry, to its place for tokens and to its store.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> HttpSettings {
         let here: http::Uri = format!("http://{}", self.address).parse().unwrap();
         let elsewhere = [HOST, TOKENS, STORE].map(|host| (host.to_owned(), here.clone())).into();
-        Settings { elsewhere, ..Settings::default() }
+        HttpSettings { elsewhere, ..HttpSettings::default() }
     }
 
     pub fn registry(&self) -> Registry {

@@ -12,7 +12,6 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use steersman::client::Server;
 use steersman::relay::deliver::Request;
 use steersman::relay::follow::{Pace, Place};
 use steersman::relay::rules;
@@ -20,6 +19,7 @@ use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::{
     JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings, names, profile_job,
 };
+use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, Log, Namespace, object, process, wait};
 use tempfile::TempDir;
 

@@ -106,7 +106,7 @@ async fn instances_act_side_by_side_each_on_its_own_objects() {
         let text = operator.metrics("/metrics", None).await.unwrap().1;
         assert!(!text.contains(&format!("variant_name=\"{other}\"")), "{text}");
         assert!(text.contains(&format!("leader_election_master_status{{name=\"steersman-{own}\"}} 1")), "{text}");
-        let lease: Lease = Api::namespaced(scene.admin.clone(), steersman::rbac::NAMESPACE)
+        let lease: Lease = Api::namespaced(scene.admin.clone(), steersman::installation::NAMESPACE)
             .get(&format!("steersman-{own}"))
             .await
             .unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steersman::telemetry::variant::{Resolution, Shown, Step};
+use steersman::variant::metrics::{Resolution, Shown, Step};
 use steersman_reconcile::NamespacedName;
 
 use super::*;
@@ -30,8 +30,7 @@ fn told() -> Series {
 
 /// All that can be shown, with all labels.
 fn shown() -> Series {
-    let metrics = Metrics::new(Timestamp::UNIX_EPOCH);
-    let gauges = metrics.fleet();
+    let (metrics, FamilyMetrics { fleet: gauges, .. }) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
     gauges.speak_as(Some("blue".to_owned()));
     let of =
         |desired: Option<i32>, conflict: Resolution| Shown { desired, conflict: Some(conflict), ..Shown::default() };

@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::DeleteParams;
-use steersman::controllers;
 use steersman_testkit::wait;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -37,8 +36,8 @@ impl Running {
         let client = scene.cluster.user(name).await.unwrap();
         wait::until_allowed(&client, "list", "llmd.ai", "variantautoscalings", None).await.unwrap();
         let given = given(scene.cluster, client, Scope::Namespace(name.to_owned()), scene.settings.name(), &[]);
-        let (metrics, stop) = (given.metrics.clone(), CancellationToken::new());
-        let task = tokio::spawn(controllers::run(Family::Va, given, stop.clone()));
+        let (metrics, stop) = (given.controller.metrics.clone(), CancellationToken::new());
+        let task = tokio::spawn(steersman::variant::run(given, FleetRhythm::default(), stop.clone()));
         Self { metrics, stop, task }
     }
 

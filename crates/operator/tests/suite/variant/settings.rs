@@ -105,7 +105,7 @@ async fn what_was_decided_before_a_start_is_shown_before_the_first_pass() {
         "target_name=\"decode\",target_kind=\"Deployment\",variant_name=\"v\",namespace=\"{}\",accelerator_type=\"A100\"",
         scene.namespace.name()
     );
-    let text = given.metrics.text().unwrap();
+    let text = given.controller.metrics.text().unwrap();
     for line in [
         format!("wva_desired_replicas{{{labels}}} 7"),
         format!("wva_current_replicas{{{labels}}} 2"),
@@ -114,9 +114,15 @@ async fn what_was_decided_before_a_start_is_shown_before_the_first_pass() {
         assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
     }
     variants.pass().await;
-    assert!(given.metrics.text().unwrap().contains(&format!("wva_desired_replicas{{{labels}}} 7")), "it stays");
+    assert!(
+        given.controller.metrics.text().unwrap().contains(&format!("wva_desired_replicas{{{labels}}} 7")),
+        "it stays"
+    );
     drop(variants);
-    assert!(!given.metrics.text().unwrap().contains("wva_desired_replicas{"), "who does not lead shows nothing");
+    assert!(
+        !given.controller.metrics.text().unwrap().contains("wva_desired_replicas{"),
+        "who does not lead shows nothing"
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DeleteParams};
 use kube::client::Body;
 use kube::core::GroupVersionKind;
-use steersman::client::Server;
+use steersman_runtime::client::Server;
 use steersman_testkit::cut::{Fate, fated};
 use steersman_testkit::wait;
 use tokio::net::TcpListener;
@@ -94,7 +94,7 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
         "wva_conflict_resolution_status{{variant_name=\"alpha\",namespace=\"{namespace}\",deployment=\"decode\",\
          resolution=\"suppressed\"}} 0"
     );
-    let text = given.metrics.text().unwrap();
+    let text = given.controller.metrics.text().unwrap();
     assert!(text.contains(&contested) && text.contains(&lost), "{text}");
     assert_eq!(text.matches("wva_desired_replicas{").count(), 1, "of one of both: {text}");
     let (winner, loser) = (scene.status("zeta").await, scene.status("alpha").await);
@@ -108,7 +108,7 @@ async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
 
     scene.objects().delete("zeta", &DeleteParams::default()).await.unwrap();
     pass(&controller).await.unwrap();
-    let text = given.metrics.text().unwrap();
+    let text = given.controller.metrics.text().unwrap();
     assert!(
         !text.contains("wva_deployment_target_conflicts_total{") && text.contains("variant_name=\"alpha\""),
         "{text}"
@@ -223,7 +223,7 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     let passed = pass(&variants).await.unwrap();
     assert_eq!(passed.decided, 1);
     assert!(settled(scene.namespace.name()).await && !settled(excluded.name()).await);
-    let text = given_all.metrics.text().unwrap();
+    let text = given_all.controller.metrics.text().unwrap();
     assert!(text.contains("controller_instance=\"scope-test\"} 2") && !text.contains(excluded.name()), "{text}");
 
     let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
@@ -240,7 +240,7 @@ async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acte
     let told = async || objects(&scene.admin, excluded.name()).get("v").await.unwrap();
     let before = told().await;
     assert_eq!(condition(&before.data["status"], "OptimizationReady").1, "NamespaceExcluded");
-    assert!(!given_all.metrics.text().unwrap().contains(excluded.name()), "its series is gone");
+    assert!(!given_all.controller.metrics.text().unwrap().contains(excluded.name()), "its series is gone");
     pass(&variants).await.unwrap();
     pass(&Variants::new(&given_all, FleetRhythm::default())).await.unwrap();
     assert_eq!(told().await.metadata.resource_version, before.metadata.resource_version, "once");
@@ -257,7 +257,7 @@ async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_i
     let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
     let variants = Variants::new(&given, FleetRhythm::default());
     pass(&variants).await.unwrap();
-    let shown = || given.metrics.text().unwrap().contains(scene.namespace.name());
+    let shown = || given.controller.metrics.text().unwrap().contains(scene.namespace.name());
     assert!(shown());
 
     // A Prometheus that listens and says nothing holds the next pass up.
@@ -275,7 +275,7 @@ async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_i
     };
     let (passed, ()) = tokio::join!(variants.pass(), meanwhile);
     assert_eq!((passed.decided, passed.overtaken, passed.written), (1, 1, 0));
-    assert!(!shown(), "{}", given.metrics.text().unwrap());
+    assert!(!shown(), "{}", given.controller.metrics.text().unwrap());
 }
 
 #[tokio::test]
@@ -290,7 +290,8 @@ async fn who_is_left_alone_is_told_though_nobody_takes_the_event() {
     let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
     // A little more than a call usually has.
     let server = Server::new(fated(&scene.admin, mute), String::new(), Duration::from_secs(12));
-    let given = Given { server, ..given };
+    let controller = ControllerContext { server, ..given.controller.clone() };
+    let given = FleetContext { controller, ..given };
     let variants = Variants::new(&given, FleetRhythm::default());
     pass(&variants).await.unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));

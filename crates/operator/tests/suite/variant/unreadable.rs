@@ -23,7 +23,7 @@ async fn what_an_object_said_before_it_could_not_be_read_is_still_shown() {
     let variants = Variants::new(&given, FleetRhythm::default());
     assert_eq!(pass(&variants).await.unwrap().decided, 2);
     let desired = |name: &str| {
-        let text = given.metrics.text().unwrap();
+        let text = given.controller.metrics.text().unwrap();
         let own = format!("variant_name=\"{name}\"");
         text.lines().any(|line| line.starts_with("wva_desired_replicas{") && line.contains(&own))
     };

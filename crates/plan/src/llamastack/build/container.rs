@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, Overrides};
-use steersman_api::meta::quantity::billionths;
+use steersman_reconcile::quantity::billionths;
 
 use super::pod::{TRUST_FILE, volume_mounts};
 use super::script;

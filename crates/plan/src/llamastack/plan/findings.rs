@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::llamastack::status::{FindingCode, FindingSeverity};
-use steersman_api::meta::quantity::billionths;
+use steersman_reconcile::quantity::billionths;
 use steersman_reconcile::{Finding, Severity};
 
 use crate::llamastack::build::{self, adoption, scaling};

@@ -6,7 +6,7 @@
 //! the override is about is first moved there, so that it is merged by the same rules as in v1beta1.
 
 use serde_json::{Value, json};
-use steersman_api::meta::quantity::billionths;
+use steersman_reconcile::quantity::billionths;
 
 use super::beta::resources;
 use super::{MAIN, Object, SAME, SIDECAR, renamed};

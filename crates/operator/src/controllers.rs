@@ -1,0 +1,76 @@
+//! The controllers of all families, and what the process gives them.
+
+use steersman_api::Family as Api;
+use steersman_runtime::controller::{self, ControllerContext};
+use steersman_runtime::http::Http;
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::served;
+use tokio_util::sync::CancellationToken;
+
+use crate::dynamo::{self, Dynamo, RequestOptions};
+use crate::installation::Installation;
+use crate::llamastack::observe::server::{Rhythm, Servers};
+use crate::llamastack::oci::Bases;
+use crate::llamastack::{self, LlamaStack};
+use crate::metrics::FamilyMetrics;
+use crate::variant::{self, FleetContext};
+
+/// The families whose controller this version has.
+pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
+
+/// The access of all controllers together, in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let events = Rule::namespaced(
+        "events.k8s.io",
+        "events",
+        &["create", "get", "patch"],
+        "tell as events on users' objects what happened to them",
+    );
+    let optional = [llamastack::observe::ROUTES, variant::observe::LEADER_WORKER_SETS];
+    let crds = Api::ALL.map(Api::crd_name).into_iter().chain(optional).collect();
+    [served::rules(crds), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
+}
+
+/// Their access in the operator's own namespace.
+pub fn own_rules() -> Vec<Rule> {
+    llamastack::own_rules()
+}
+
+/// What the process gives to the controllers.
+#[derive(Clone)]
+pub struct OperatorContext {
+    pub controller: ControllerContext,
+    pub metrics: FamilyMetrics,
+    pub installation: Installation,
+    /// The way to servers inside the cluster.
+    pub inside: Http,
+    pub requests: RequestOptions,
+    /// Whether registries are asked for the labels of images.
+    pub image_labels: bool,
+    pub fleet: variant::observe::Options,
+    pub fleet_rhythm: variant::Rhythm,
+}
+
+/// Runs one controller until `stop`, and until the reconciles in progress have ended.
+pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
+    let OperatorContext { controller, metrics, installation, inside, requests, image_labels, fleet, fleet_rhythm } =
+        context;
+    match api {
+        Api::Llsd => {
+            let servers = Servers::new(inside, Rhythm::default());
+            let labels = image_labels.then(|| Bases::of_registries(controller.server.clone())).flatten();
+            let reconciler = LlamaStack::following(&installation, Some(servers), labels);
+            controller::run(reconciler, controller, stop).await;
+        }
+        Api::Dgdr => {
+            let reconciler = Dynamo::following(&installation, &requests, inside, metrics.requests);
+            controller::run(reconciler, controller, stop).await;
+        }
+        Api::Va => {
+            let context = FleetContext { controller, installation, options: fleet, gauges: metrics.fleet };
+            variant::run(context, fleet_rhythm, stop).await;
+        }
+        // Not among the available.
+        Api::Dgd => {}
+    }
+}

@@ -1,0 +1,251 @@
+//! DynamoGraphDeploymentRequest in the steps of a pass. Which steps there are is the driver's business; what they decide is
+//! decided in the plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use steersman_api::Family as Api;
+use steersman_plan::dynamo::phase::Step;
+use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
+use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
+use steersman_reconcile::{Event, NamespacedName, Outcome, Requeue};
+use steersman_runtime::client::CallError;
+use steersman_runtime::controller::{
+    Observed, ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, serialize_status,
+};
+use steersman_runtime::http::Http;
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::resource::CustomResource;
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::cache::Watched;
+use tokio_util::sync::CancellationToken;
+
+use crate::dynamo::metrics::{Ended, Requests};
+use crate::dynamo::observe::hardware::{self, Endpoint, Sources};
+use crate::dynamo::observe::{self as observed, Beside};
+use crate::installation::Installation;
+use crate::relay::PROFILING_ROLE;
+use crate::resource::custom_resource;
+
+/// What the controller does in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let rule = Rule::namespaced;
+    let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
+    let account = "give profiling Jobs their account";
+    let graph = "create the graphs that profiling generates, and watch over them";
+    let kept = &["get", "list", "watch", "create", "patch"];
+    let replaced = &["get", "list", "watch", "create", "patch", "delete"];
+    let (requests, graphs) = (Api::Dgdr, Api::Dgd);
+    let own = custom_resource(requests)
+        .controller_rules("dynamographdeploymentrequests/status", "dynamographdeploymentrequests/finalizers");
+    let others = [
+        rule(
+            requests.group(),
+            requests.plural(),
+            &["patch"],
+            "note in its objects the GPUs it found and what was generated",
+        ),
+        rule("batch", "jobs", &["get", "list", "watch", "create"], run),
+        rule("", "configmaps", replaced, run),
+        rule(
+            "",
+            "pods",
+            &["list", "watch"],
+            "say in its objects' status why pods do not get on, and find exporters of GPUs",
+        ),
+        rule("", "persistentvolumeclaims", &["get"], "see whether the claims are there that requests name"),
+        rule(
+            "",
+            "secrets",
+            &["get", "list", "watch"],
+            "see whether there is a token for downloads; metadata is watched, of values none is kept",
+        ),
+        rule("", "serviceaccounts", kept, account),
+        rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
+        rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
+        // Where the cluster checks who may hold up a deletion, as OpenShift does.
+        rule(
+            graphs.group(),
+            "dynamographdeployments/finalizers",
+            &["update"],
+            "make graphs the owners of the ConfigMaps that were generated with them",
+        ),
+    ];
+    let role = Rule {
+        group: "rbac.authorization.k8s.io",
+        resource: "clusterroles",
+        names: vec![PROFILING_ROLE],
+        verbs: &["get", "bind"],
+        namespaced: false,
+        why: account,
+    };
+    [own, others.to_vec(), vec![role], hardware::rules()].concat()
+}
+
+/// Settings of this controller alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// The profiler's image for requests that name none. None: that of this version.
+    pub default_image: Option<String>,
+    /// When nodes pull the operator's image. None: as Kubernetes decides.
+    pub pull_policy: Option<String>,
+    /// The ClusterRole for the account of profiling Jobs. None: the account is managed elsewhere.
+    pub cluster_role: Option<String>,
+    /// Whether the labels of nodes are looked at for GPUs.
+    pub by_labels: bool,
+    /// Where exporters of DCGM serve.
+    pub endpoint: Endpoint,
+    /// Addresses for profilers, by the name of the variable.
+    pub infrastructure: BTreeMap<String, String>,
+}
+
+impl Default for RequestOptions {
+    fn default() -> Self {
+        Self {
+            default_image: None,
+            pull_policy: None,
+            cluster_role: Some(PROFILING_ROLE.to_owned()),
+            by_labels: true,
+            endpoint: Endpoint::default(),
+            infrastructure: BTreeMap::new(),
+        }
+    }
+}
+
+/// The family with what the operator was told about it.
+#[derive(Clone)]
+pub struct Dynamo {
+    pub settings: Settings,
+    beside: Arc<Beside>,
+    /// Where requests are counted under the names of NVIDIA's operator. None: nowhere.
+    metrics: Option<Arc<Requests>>,
+}
+
+impl Dynamo {
+    /// For single passes, beside which nothing runs: no exporter is asked.
+    pub fn new(installation: &Installation, options: &RequestOptions) -> Self {
+        Self::with(installation, options, None)
+    }
+
+    /// With exporters of GPUs asked by [`Reconciler::run_watches`], and passes counted.
+    pub fn following(
+        installation: &Installation,
+        options: &RequestOptions,
+        inside: Http,
+        metrics: Arc<Requests>,
+    ) -> Self {
+        let exporters = Some((inside, options.endpoint.clone()));
+        Self { metrics: Some(metrics), ..Self::with(installation, options, exporters) }
+    }
+
+    fn with(installation: &Installation, options: &RequestOptions, exporters: Option<(Http, Endpoint)>) -> Self {
+        let settings = Settings {
+            default_image: default_image(options.default_image.as_deref(), DYNAMO_VERSION),
+            operator_image: installation.operator_image.clone().unwrap_or_default(),
+            operator_image_pull_policy: options.pull_policy.clone(),
+            profiling_cluster_role: options.cluster_role.clone(),
+            infrastructure: options.infrastructure.clone(),
+            ..Settings::default()
+        };
+        let sources = Sources { exporters, by_labels: options.by_labels };
+        Self { settings, beside: Arc::new(Beside::new(sources)), metrics: None }
+    }
+}
+
+impl Reconciler for Dynamo {
+    type Snapshot = Seen;
+    type Resolution = Step;
+
+    fn resource(&self) -> CustomResource {
+        custom_resource(Api::Dgdr)
+    }
+
+    fn field_manager(&self) -> &str {
+        observed::MANAGER
+    }
+
+    fn children(&self) -> Vec<Watched> {
+        observed::children()
+    }
+
+    /// Its Job is there.
+    fn is_deferrable(&self, context: &ReconcileContext, object: &DynamicObject) -> bool {
+        observed::has_job(context, object)
+    }
+
+    async fn observe(
+        &self,
+        context: &ReconcileContext,
+        object: &DynamicObject,
+    ) -> Result<Observed<Seen>, ReconcileError> {
+        observed::observe(context, &self.settings, &self.beside, object).await
+    }
+
+    fn plan(&self, seen: &Seen) -> Plan {
+        family::plan(seen)
+    }
+
+    fn events(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
+        family::notes(seen, plan, outcome)
+    }
+
+    fn publishes_failures(&self) -> bool {
+        true
+    }
+
+    fn status(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
+        serialize_status(&family::report(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    }
+
+    async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        self.beside.run(context, scope, stop).await;
+    }
+
+    fn on_start(&self, object: &DynamicObject) {
+        if let Some(metrics) = &self.metrics {
+            let phase = object.data["status"]["phase"].as_str().unwrap_or_default();
+            metrics.stands(&object.namespace().unwrap_or_default(), &object.name_any(), phase);
+        }
+    }
+
+    fn on_end(&self, object: &DynamicObject, passed: &Result<ReconcileOutcome, ReconcileError>, time: Duration) {
+        if let Some(metrics) = &self.metrics {
+            metrics.passed(&object.namespace().unwrap_or_default(), ended(passed), time);
+        }
+    }
+
+    fn forget(&self, object: &NamespacedName) {
+        self.beside.forget(object);
+        if let Some(metrics) = &self.metrics {
+            metrics.forget(&object.namespace, &object.name);
+        }
+    }
+
+    fn on_stop(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.forget_all();
+        }
+    }
+}
+
+/// How a pass ended, in the words of the measurements of requests.
+fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
+    let status = match passed {
+        Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(_), .. } | ReconcileOutcome::Conflict) => {
+            return Ended::Again;
+        }
+        Ok(_) => return Ended::Well,
+        Err(ReconcileError::Call(CallError::Answered { code, .. })) => Some(*code),
+        Err(ReconcileError::Call(CallError::Unauthorized { .. })) => Some(401),
+        Err(ReconcileError::Call(CallError::TooSlow { .. })) => None,
+        Err(ReconcileError::Call(_)) => Some(503),
+        Err(ReconcileError::Write(failure)) if failure.conflict => Some(409),
+        Err(ReconcileError::Write(failure)) if !failure.transient => Some(422),
+        Err(ReconcileError::Write(_) | ReconcileError::Invalid { .. } | ReconcileError::Status { .. }) => Some(500),
+    };
+    Ended::Failed(status)
+}

@@ -1,0 +1,78 @@
+//! What is kept up to date beside the passes: nothing of it belongs to a single request.
+//! Comes in: graphs, pods, the cluster's GPUs and what requests refer to; goes out: what passes look at, and which requests should look again.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use steersman_plan::dynamo::names;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::controller::ReconcileContext;
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::references::{Kind, ReferenceStore};
+use tokio_util::sync::CancellationToken;
+
+use super::graphs::Graphs;
+use super::hardware::{Hardware, Sources};
+use super::pods::{OF_GRAPH, OF_JOB, Pods};
+use super::role::Role;
+
+pub struct Beside {
+    pub secrets: Arc<ReferenceStore>,
+    pub config_maps: Arc<ReferenceStore>,
+    pub graphs: Graphs,
+    pub job_pods: Pods,
+    pub graph_pods: Pods,
+    pub hardware: Hardware,
+    pub role: Role,
+}
+
+impl Beside {
+    pub fn new(hardware: Sources) -> Self {
+        Self {
+            secrets: Arc::new(ReferenceStore::new(Kind::Secret, &[names::TOKEN_SECRET])),
+            config_maps: Arc::new(ReferenceStore::new(Kind::ConfigMap, &[])),
+            graphs: Graphs::default(),
+            job_pods: Pods::new(OF_JOB, names::LABEL_PROFILED),
+            graph_pods: Pods::new(OF_GRAPH, OF_GRAPH),
+            hardware: Hardware::new(hardware),
+            role: Role::default(),
+        }
+    }
+
+    pub async fn run(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        let server = &context.server;
+        let wake = |place| context.queue.enqueue(place);
+        let of_job = |NamespacedName { namespace, name: job }: NamespacedName| {
+            if let Some(request) = job.strip_prefix(names::JOB_PREFIX) {
+                wake(NamespacedName::new(namespace, request));
+            }
+        };
+        let of_graph = |graph: NamespacedName| self.graphs.request(&graph).into_iter().for_each(wake);
+        tokio::join!(
+            self.follow_references(context, scope, stop.clone()),
+            self.graphs.follow(server, scope, wake, stop.clone()),
+            self.job_pods.follow(server, scope, of_job, stop.clone()),
+            self.graph_pods.follow(server, scope, of_graph, stop.clone()),
+            self.hardware.run(server, wake, stop.clone()),
+        );
+    }
+
+    async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        let changes = stream::select(
+            self.secrets.follow(&context.server, scope),
+            self.config_maps.follow(&context.server, scope),
+        );
+        let referred = changes.for_each(|object| {
+            context.queue.enqueue(object);
+            std::future::ready(())
+        });
+        stop.run_until_cancelled(referred).await;
+    }
+
+    pub fn forget(&self, place: &NamespacedName) {
+        self.secrets.forget(place);
+        self.config_maps.forget(place);
+        self.graphs.forget(place);
+        self.hardware.forget(place);
+    }
+}

@@ -1,0 +1,338 @@
+//! What a pass over a DynamoGraphDeploymentRequest reads.
+//! Comes in: the request; goes out: its Job, output and graph as plain facts for the plan, and as they are for the applier.
+
+mod beside;
+mod graphs;
+pub mod hardware;
+mod pods;
+mod role;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use steersman_api::Family;
+use steersman_api::dynamo::v1beta1::Phase;
+use steersman_plan::dynamo::asked::{self, Acceptance, Kept};
+use steersman_plan::dynamo::hardware::{HardwareSeen, wanted};
+use steersman_plan::dynamo::{
+    AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph,
+    names,
+};
+use steersman_reconcile::{NamespacedName, decode};
+use steersman_runtime::apply::{Live, Owner, controller};
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
+use steersman_runtime::resource::gvk_of;
+use steersman_runtime::store::cache::{Naming, Watched};
+use steersman_runtime::store::references::is_name;
+
+use crate::resource::custom_resource;
+
+pub use beside::Beside;
+use graphs::Found;
+
+pub use steersman_plan::dynamo::names::MANAGER;
+
+/// As NVIDIA's operator labels Jobs, outputs and what belongs to graphs.
+const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
+const ACCOUNT: &str = "app.kubernetes.io/name=dgdr-profiling-job";
+
+/// The kinds that passes write, but for graphs, whose API may be absent.
+pub fn children() -> Vec<Watched> {
+    // Outputs of earlier profilers have no owner, and ConfigMaps of graphs have another one.
+    let naming = Some(Naming { label: names::LABEL_NAME, kind: Family::Dgdr.kind() });
+    vec![
+        Watched { kind: gvk_of::<Job>(), labels: OF_REQUESTS, naming: None },
+        Watched { kind: gvk_of::<ConfigMap>(), labels: OF_REQUESTS, naming },
+        Watched { kind: gvk_of::<ServiceAccount>(), labels: ACCOUNT, naming: None },
+        Watched { kind: gvk_of::<RoleBinding>(), labels: ACCOUNT, naming: None },
+    ]
+}
+
+/// Whether a Job of the request's name is known.
+pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
+    let namespace = object.namespace().unwrap_or_default();
+    context.cache.has(&gvk_of::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
+}
+
+/// Everything whose name is known beforehand.
+fn named(object: &ObjectSeen) -> Vec<(GroupVersionKind, String)> {
+    let known = [
+        (gvk_of::<Job>(), names::profiling_job(&object.name)),
+        (gvk_of::<ConfigMap>(), names::output(&object.name)),
+        (gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT.to_owned()),
+        (gvk_of::<RoleBinding>(), names::ROLE_BINDING.to_owned()),
+    ];
+    let additional = graph::additional_names(object).into_iter().map(|name| (gvk_of::<ConfigMap>(), name));
+    known.into_iter().chain(additional).collect()
+}
+
+/// Reads only.
+pub async fn observe(
+    context: &ReconcileContext,
+    settings: &Settings,
+    beside: &Beside,
+    object: &DynamicObject,
+) -> Result<Observed<Seen>, ReconcileError> {
+    let server = &context.server;
+    let seen = object_seen(object)?;
+    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
+    let place = NamespacedName::new(namespace.clone(), name.clone());
+    let owner = Owner::of(custom_resource(Family::Dgdr).gvk(), object);
+    let mut live = context.cache.children(&namespace, &owner.uid, &named(&seen));
+    let phase = asked::phase(&seen).unwrap_or(Phase::Pending);
+    find_job(server, &seen, phase, &mut live).await?;
+    let job = live.get(&gvk_of::<Job>(), &names::profiling_job(&name)).map(job_seen);
+    find_output(server, &seen, job.as_ref(), phase, &mut live).await?;
+    // Before anything else is read: what changes meanwhile brings the next pass.
+    let named = named_seen(server, beside, &seen, &place, phase).await?;
+    let begins = begins(&seen, job.as_ref(), phase);
+    let deployed = matches!(phase, Phase::Ready | Phase::Deploying | Phase::Deployed);
+    let graph_place = NamespacedName::new(namespace.clone(), graph::name(&seen));
+    let found = if deployed { beside.graphs.seen(server, &graph_place, &place).await? } else { Found::Absent };
+    let graphs_served = found != Found::Unserved;
+    let graph = found.graph();
+    let graph_pods = match &graph {
+        Some(_) if phase != Phase::Ready => beside.graph_pods.seen(server, &graph_place).await?,
+        _ => Vec::new(),
+    };
+    let job_pods = match &job {
+        Some(job) if phase == Phase::Profiling => job_pods(server, beside, &place, job).await?,
+        _ => Vec::new(),
+    };
+    let mut settings = settings.clone();
+    if begins && let Some(role) = &settings.profiling_cluster_role {
+        settings.profiling_cluster_role_found = beside.role.is_there(server, role).await?;
+    }
+    let hardware = if begins && wanted(seen.spec.hardware.as_ref()) {
+        beside.hardware.seen(server, &place).await?
+    } else {
+        beside.hardware.forget(&place);
+        HardwareSeen::awaited()
+    };
+    let additional = if deployed { additional(server, &seen, &mut live).await? } else { Vec::new() };
+    let seen = Seen {
+        now: Timestamp::now(),
+        settings,
+        output: live.get(&gvk_of::<ConfigMap>(), &names::output(&name)).map(output_seen),
+        account: live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_some(),
+        binding: live.get(&gvk_of::<RoleBinding>(), names::ROLE_BINDING).and_then(binding_seen),
+        job,
+        job_pods,
+        graph,
+        graphs_served,
+        graph_pods,
+        additional,
+        named,
+        hardware,
+        object: seen,
+    };
+    Ok(Observed { owner, snapshot: seen, live })
+}
+
+/// A Job of somebody else's has no label of ours, and no watch of ours sees it. What seems absent where one should be, or is
+/// about to be made, is asked for.
+async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut Live) -> Result<(), CallError> {
+    let (kind, name) = (gvk_of::<Job>(), names::profiling_job(&object.name));
+    // Before it is marked, no Job is made.
+    let about = phase == Phase::Profiling
+        || (phase == Phase::Pending && matches!(asked::acceptance(object), Acceptance::Accepted));
+    let counts = about && !object.deleting;
+    if !counts || live.get(&kind, &name).is_some() {
+        return Ok(());
+    }
+    ask_for(server, object, &kind, &name, live).await
+}
+
+/// What the output says once the Job has ended, or is gone, is final. A watch may be behind that of Jobs, so that without a
+/// verdict it is asked for.
+async fn find_output(
+    server: &Server,
+    object: &ObjectSeen,
+    job: Option<&JobSeen>,
+    phase: Phase,
+    live: &mut Live,
+) -> Result<(), CallError> {
+    let (kind, name) = (gvk_of::<ConfigMap>(), names::output(&object.name));
+    let ours = job.filter(|job| job.owner.as_deref() == Some(object.uid.as_str()));
+    let runs = ours.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
+    let told = live.get(&kind, &name).map(output_seen).is_some_and(|output| {
+        output.owner.as_deref() == Some(object.uid.as_str()) && output.data.contains_key("profiler_status")
+    });
+    if phase != Phase::Profiling || object.deleting || runs || told {
+        return Ok(());
+    }
+    ask_for(server, object, &kind, &name, live).await
+}
+
+/// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
+/// watch of ours sees, is asked for.
+async fn additional(server: &Server, object: &ObjectSeen, live: &mut Live) -> Result<Vec<AdditionalSeen>, CallError> {
+    let kind = gvk_of::<ConfigMap>();
+    let mut found = Vec::new();
+    for name in graph::additional_names(object).into_iter().filter(|name| is_name(name)) {
+        if live.get(&kind, &name).is_none() {
+            ask_for(server, object, &kind, &name, live).await?;
+        }
+        found.extend(live.get(&kind, &name).map(|map| AdditionalSeen {
+            name,
+            resource_version: map.resource_version(),
+            created: map.creation_timestamp().map(|time| time.0),
+            request: map.annotations().get(names::REQUEST_UID).cloned(),
+            content: graph::content(&map.data),
+        }));
+    }
+    Ok(found)
+}
+
+/// Asks the API server for what no watch has brought.
+async fn ask_for(
+    server: &Server,
+    object: &ObjectSeen,
+    kind: &GroupVersionKind,
+    name: &str,
+    live: &mut Live,
+) -> Result<(), CallError> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(server.client.clone(), &object.namespace, &ApiResource::from_gvk(kind));
+    if let Some(found) = server.call(api.get_opt(name)).await? {
+        live.insert(kind, found);
+    }
+    Ok(())
+}
+
+/// Whether this pass may come to begin profiling: then all that it takes is looked at.
+fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
+    let began = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    let ours = job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()));
+    matches!(phase, Phase::Pending | Phase::Failed) && !began && !ours && !object.deleting
+}
+
+/// The request as plain data.
+pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, ReconcileError> {
+    let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Dgdr), object, unreadable);
+    let status = object.data.get("status").filter(|status| !status.is_null());
+    let status = status.map(|status| decode(status, "status")).transpose();
+    let spec = decode(&object.data["spec"], "spec");
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    // Who leaves is let go, which takes no understanding: an earlier operator's finalizer would hold it for ever.
+    let (spec, status) = if deleting {
+        (spec.or_else(|_| decode(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
+    } else {
+        (spec, status)
+    };
+    Ok(ObjectSeen {
+        name: object.name_any(),
+        namespace: object.namespace().unwrap_or_default(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        created: object.creation_timestamp().map(|time| time.0),
+        deleting,
+        finalizers: object.finalizers().to_vec(),
+        annotations: object.annotations().clone(),
+        spec: spec.map_err(unreadable)?,
+        status: status.map_err(unreadable)?,
+    })
+}
+
+fn job_seen(object: &DynamicObject) -> JobSeen {
+    let conditions: Vec<JobCondition> =
+        serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default();
+    let stands =
+        |type_: &str| conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True");
+    let state = match (stands("Complete"), stands("Failed")) {
+        (Some(_), _) => JobState::Complete,
+        (None, Some(failed)) => {
+            let message = failed.message.clone().or_else(|| failed.reason.clone());
+            JobState::Failed(message.unwrap_or_default())
+        }
+        (None, None) if object.data["spec"]["suspend"] == Value::Bool(true) => JobState::Suspended,
+        (None, None) => JobState::Running,
+    };
+    JobSeen {
+        owner: controller(object).map(|reference| reference.uid.clone()),
+        mark: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
+        state,
+    }
+}
+
+/// How the profiler ended is told once and for all, so that a watch that is behind is not believed.
+async fn job_pods(
+    server: &Server,
+    beside: &Beside,
+    place: &NamespacedName,
+    job: &JobSeen,
+) -> Result<Vec<PodSeen>, CallError> {
+    let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
+    // The pods of an earlier operator's Job have no label that they could be watched by.
+    if job.mark.is_none() {
+        return beside.job_pods.ask(server, &of).await;
+    }
+    let known = beside.job_pods.seen(server, &of).await?;
+    let failed = matches!(job.state, JobState::Failed(_));
+    if failed && !known.iter().any(|pod| pod.phase == "Failed") {
+        return beside.job_pods.ask(server, &of).await;
+    }
+    Ok(known)
+}
+
+fn output_seen(object: &DynamicObject) -> OutputSeen {
+    OutputSeen {
+        uid: object.uid().unwrap_or_default(),
+        version: object.resource_version(),
+        owner: controller(object).map(|reference| reference.uid.clone()),
+        data: serde_json::from_value(object.data["data"].clone()).unwrap_or_default(),
+    }
+}
+
+fn binding_seen(object: &DynamicObject) -> Option<BindingSeen> {
+    let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
+    Some(BindingSeen { uid: object.uid()?, cluster_role })
+}
+
+async fn named_seen(
+    server: &Server,
+    beside: &Beside,
+    object: &ObjectSeen,
+    place: &NamespacedName,
+    phase: Phase,
+) -> Result<NamedSeen, CallError> {
+    let here = |name: &str| NamespacedName::new(object.namespace.clone(), name);
+    let Kept { config_map, output_claim, .. } = asked::kept(object);
+    let token = here(names::TOKEN_SECRET);
+    let config_map = config_map.filter(|(name, _)| is_name(name));
+    beside.secrets.refer(place, [token.clone()].into());
+    beside.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
+    let mut seen =
+        NamedSeen { token_secret: beside.secrets.get(server, &token).await?.content.is_some(), ..NamedSeen::default() };
+    if let Some((name, key)) = config_map {
+        let found = beside.config_maps.get(server, &here(&name)).await?.content;
+        seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));
+    }
+    // Once profiling has begun, the pod says what it lacks.
+    if !matches!(phase, Phase::Pending | Phase::Failed) {
+        return Ok(seen);
+    }
+    let cache = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_name.as_deref()));
+    if let Some(claim) = cache {
+        seen.model_cache = Some(has_claim(server, &object.namespace, claim).await?);
+    }
+    if let Some(claim) = &output_claim {
+        seen.output_claim = Some(has_claim(server, &object.namespace, claim).await?);
+    }
+    Ok(seen)
+}
+
+async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {
+    // What is no name would be a path.
+    if !is_name(name) {
+        return Ok(false);
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(server.client.clone(), namespace);
+    Ok(server.call(claims.get_metadata_opt(name)).await?.is_some())
+}

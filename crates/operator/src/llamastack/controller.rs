@@ -1,0 +1,143 @@
+//! LlamaStackDistribution in the steps of a pass. Which steps there are is the driver's business; what they decide is
+//! decided in the plan.
+
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use serde_json::Value;
+use steersman_api::Family as Api;
+use steersman_plan::llamastack::{self as family, Plan, Settings, Snapshot};
+use steersman_reconcile::{Event, NamespacedName, Outcome};
+use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError, Reconciler, serialize_status};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::resource::CustomResource;
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::cache::Watched;
+use tokio_util::sync::CancellationToken;
+
+use crate::installation::Installation;
+use crate::llamastack::observe::server::Servers;
+use crate::llamastack::observe::{self, Beside, operator_config, references};
+use crate::llamastack::oci::{self, Bases};
+use crate::resource::custom_resource;
+
+/// What the controller does in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let child =
+        |group, resource, verbs| Rule::namespaced(group, resource, verbs, "run the servers of LlamaStackDistributions");
+    // Never a claim to delete: it holds users' data. Nor an account: it goes with its owner.
+    let kept = &["get", "list", "watch", "create", "patch"];
+    let swept = &["get", "list", "watch", "create", "patch", "delete"];
+    let children = [
+        child("apps", "deployments", kept),
+        child("", "services", swept),
+        child("", "serviceaccounts", kept),
+        child("", "persistentvolumeclaims", &["get", "list", "watch", "create"]),
+        child("", "configmaps", swept),
+        child("networking.k8s.io", "ingresses", swept),
+        child("networking.k8s.io", "networkpolicies", swept),
+        child("autoscaling", "horizontalpodautoscalers", swept),
+        child("policy", "poddisruptionbudgets", swept),
+        child("rbac.authorization.k8s.io", "rolebindings", swept),
+    ];
+    let read = |group, resource, verbs, why| Rule { why, ..child(group, resource, verbs) };
+    let facts = [
+        read("apps", "replicasets", &["list"], "keep configurations that pods still run with"),
+        read("", "pods", &["list", "watch"], "say in its objects' status why pods are not ready"),
+    ];
+    let any_user = Rule {
+        group: "rbac.authorization.k8s.io",
+        resource: "clusterroles",
+        names: vec![family::ANY_USER_ROLE],
+        verbs: &["get", "bind"],
+        namespaced: false,
+        why: "let servers run as the user of their image on OpenShift",
+    };
+    let own = custom_resource(Api::Llsd)
+        .controller_rules("llamastackdistributions/status", "llamastackdistributions/finalizers");
+    let beside = [references::rules(), observe::route_rules(), oci::rules()].concat();
+    [own, children.to_vec(), facts.to_vec(), vec![any_user], beside].concat()
+}
+
+/// What it does where the operator runs.
+pub fn own_rules() -> Vec<Rule> {
+    operator_config::own_rules()
+}
+
+/// The family with what the operator was installation about it.
+#[derive(Clone)]
+pub struct LlamaStack {
+    pub settings: Settings,
+    beside: Arc<Beside>,
+}
+
+impl LlamaStack {
+    /// With the images of this version.
+    pub fn new(installation: &Installation) -> Self {
+        let settings = Settings {
+            operator_version: env!("CARGO_PKG_VERSION").to_owned(),
+            distributions: family::config::base::images(),
+            operator_image: installation.operator_image.clone(),
+            operator_namespace: Some(installation.namespace.clone()),
+            ..Settings::default()
+        };
+        Self { settings, beside: Arc::new(Beside::new(installation)) }
+    }
+
+    /// As an operator that was installation nothing.
+    pub fn shipped() -> Self {
+        Self::new(&Installation::default())
+    }
+
+    /// With what [`Reconciler::run_watches`] follows: the cluster's Routes, and the servers and the labels of images where they are to
+    /// be asked.
+    pub fn following(installation: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
+        let Self { settings, .. } = Self::new(installation);
+        Self { settings, beside: Arc::new(Beside::following(installation, servers, labels)) }
+    }
+}
+
+impl Reconciler for LlamaStack {
+    type Snapshot = Snapshot;
+    type Resolution = family::Resolution;
+
+    fn resource(&self) -> CustomResource {
+        custom_resource(Api::Llsd)
+    }
+
+    fn field_manager(&self) -> &str {
+        observe::MANAGER
+    }
+
+    fn children(&self) -> Vec<Watched> {
+        observe::children()
+    }
+
+    async fn observe(
+        &self,
+        context: &ReconcileContext,
+        object: &DynamicObject,
+    ) -> Result<Observed<Snapshot>, ReconcileError> {
+        observe::observe(context, &self.settings, &self.beside, object).await
+    }
+
+    fn plan(&self, seen: &Snapshot) -> Plan {
+        family::plan(seen)
+    }
+
+    fn events(&self, _: &Snapshot, plan: &Plan, _: &Outcome) -> Vec<Event> {
+        plan.events.clone()
+    }
+
+    fn status(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
+        serialize_status(&family::status(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    }
+
+    async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        self.beside.run(context, scope, stop).await;
+    }
+
+    fn forget(&self, object: &NamespacedName) {
+        self.beside.forget(object);
+    }
+}

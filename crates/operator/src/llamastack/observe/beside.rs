@@ -1,0 +1,104 @@
+//! What is kept up to date beside the passes: nothing of it belongs to a single object.
+//! Comes in: what objects refer to, the operator's own ConfigMap, and what pods, servers, registries and routers say; goes
+//! out: what passes look at, and which objects should look again.
+
+use futures::{StreamExt, stream};
+use steersman_plan::llamastack::FORMER_NAMESPACE;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::controller::ReconcileContext;
+use steersman_runtime::store::Scope;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use super::operator_config::Config;
+use super::pods::Pods;
+use super::references::References;
+use super::routes::Routes;
+use super::server::Servers;
+use crate::installation::Installation;
+use crate::llamastack::oci::Bases;
+
+pub struct Beside {
+    /// What the operator's ConfigMap says.
+    pub config: Config,
+    pub references: References,
+    /// Whether the cluster has the role of OpenShift; not known until the first pass.
+    pub any_user: OnceCell<bool>,
+    pub pods: Pods,
+    pub routes: Routes,
+    /// None: servers are not asked.
+    pub servers: Option<Servers>,
+    /// None: the labels of images are not looked at.
+    pub labels: Option<Bases>,
+}
+
+impl Beside {
+    /// For single passes, beside which nothing runs.
+    pub fn new(told: &Installation) -> Self {
+        Self {
+            config: Config::new(told.config_namespaces(FORMER_NAMESPACE)),
+            references: References::default(),
+            any_user: OnceCell::default(),
+            pods: Pods::default(),
+            routes: Routes::default(),
+            servers: None,
+            labels: None,
+        }
+    }
+
+    pub fn following(told: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
+        Self { routes: Routes::followed(), servers, labels, ..Self::new(told) }
+    }
+
+    pub async fn run(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        let wake = |place| context.queue.enqueue(place);
+        let servers = async {
+            let Some(servers) = &self.servers else { return };
+            servers.run(wake, stop.clone()).await;
+        };
+        tokio::join!(
+            self.follow_references(context, scope, stop.clone()),
+            self.pods.follow(&context.server, scope, wake, stop.clone()),
+            self.routes.follow(context, scope, stop.clone()),
+            servers,
+            self.read_labels(context, stop.clone()),
+        );
+    }
+
+    async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        let wake = |place| context.queue.enqueue(place);
+        let References { secrets, config_maps } = &self.references;
+        let changes =
+            stream::select(secrets.follow(&context.server, scope), config_maps.follow(&context.server, scope));
+        let referred = changes.for_each(|object| {
+            wake(object);
+            std::future::ready(())
+        });
+        // Every object refers to a ConfigMap, if only to that of its cluster.
+        let all = || config_maps.objects().into_iter().for_each(wake);
+        let config = self.config.follow(&context.server, all);
+        stop.run_until_cancelled(async { tokio::join!(referred, config) }).await;
+    }
+
+    async fn read_labels(&self, context: &ReconcileContext, stop: CancellationToken) {
+        let Some(bases) = &self.labels else { return };
+        let wake = async {
+            loop {
+                bases.changed().await.into_iter().for_each(|place| context.queue.enqueue(place));
+            }
+        };
+        tokio::select! { () = bases.run(stop) => {}, () = wake => {} }
+    }
+
+    pub fn forget(&self, place: &NamespacedName) {
+        self.references.forget(place);
+        self.pods.forget(place);
+        self.routes.forget(place);
+        if let Some(servers) = &self.servers {
+            servers.forget(place);
+        }
+        if let Some(bases) = &self.labels {
+            bases.forget(&place.namespace, &place.name);
+        }
+    }
+}

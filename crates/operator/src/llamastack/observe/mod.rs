@@ -1,0 +1,289 @@
+//! What a pass over a LlamaStackDistribution reads.
+//! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
+
+mod beside;
+pub mod operator_config;
+mod pods;
+pub mod references;
+mod replicas;
+mod routes;
+pub mod server;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use serde_json::json;
+use steersman_api::Family;
+use steersman_api::convert::convert;
+use steersman_api::llamastack::v1alpha1;
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
+use steersman_plan::llamastack::server::question;
+use steersman_plan::llamastack::validate::unread;
+use steersman_plan::llamastack::{
+    CONFIG_KEY, KEPT_CONFIG_MAPS, ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress,
+    ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
+};
+use steersman_plan::oci::LabelsSeen;
+use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode};
+use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
+use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
+use steersman_runtime::resource::gvk_of;
+use steersman_runtime::store::cache::Watched;
+
+use crate::llamastack::oci::{Bases, Want};
+use crate::resource::custom_resource;
+
+pub use beside::Beside;
+pub use routes::{ROUTES, Routes, rules as route_rules};
+
+/// The family's field manager.
+pub const MANAGER: &str = "steersman/llamastack";
+
+/// Found by the label that the Go operator put on the same children.
+const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
+
+/// The version with fields that the stored one has no place for.
+const FORMER: &str = "v1alpha1";
+
+/// The kinds of children.
+pub fn children() -> Vec<Watched> {
+    let kinds = [
+        gvk_of::<Deployment>(),
+        gvk_of::<Service>(),
+        gvk_of::<PersistentVolumeClaim>(),
+        gvk_of::<ServiceAccount>(),
+        gvk_of::<ConfigMap>(),
+        gvk_of::<Ingress>(),
+        gvk_of::<NetworkPolicy>(),
+        gvk_of::<HorizontalPodAutoscaler>(),
+        gvk_of::<PodDisruptionBudget>(),
+        gvk_of::<RoleBinding>(),
+    ];
+    kinds.map(|kind| Watched { kind, labels: CHILDREN, naming: None }).to_vec()
+}
+
+/// Every child whose name is known beforehand.
+fn named(object: &str) -> [(GroupVersionKind, String); 10] {
+    [
+        (gvk_of::<Deployment>(), names::deployment(object)),
+        (gvk_of::<Service>(), names::service(object)),
+        (gvk_of::<PersistentVolumeClaim>(), names::volume_claim(object)),
+        (gvk_of::<ServiceAccount>(), names::service_account(object)),
+        (gvk_of::<ConfigMap>(), names::ca_bundle(object)),
+        (gvk_of::<Ingress>(), names::ingress(object)),
+        (gvk_of::<NetworkPolicy>(), names::network_policy(object)),
+        (gvk_of::<HorizontalPodAutoscaler>(), names::autoscaler(object)),
+        (gvk_of::<PodDisruptionBudget>(), names::disruption_budget(object)),
+        (gvk_of::<RoleBinding>(), names::role_binding(object)),
+    ]
+}
+
+/// Reads only.
+pub async fn observe(
+    context: &ReconcileContext,
+    settings: &Settings,
+    beside: &Beside,
+    object: &DynamicObject,
+) -> Result<Observed<Snapshot>, ReconcileError> {
+    let seen = object_seen(object)?;
+    let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
+    let legacy = Some(legacy_operator(&name));
+    let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
+    let mut live = context.cache.children(&namespace, &owner.uid, &named(&name));
+    // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
+    let claims = gvk_of::<PersistentVolumeClaim>();
+    let wants_claim = object.data.pointer("/spec/workload/storage").is_some_and(|storage| !storage.is_null());
+    if wants_claim && live.get(&claims, &names::volume_claim(&name)).is_none() {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(context.server.client.clone(), &namespace, &ApiResource::from_gvk(&claims));
+        if let Some(claim) = context.server.call(api.get_opt(&names::volume_claim(&name))).await? {
+            live.insert(&claims, claim);
+        }
+    }
+    let config_maps = config_maps(&live, &owner.uid);
+    // Only where there is something to remove does it matter.
+    let in_use = if config_maps.len() > KEPT_CONFIG_MAPS {
+        Some(references::in_use(&context.server, &seen).await?)
+    } else {
+        None
+    };
+    let settings = settings.under((*beside.config.current(&context.server).await?).clone());
+    let looked = beside.references.look_up(&context.server, &seen, settings.operator_namespace.as_deref()).await?;
+    // Asked for once: a cluster is one of OpenShift from the start, or never.
+    let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
+    let place = NamespacedName::new(namespace.clone(), name.clone());
+    let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
+    let route = beside.routes.seen(&place, &owner.uid, exposed.is_some_and(ExposeForm::enabled), &mut live).await;
+    let labels = labels_seen(beside.labels.as_ref(), &settings, &seen, &live);
+    let mut deployment = None;
+    if let Some(found) = live.get(&gvk_of::<Deployment>(), &names::deployment(&name)) {
+        let decides = replicas::owner(&context.server, &seen, found).await?;
+        deployment = deployment_seen(found, &name, decides);
+    }
+    let mut seen = Snapshot {
+        now: Timestamp::now(),
+        settings,
+        object: seen,
+        deployment,
+        volume_claim: live.get(&gvk_of::<PersistentVolumeClaim>(), &names::volume_claim(&name)).and_then(claim_seen),
+        service: live.get(&gvk_of::<Service>(), &names::service(&name)).is_some(),
+        ingress: live.get(&gvk_of::<Ingress>(), &names::ingress(&name)).map(ingress_seen),
+        route,
+        former_policy: live
+            .get(&gvk_of::<NetworkPolicy>(), &names::network_policy(&name))
+            .is_some_and(|policy| !is_managed_by(policy, MANAGER)),
+        config_maps,
+        in_use,
+        references: looked.references,
+        trust: looked.trust,
+        followed: looked.followed,
+        labels,
+        any_user,
+        pods: beside.pods.seen(&place),
+        server: ObservedServer::Awaited,
+    };
+    if let Some(servers) = &beside.servers {
+        seen.server = servers.seen(&place, question(&seen));
+    }
+    Ok(Observed { owner, snapshot: seen, live })
+}
+
+/// Asks only where the labels of an image decide on something.
+fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> LabelsSeen {
+    let Some(bases) = bases else { return LabelsSeen::NotAsked };
+    let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
+        bases.forget(&object.namespace, &object.name);
+        return LabelsSeen::NotAsked;
+    };
+    // Of the account that is a child, they are known here, and what is added to it counts at once.
+    let account = live.get(&gvk_of::<ServiceAccount>(), &wanted.service_account);
+    let secrets = account.and_then(|account| account.data["imagePullSecrets"].as_array()).into_iter().flatten();
+    bases.seen(&Want {
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        image: wanted.image,
+        service_account: wanted.service_account,
+        pull_secrets: secrets.filter_map(|secret| secret["name"].as_str().map(ToOwned::to_owned)).collect(),
+    })
+}
+
+/// The object as plain data.
+pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
+    let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Llsd), object, unreadable);
+    let written = &object.data["spec"];
+    let spec: LlamaStackDistributionSpec = decode(written, "spec").map_err(unreadable)?;
+    let status = object.data.get("status").filter(|status| !status.is_null());
+    let status = status.map(|status| decode(status, "status")).transpose().map_err(unreadable)?;
+    let server = former_server(object).map_err(unreadable)?;
+    Ok(ObservedObject {
+        name: object.name_any(),
+        namespace: object.namespace().unwrap_or_default(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        unread: unread(written, &spec),
+        spec,
+        former: V1alpha1Fields {
+            server: json!(server),
+            container_name: server.container_spec.and_then(|container| container.name),
+            config_namespace: server
+                .user_config
+                .and_then(|config| config.config_map_namespace)
+                .filter(|namespace| !namespace.is_empty()),
+        },
+        provider_merge: object.annotations().get(config::ANNOTATION).cloned(),
+        status,
+    })
+}
+
+/// With what is kept of it beside the fields of the stored version.
+fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
+    let strange = |cause: String| DecodeError { path: "spec".to_owned(), cause };
+    let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
+    let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));
+    let former = former.map_err(|error| strange(error.to_string()))?.object;
+    let spec: v1alpha1::LlamaStackDistributionSpec = decode(&former["spec"], &format!("spec (as {FORMER})"))?;
+    Ok(spec.server)
+}
+
+/// Those with a configuration that was generated for the object.
+fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
+    let ours = |map: &&DynamicObject| {
+        let generated = map.labels().get(names::COMPONENT).is_some_and(|value| value == names::GENERATED);
+        generated && controller(map).is_some_and(|reference| reference.uid == uid)
+    };
+    let text = |map: &DynamicObject| map.data["data"][CONFIG_KEY].as_str().unwrap_or_default().to_owned();
+    live.of(&gvk_of::<ConfigMap>())
+        .filter(ours)
+        .map(|map| ObservedConfigMap {
+            name: map.name_any(),
+            text: text(map),
+            created: map.creation_timestamp().map(|time| time.0),
+        })
+        .collect()
+}
+
+fn ingress_seen(object: &DynamicObject) -> ObservedIngress {
+    let assigned = &object.data["status"]["loadBalancer"]["ingress"][0];
+    let address = assigned["hostname"].as_str().or(assigned["ip"].as_str());
+    ObservedIngress { address: address.map(ToOwned::to_owned) }
+}
+
+fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: ReplicasOwner) -> Option<ObservedDeployment> {
+    let typed: Deployment = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
+    let status = typed.status.unwrap_or_default();
+    let paused = typed.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default().then(|| {
+        let place = format!("{owner} -n {}", object.namespace().unwrap_or_default());
+        format!(
+            "the Deployment is paused, and no change reaches its pods until kubectl rollout resume deployment {place}"
+        )
+    });
+    let legacy = legacy_operator(owner);
+    Some(ObservedDeployment {
+        generation: typed.metadata.generation,
+        observed_generation: status.observed_generation,
+        replicas: typed.spec.and_then(|spec| spec.replicas),
+        replicas_owner,
+        ready: status.ready_replicas.unwrap_or_default(),
+        updated: status.updated_replicas.unwrap_or_default(),
+        pods: status.replicas.unwrap_or_default(),
+        trouble: paused.or_else(|| trouble(&status)),
+        legacy: legacy.is_of(object) && !is_managed_by(object, MANAGER),
+        adopted: object.labels().get(ADOPTED_LABEL).cloned(),
+        template: object.data.pointer("/spec/template").cloned().unwrap_or_default(),
+        resource_version: object.resource_version(),
+    })
+}
+
+/// What the Deployment itself says is in the way of its pods.
+fn trouble(status: &DeploymentStatus) -> Option<String> {
+    let stands = |condition: &&DeploymentCondition| match condition.type_.as_str() {
+        "Progressing" => condition.status == "False",
+        "ReplicaFailure" => condition.status == "True",
+        _ => false,
+    };
+    let found = status.conditions.iter().flatten().find(stands)?;
+    found.message.clone().or_else(|| found.reason.clone())
+}
+
+fn claim_seen(object: &DynamicObject) -> Option<ObservedClaim> {
+    let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
+    let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
+    // As kubectl shows it. It stays bound for as long as pods use it, and goes with its data when they stop.
+    let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
+    Some(ObservedClaim {
+        phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
+        size: requests.and_then(|requests| requests.get("storage").cloned()),
+    })
+}
+/// The Go operator creates and updates as `manager`, its binary's name, and applies under the name of the object.
+fn legacy_operator(object: &str) -> Legacy {
+    Legacy { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
+}

@@ -1,0 +1,151 @@
+//! What an object refers to.
+//! Comes in: the object as the plan will see it; goes out: which Secrets and ConfigMaps are there, with their keys. Of
+//! Secrets nothing else is kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use steersman_plan::llamastack::validate::{Kind, Named as Meant};
+use steersman_plan::llamastack::{
+    ANY_USER_ROLE, CLUSTER_CA_BUNDLE, ObservedObject, ObservedReference, ObservedTrust, mounted_config_maps, referred,
+};
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::references::{self, Content, ReferenceStore};
+
+/// On ConfigMaps that objects of other namespaces may use, set to `true`.
+const SHARED_LABEL: &str = "llamastack.io/watch";
+
+fn is_shared(content: &Content) -> bool {
+    content.labels.get(SHARED_LABEL).is_some_and(|value| value == "true")
+}
+
+/// Everything that objects refer to.
+#[derive(Clone)]
+pub struct References {
+    pub secrets: Arc<ReferenceStore>,
+    pub config_maps: Arc<ReferenceStore>,
+}
+
+impl Default for References {
+    fn default() -> Self {
+        Self {
+            secrets: Arc::new(ReferenceStore::new(references::Kind::Secret, &[])),
+            config_maps: Arc::new(ReferenceStore::new(references::Kind::ConfigMap, &[CLUSTER_CA_BUNDLE])),
+        }
+    }
+}
+
+/// To follow them by watches. Only metadata is asked for, but RBAC has no smaller right than to list. That of ConfigMaps
+/// comes with the right to the children.
+pub fn rules() -> Vec<Rule> {
+    vec![Rule::namespaced(
+        "",
+        "secrets",
+        &["get", "list", "watch"],
+        "act as soon as a Secret that one of its objects names is there; metadata is watched, of values none is kept",
+    )]
+}
+
+pub struct Looked {
+    pub references: Vec<ObservedReference>,
+    pub trust: ObservedTrust,
+    /// Whether watches tell of every change to them.
+    pub followed: bool,
+}
+
+impl References {
+    /// The object is gone.
+    pub fn forget(&self, object: &NamespacedName) {
+        self.secrets.forget(object);
+        self.config_maps.forget(object);
+    }
+
+    pub async fn look_up(
+        &self,
+        server: &Server,
+        object: &ObservedObject,
+        operator: Option<&str>,
+    ) -> Result<Looked, CallError> {
+        let meant: BTreeSet<Meant> = referred(object).into_iter().map(|reference| reference.named).collect();
+        let cluster = NamespacedName::new(object.namespace.clone(), CLUSTER_CA_BUNDLE);
+        // Before anything is read: what changes meanwhile brings the next pass.
+        self.refer(object, &meant, &cluster);
+        let bundle = object.spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
+        let bundle = bundle.and_then(|tls| tls.ca_bundle.as_ref());
+        let mut looked = Looked { references: Vec::new(), trust: ObservedTrust::default(), followed: true };
+        for Meant { kind, namespace, name } in meant {
+            let place = NamespacedName { namespace, name };
+            let secret = kind == Kind::Secret;
+            let found = if secret { &self.secrets } else { &self.config_maps }.get(server, &place).await?;
+            looked.followed &= found.followed;
+            let NamespacedName { namespace, name } = place;
+            let open = |content: &Arc<Content>| {
+                namespace == object.namespace || operator == Some(namespace.as_str()) || is_shared(content)
+            };
+            let content = found.content.filter(open).map(|content| content.data.clone());
+            let home =
+                |given: Option<&str>| given.filter(|given| !given.is_empty()).unwrap_or(&object.namespace).to_owned();
+            if !secret
+                && let Some(bundle) = bundle
+                && bundle.config_map_name == name
+                && home(bundle.config_map_namespace.as_deref()) == namespace
+            {
+                looked.trust.named.clone_from(&content);
+            }
+            looked.references.push(ObservedReference {
+                secret,
+                namespace,
+                name,
+                keys: content.as_ref().map(|content| content.keys().cloned().collect()),
+                content: content.filter(|_| !secret),
+            });
+        }
+        let found = self.config_maps.get(server, &cluster).await?;
+        looked.followed &= found.followed;
+        looked.trust.cluster = found.content.map(|content| content.data.clone());
+        Ok(looked)
+    }
+
+    fn refer(&self, object: &ObservedObject, meant: &BTreeSet<Meant>, cluster: &NamespacedName) {
+        let own = NamespacedName::new(object.namespace.clone(), object.name.clone());
+        let of = |kind: Kind| {
+            let meant = meant.iter().filter(move |meant| meant.kind == kind);
+            meant.map(|meant| NamespacedName::new(&meant.namespace, &meant.name))
+        };
+        self.secrets.refer(&own, of(Kind::Secret).collect());
+        self.config_maps.refer(&own, of(Kind::ConfigMap).chain([cluster.clone()]).collect());
+    }
+}
+
+/// The ConfigMaps that pods of the object run with now.
+pub async fn in_use(server: &Server, object: &ObservedObject) -> Result<BTreeSet<String>, CallError> {
+    let sets: Api<ReplicaSet> = Api::namespaced(server.client.clone(), &object.namespace);
+    let labels = format!("app=llama-stack,app.kubernetes.io/instance={}", object.name);
+    let listed = server.call(sets.list(&ListParams::default().labels(&labels))).await?;
+    Ok(listed.items.iter().filter(|set| has_pods(set)).flat_map(mounted).collect())
+}
+
+fn has_pods(set: &ReplicaSet) -> bool {
+    let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    wanted > 0 || set.status.as_ref().is_some_and(|status| status.replicas > 0)
+}
+
+fn mounted(set: &ReplicaSet) -> BTreeSet<String> {
+    mounted_config_maps(&json!(set.spec.as_ref().and_then(|spec| spec.template.as_ref())))
+}
+
+/// Whoever may not ask is not on OpenShift, or not meant to use this role.
+pub async fn any_user(server: &Server) -> Result<bool, CallError> {
+    let roles: Api<ClusterRole> = Api::all(server.client.clone());
+    match server.call(roles.get_opt(ANY_USER_ROLE)).await {
+        Ok(found) => Ok(found.is_some()),
+        Err(CallError::Answered { code: 403, .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

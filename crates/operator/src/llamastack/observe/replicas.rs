@@ -1,0 +1,106 @@
+//! Who decides on the number of pods.
+//! Comes in: the object, its live Deployment and the autoscalers beside it; goes out: whether the spec counts, or who else
+//! does. A number that two write is a war that pods pay for.
+
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams};
+use steersman_plan::llamastack::{ObservedObject, ReplicasOwner, names};
+use steersman_runtime::apply::Legacy;
+use steersman_runtime::client::{CallError, Server};
+
+use super::{MANAGER, legacy_operator};
+
+/// Autoscalers act under this name, and it stays on the field when they are gone.
+const AUTOSCALERS: &str = "kube-controller-manager";
+
+/// Asks for autoscalers only where somebody else has written the number, which is rare.
+pub async fn owner(server: &Server, object: &ObservedObject, live: &DynamicObject) -> Result<ReplicasOwner, CallError> {
+    let legacy = legacy_operator(&object.name);
+    match holder(live.managed_fields(), &legacy) {
+        Holder::Nobody => Ok(ReplicasOwner::Ours),
+        Holder::Program(manager) => Ok(ReplicasOwner::Other(manager)),
+        // The object's own autoscaler: the number is its business, unless somebody typed one.
+        Holder::Autoscaler if autoscaled(object) => Ok(ReplicasOwner::Other(AUTOSCALERS.to_owned())),
+        Holder::Person if autoscaled(object) => Ok(ReplicasOwner::Ours),
+        Holder::Autoscaler | Holder::Person => {
+            let api: Api<HorizontalPodAutoscaler> = Api::namespaced(server.client.clone(), &object.namespace);
+            let listed = server.call(api.list(&ListParams::default())).await?;
+            let found = listed.items.iter().find(|scaler| scales(scaler, object));
+            Ok(found.map_or(ReplicasOwner::Ours, |scaler| ReplicasOwner::Autoscaler(scaler.name_any())))
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Holder {
+    /// Nobody but us.
+    Nobody,
+    /// Somebody typed a number.
+    Person,
+    Autoscaler,
+    /// Any other field manager.
+    Program(String),
+}
+
+/// An earlier operator's claim on the field is ours to take over, and so is a number that somebody typed: the object is
+/// where to type it. It still says that an autoscaler may have written the one before.
+fn holder(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> Holder {
+    let managers = fields.iter().filter_map(|entry| {
+        let owns = entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:replicas").is_some();
+        entry.manager.as_deref().filter(|_| owns)
+    });
+    let others: Vec<&str> = managers
+        .filter(|manager| *manager != MANAGER && !legacy.managers.iter().any(|known| known == manager))
+        .collect();
+    let typed = |manager: &&&str| manager.starts_with("kubectl");
+    match others.iter().find(|manager| !typed(manager) && **manager != AUTOSCALERS) {
+        Some(program) => Holder::Program((*program).to_owned()),
+        None if others.contains(&AUTOSCALERS) => Holder::Autoscaler,
+        None if others.is_empty() => Holder::Nobody,
+        None => Holder::Person,
+    }
+}
+
+fn autoscaled(object: &ObservedObject) -> bool {
+    let autoscaling = object.spec.workload.as_ref().and_then(|workload| workload.autoscaling.as_ref());
+    autoscaling.is_some_and(|autoscaling| autoscaling.max_replicas > 0)
+}
+
+/// The object's own, which the spec no longer asks for, is on its way out.
+fn scales(scaler: &HorizontalPodAutoscaler, object: &ObservedObject) -> bool {
+    let own = scaler.owner_references().iter().any(|owner| owner.uid == object.uid);
+    let target = scaler.spec.as_ref().map(|spec| &spec.scale_target_ref);
+    !own && target.is_some_and(|target| target.kind == "Deployment" && target.name == names::deployment(&object.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_stranger_owns_the_replicas() {
+        let entry = |manager: &str, fields: serde_json::Value| -> ManagedFieldsEntry {
+            serde_json::from_value(json!({ "manager": manager, "operation": "Apply", "fieldsV1": fields })).unwrap()
+        };
+        let replicas = || json!({ "f:spec": { "f:replicas": {} } });
+        let legacy = legacy_operator("starter");
+        let holds = |managers: &[&str]| {
+            let entries: Vec<_> = managers.iter().map(|manager| entry(manager, replicas())).collect();
+            holder(&entries, &legacy)
+        };
+        for manager in [MANAGER, "manager", "starter"] {
+            assert_eq!(holds(&[manager]), Holder::Nobody, "{manager}");
+        }
+        assert_eq!(holds(&["kubectl"]), Holder::Person, "kubectl scale");
+        assert_eq!(holds(&[MANAGER, "kubectl-edit"]), Holder::Person);
+        assert_eq!(holds(&[MANAGER, "kube-controller-manager"]), Holder::Autoscaler);
+        assert_eq!(holds(&["kube-controller-manager", "kubectl"]), Holder::Autoscaler);
+        assert_eq!(holds(&["kubectl", "scaler"]), Holder::Program("scaler".into()));
+        let template = entry("somebody", json!({ "f:spec": { "f:template": {} } }));
+        assert_eq!(holder(&[template], &legacy), Holder::Nobody);
+    }
+}

@@ -1,0 +1,93 @@
+//! The credentials that a server's pods would pull their image with.
+//! Comes in: the pods' service account and pull secrets; goes out: the logins in them, read anew each time, and what
+//! hindered reading some of them.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::Api;
+use steersman_plan::oci::Credentials;
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
+
+use super::Want;
+
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    pub credentials: Credentials,
+    /// Secrets that are of no use and why; a kubelet goes on without them as well.
+    pub remarks: Vec<String>,
+}
+
+/// Where credentials come from.
+pub trait Logins: Send + Sync {
+    fn of<'a>(&'a self, want: &'a Want) -> BoxFuture<'a, Gathered>;
+}
+
+/// Reads pull secrets from the cluster.
+pub struct ClusterLogins {
+    server: Server,
+}
+
+impl ClusterLogins {
+    pub fn new(server: Server) -> Self {
+        Self { server }
+    }
+
+    async fn gather(&self, want: &Want) -> Gathered {
+        let mut gathered = Gathered::default();
+        let secrets: Api<Secret> = Api::namespaced(self.server.client.clone(), &want.namespace);
+        for name in self.names(want, &mut gathered.remarks).await {
+            match self.server.call(secrets.get(&name)).await {
+                Ok(secret) => {
+                    let (type_, data) = (secret.type_.unwrap_or_default(), secret.data.unwrap_or_default());
+                    let added = gathered.credentials.add(&name, &type_, &data);
+                    gathered.remarks.extend(added.err().map(|bad| bad.to_string()));
+                }
+                Err(CallError::Answered { code: 404, .. }) => {
+                    gathered.remarks.push(format!("the pull secret {name:?} does not exist"));
+                }
+                Err(error) => gathered.remarks.push(format!("the pull secret {name:?} cannot be read: {error}")),
+            }
+        }
+        gathered
+    }
+
+    /// A pod that names pull secrets of its own does not get those of its service account.
+    async fn names(&self, want: &Want, remarks: &mut Vec<String>) -> Vec<String> {
+        if !want.pull_secrets.is_empty() {
+            return want.pull_secrets.clone();
+        }
+        let account = if want.service_account.is_empty() { "default" } else { &want.service_account };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.server.client.clone(), &want.namespace);
+        match self.server.call(accounts.get(account)).await {
+            Ok(found) => {
+                let named = found.image_pull_secrets.unwrap_or_default();
+                named.into_iter().map(|secret| secret.name).filter(|name| !name.is_empty()).collect()
+            }
+            Err(CallError::Answered { code: 404, .. }) => {
+                remarks.push(format!("the service account {account:?} does not exist yet"));
+                vec![]
+            }
+            Err(error) => {
+                remarks.push(format!("the service account {account:?} cannot be read: {error}"));
+                vec![]
+            }
+        }
+    }
+}
+
+impl Logins for ClusterLogins {
+    fn of<'a>(&'a self, want: &'a Want) -> BoxFuture<'a, Gathered> {
+        self.gather(want).boxed()
+    }
+}
+
+/// What reading pull secrets needs.
+pub fn rules() -> Vec<Rule> {
+    let rule = |resource, why| Rule::namespaced("", resource, &["get"], why);
+    vec![
+        rule("secrets", "read the labels of images that need credentials"),
+        rule("serviceaccounts", "find the pull secrets of a server's service account"),
+    ]
+}

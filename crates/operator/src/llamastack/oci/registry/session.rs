@@ -1,0 +1,160 @@
+//! One conversation with a registry about one repository.
+//! Comes in: what to ask for; goes out: the answer, after saying who asks where the registry wants to know.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, StatusCode, Uri};
+use steersman_plan::oci::{Login, Reference};
+use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse};
+
+use super::RegistryError;
+use super::auth::{self, Challenge};
+
+/// More than the longest token in use.
+const TOKEN_LIMIT: usize = 64 * 1024;
+
+pub struct Session<'a> {
+    http: &'a Http,
+    pub reference: &'a Reference,
+    login: Option<&'a Login>,
+    /// Kept for the requests that follow.
+    authorization: Option<HeaderValue>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(http: &'a Http, reference: &'a Reference, login: Option<&'a Login>) -> Self {
+        let ready = match login {
+            Some(Login::Token(token)) => auth::bearer(token),
+            _ => None,
+        };
+        Self { http, reference, login, authorization: ready }
+    }
+
+    /// A good answer from under the repository. `what` names the thing in messages; `limit` bounds its bytes.
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        what: &str,
+        limit: usize,
+    ) -> Result<HttpResponse, RegistryError> {
+        let Reference { registry, repository, .. } = self.reference;
+        let url = format!("https://{}/v2/{repository}/{path}", self.reference.host());
+        let url: Uri = url.parse().map_err(|_| self.unusable(what, "its address cannot be written"))?;
+        let mut ask = HttpRequest { method, ..HttpRequest::get(url, limit) };
+        ask.headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        let mut answer = self.send(&ask).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && self.authenticate(&answer).await? {
+            answer = self.send(&ask).await?;
+        }
+        match answer.status {
+            status if status.is_success() => Ok(answer),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.denied(answer.status)),
+            StatusCode::NOT_FOUND => Err(RegistryError::Absent {
+                registry: registry.clone(),
+                repository: repository.clone(),
+                what: what.to_owned(),
+            }),
+            status => Err(self.answered(what, status)),
+        }
+    }
+
+    async fn send(&self, ask: &HttpRequest) -> Result<HttpResponse, RegistryError> {
+        let mut ask = ask.clone();
+        if let Some(authorization) = &self.authorization {
+            ask.headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        self.http.ask(ask).await.map_err(|cause| self.unreached(cause))
+    }
+
+    /// Gets what the registry wants to see. False: there is nothing more to show than was shown.
+    async fn authenticate(&mut self, refused: &HttpResponse) -> Result<bool, RegistryError> {
+        let challenge = auth::challenge(&refused.headers);
+        let challenge =
+            challenge.map_err(|why| RegistryError::Challenge { registry: self.reference.registry.clone(), why })?;
+        let shown = match (challenge, self.login) {
+            (_, Some(Login::Token(_))) | (Challenge::Basic, None) => None,
+            (Challenge::Basic, Some(Login::Password { user, password })) => auth::basic(user, password),
+            (Challenge::Basic, Some(Login::Identity(_))) => {
+                let why = "a password, where the pull secret has an identity token".to_owned();
+                return Err(RegistryError::Challenge { registry: self.reference.registry.clone(), why });
+            }
+            (Challenge::Bearer { realm, service }, login) => self.token(&realm, service.as_deref(), login).await?,
+        };
+        let new = shown.is_some() && shown != self.authorization;
+        self.authorization = shown.or(self.authorization.take());
+        Ok(new)
+    }
+
+    /// A token for reading the repository, from the place that the registry named.
+    async fn token(
+        &self,
+        realm: &Uri,
+        service: Option<&str>,
+        login: Option<&Login>,
+    ) -> Result<Option<HeaderValue>, RegistryError> {
+        let repository = &self.reference.repository;
+        let mut ask = HttpRequest::get(realm.clone(), TOKEN_LIMIT);
+        match login {
+            Some(Login::Identity(token)) => {
+                ask.method = Method::POST;
+                ask.body = Bytes::from(auth::identity_form(service, repository, token));
+                ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+            }
+            login => {
+                let joint = if realm.query().is_some() { '&' } else { '?' };
+                let url = format!("{realm}{joint}{}", auth::token_query(service, repository));
+                ask.url = url.parse().map_err(|_| self.unusable("the address of its tokens", "it cannot be read"))?;
+                if let Some(Login::Password { user, password }) = login
+                    && let Some(shown) = auth::basic(user, password)
+                {
+                    ask.headers.insert(AUTHORIZATION, shown);
+                }
+            }
+        }
+        let answer = self.http.ask(ask).await.map_err(|cause| self.unreached(cause))?;
+        match answer.status {
+            status if status.is_success() => {
+                let token = auth::token(&answer.body).as_ref().and_then(auth::bearer);
+                token
+                    .map(Some)
+                    .ok_or_else(|| self.unusable("an answer to the question for a token", "there is none in it"))
+            }
+            // Places that give out tokens answer wrong credentials with any of these.
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => {
+                Err(self.denied(answer.status))
+            }
+            status => Err(self.answered("a token", status)),
+        }
+    }
+
+    fn denied(&self, status: StatusCode) -> RegistryError {
+        let (registry, repository) = (self.reference.registry.clone(), self.reference.repository.clone());
+        match self.login {
+            Some(_) => RegistryError::Denied { registry, repository, code: status.as_u16() },
+            None => RegistryError::NoCredentials { registry, repository, code: status.as_u16() },
+        }
+    }
+
+    fn answered(&self, what: &str, status: StatusCode) -> RegistryError {
+        RegistryError::Answered {
+            registry: self.reference.registry.clone(),
+            what: what.to_owned(),
+            code: status.as_u16(),
+        }
+    }
+
+    fn unreached(&self, cause: HttpError) -> RegistryError {
+        RegistryError::Reach { registry: self.reference.registry.clone(), cause }
+    }
+
+    /// What the registry gave is no good.
+    pub fn unusable(&self, what: &str, why: &str) -> RegistryError {
+        RegistryError::Unusable {
+            registry: self.reference.registry.clone(),
+            what: what.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+}

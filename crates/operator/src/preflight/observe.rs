@@ -1,0 +1,300 @@
+//! What the preflight reads.
+//! Comes in: an API server that answers; goes out: its version, our CRDs and objects, the caller's rights and the leases
+//! of earlier operators, with the cause wherever one of them could not be read.
+
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition,
+};
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use steersman_api::meta::ServerVersion;
+use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
+use steersman_plan::preflight::{
+    Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen,
+};
+use steersman_reconcile::Lookup;
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::rbac::Rule;
+
+/// Questions under way at once: quick, and not a burst that a busy server would notice.
+const AT_ONCE: usize = 8;
+
+/// What the calls of this module need.
+pub fn rules() -> Vec<Rule> {
+    let crds = Rule {
+        group: "apiextensions.k8s.io",
+        resource: "customresourcedefinitions",
+        names: Family::ALL.map(Family::crd_name).to_vec(),
+        verbs: &["get"],
+        namespaced: false,
+        why: "see which versions of its APIs the cluster serves and who converts them",
+    };
+    let objects = Family::ALL
+        .map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], "count the objects that are there"));
+    let leases = Rule {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        names: LEGACY_LEASES.map(|lease| lease.name).to_vec(),
+        verbs: &["list"],
+        namespaced: true,
+        why: "see whether an earlier operator is at work on the same objects",
+    };
+    std::iter::once(crds).chain(objects).chain([leases]).collect()
+}
+
+/// Reads only. Fails if the server does not answer the first question; after that every failure is part of the answer.
+pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallError> {
+    let version = version(server).await?;
+    let (user, families, rights, leases) = tokio::join!(
+        user(server),
+        join_all(Family::ALL.map(|family| family_seen(server, family))),
+        stream::iter(rights).map(|right| asked(server, right)).buffered(AT_ONCE).collect(),
+        join_all(LEGACY_LEASES.map(|lease| legacy_seen(server, lease))),
+    );
+    Ok(Seen { now: Timestamp::now(), user, server: version, families, rights, leases })
+}
+
+async fn version(server: &Server) -> Result<Lookup<ServerVersion>, CallError> {
+    match server.call(server.client.apiserver_version()).await {
+        Ok(info) => Ok(version_of(&info)),
+        // Who is not allowed to see the version may still see the rest; any other answer is not that of an API server.
+        Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Some builds leave `major` and `minor` empty, so the full text is the second source.
+fn version_of(info: &Info) -> Lookup<ServerVersion> {
+    match ServerVersion::from_parts(&info.major, &info.minor).or_else(|_| info.git_version.parse()) {
+        Ok(version) => Lookup::Known(version),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
+
+async fn user(server: &Server) -> Lookup<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(server.client.clone());
+    match server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await {
+        Ok(review) => match review.status.and_then(|status| status.user_info).and_then(|user| user.username) {
+            Some(name) => Lookup::Known(name),
+            None => Lookup::Unknown("the API server did not name the user".to_owned()),
+        },
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
+
+async fn family_seen(server: &Server, family: Family) -> FamilySeen {
+    let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+    let crd = match server.call(crds.get_opt(family.crd_name())).await {
+        Ok(None) => Lookup::Known(None),
+        Ok(Some(crd)) => {
+            let objects = objects(server, family, &crd).await;
+            Lookup::Known(Some(crd_seen(&crd, objects)))
+        }
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    FamilySeen { family, crd }
+}
+
+fn crd_seen(crd: &CustomResourceDefinition, objects: Lookup<u64>) -> CrdSeen {
+    let versions = &crd.spec.versions;
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    CrdSeen {
+        served: versions.iter().filter(|version| version.served).map(|version| version.name.clone()).collect(),
+        storage: versions.iter().filter(|version| version.storage).map(|version| version.name.clone()).collect(),
+        established: conditions.into_iter().any(|said| said.type_ == "Established" && said.status == "True"),
+        conversion: crd.spec.conversion.as_ref().map_or(Conversion::None, conversion),
+        objects,
+    }
+}
+
+fn conversion(conversion: &CustomResourceConversion) -> Conversion {
+    let Some(target) = conversion.webhook.as_ref().and_then(|webhook| webhook.client_config.as_ref()) else {
+        return Conversion::None;
+    };
+    match (&target.service, &target.url) {
+        (Some(service), _) => Conversion::Service { namespace: service.namespace.clone(), name: service.name.clone() },
+        (None, Some(url)) => Conversion::Url(url.clone()),
+        (None, None) => Conversion::None,
+    }
+}
+
+/// Counts without fetching: one object's metadata, and the server's word on how many follow.
+async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition) -> Lookup<u64> {
+    // The stored version needs no conversion, whose webhook may be gone.
+    let served = || crd.spec.versions.iter().filter(|version| version.served);
+    let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
+        return Lookup::Unknown("the CRD serves no version".to_owned());
+    };
+    let resource = ApiResource {
+        group: family.group().to_owned(),
+        version: version.name.clone(),
+        api_version: format!("{}/{}", family.group(), version.name),
+        kind: family.kind().to_owned(),
+        plural: family.plural().to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource);
+    match server.call(api.list_metadata(&ListParams::default().limit(1))).await {
+        Ok(list) => {
+            let more = match (&list.metadata.continue_, list.metadata.remaining_item_count) {
+                (_, Some(remaining)) => u64::try_from(remaining).ok(),
+                (None, None) => Some(0),
+                (Some(_), None) => None,
+            };
+            more.map_or_else(
+                || Lookup::Unknown("the API server did not count them".to_owned()),
+                |more| Lookup::Known(list.items.len() as u64 + more),
+            )
+        }
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
+
+async fn asked(server: &Server, right: Right) -> RightSeen {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(server.client.clone());
+    let (resource, part) = match right.resource.split_once('/') {
+        Some((resource, part)) => (resource.to_owned(), Some(part.to_owned())),
+        None => (right.resource.clone(), None),
+    };
+    let namespace = match &right.reach {
+        Reach::Namespace(name) => Some(name.clone()),
+        Reach::Cluster | Reach::AllNamespaces => None,
+    };
+    let question = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(right.group.clone()),
+                resource: Some(resource),
+                subresource: part,
+                namespace,
+                name: right.name.clone(),
+                verb: Some(right.verb.clone()),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let allowed = match server.call(reviews.create(&PostParams::default(), &question)).await {
+        Ok(answered) => allowed(answered.status.as_ref()),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    RightSeen { right, allowed }
+}
+
+/// A denial with an evaluation error is a denial by those authorizers that could be asked, not by all of them.
+fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
+    match status {
+        Some(SubjectAccessReviewStatus { allowed: false, evaluation_error: Some(error), .. }) if !error.is_empty() => {
+            Lookup::Unknown(error.clone())
+        }
+        Some(status) => Lookup::Known(status.allowed),
+        None => Lookup::Unknown("the API server did not answer the review".to_owned()),
+    }
+}
+
+async fn legacy_seen(server: &Server, lease: LegacyLease) -> LegacySeen {
+    let api: Api<Lease> = Api::all(server.client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={}", lease.name));
+    let found = match server.call(api.list(&named)).await {
+        Ok(list) => Lookup::Known(list.items.into_iter().map(lease_seen).collect()),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    LegacySeen { lease, found }
+}
+
+fn lease_seen(lease: Lease) -> LeaseSeen {
+    let spec = lease.spec.unwrap_or_default();
+    LeaseSeen {
+        namespace: lease.metadata.namespace.unwrap_or_default(),
+        holder: spec.holder_identity,
+        renewed: spec.renew_time.map(|time| time.0),
+        lasts_seconds: spec.lease_duration_seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn crd(conversion: Value, conditions: Value) -> CustomResourceDefinition {
+        let version =
+            |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage});
+        let names = json!({"kind": "X", "plural": "xs"});
+        let versions = [version("v1", true, false), version("v2", true, true), version("v0", false, false)];
+        let spec = json!({"group": "g", "scope": "Namespaced", "names": names, "versions": versions, "conversion": conversion});
+        serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": {"conditions": conditions}})).unwrap()
+    }
+
+    #[test]
+    fn a_crd_is_reduced_to_what_the_plan_looks_at() {
+        let established =
+            json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
+        let seen = crd_seen(&crd(Value::Null, established), Lookup::Known(3));
+        assert_eq!(
+            seen,
+            CrdSeen {
+                served: vec!["v1".into(), "v2".into()],
+                storage: "v2".into(),
+                established: true,
+                conversion: Conversion::None,
+                objects: Lookup::Known(3),
+            }
+        );
+        for conditions in [Value::Null, json!([]), json!([{"type": "Established", "status": "False"}])] {
+            assert!(!crd_seen(&crd(Value::Null, conditions), Lookup::Known(0)).established);
+        }
+    }
+
+    #[test]
+    fn the_converter_is_named_where_there_is_one() {
+        let service = json!({"service": {"namespace": "n", "name": "s"}});
+        let webhook = |target: Value| json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": target}});
+        let cases = [
+            (json!({"strategy": "None"}), Conversion::None),
+            (webhook(service), Conversion::Service { namespace: "n".into(), name: "s".into() }),
+            (webhook(json!({"url": "https://x/y"})), Conversion::Url("https://x/y".into())),
+        ];
+        for (given, seen) in cases {
+            assert_eq!(crd_seen(&crd(given, Value::Null), Lookup::Known(0)).conversion, seen);
+        }
+    }
+
+    #[test]
+    fn the_version_comes_from_whichever_text_can_be_read() {
+        let info = |major: &str, minor: &str, git_version: &str| Info {
+            major: major.into(),
+            minor: minor.into(),
+            git_version: git_version.into(),
+            ..Info::default()
+        };
+        assert_eq!(version_of(&info("1", "33+", "")), Lookup::Known(ServerVersion::new(1, 33)));
+        assert_eq!(version_of(&info("", "", "v1.34.1+k3s1")), Lookup::Known(ServerVersion::new(1, 34)));
+        let neither = "\"main\" is not a Kubernetes version such as \"v1.33.5\"";
+        assert_eq!(version_of(&info("", "", "main")), Lookup::Unknown(neither.into()));
+    }
+
+    #[test]
+    fn a_denial_that_rests_on_an_error_is_not_a_no() {
+        let status = |allowed, error: Option<&str>| SubjectAccessReviewStatus {
+            allowed,
+            evaluation_error: error.map(str::to_owned),
+            ..SubjectAccessReviewStatus::default()
+        };
+        assert_eq!(allowed(Some(&status(true, None))), Lookup::Known(true));
+        assert_eq!(allowed(Some(&status(true, Some("one authorizer is down")))), Lookup::Known(true));
+        assert_eq!(allowed(Some(&status(false, None))), Lookup::Known(false));
+        assert_eq!(allowed(Some(&status(false, Some("")))), Lookup::Known(false));
+        assert_eq!(allowed(Some(&status(false, Some("role gone")))), Lookup::Unknown("role gone".into()));
+        assert!(matches!(allowed(None), Lookup::Unknown(_)));
+    }
+}

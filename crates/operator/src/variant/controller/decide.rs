@@ -1,0 +1,119 @@
+//! The decision on the whole fleet, off the async threads. A panic costs the models that cause it, and no other.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use steersman_plan::variant::{FleetPlan, Seen};
+use steersman_reconcile::NamespacedName;
+
+use crate::variant::observe::Look;
+
+/// Deciding on thousands of objects is CPU-bound for long. None: no plan could be made, and nothing is changed.
+pub async fn decide(look: &Arc<Look>, plan: fn(&Seen) -> FleetPlan) -> Option<FleetPlan> {
+    let look = look.clone();
+    let decided = tokio::task::spawn_blocking(move || {
+        let seen = &look.seen;
+        // The snapshot is only read, so a panic leaves nothing half-changed behind.
+        catch_unwind(AssertUnwindSafe(|| plan(seen))).ok().or_else(|| plan_without_defective(seen, plan))
+    });
+    let decided = decided.await.ok().flatten();
+    if decided.is_none() {
+        tracing::error!("planning the fleet panicked; nothing is changed");
+    }
+    decided
+}
+
+/// Plans each model alone to find those that panic, then the fleet with these keeping their last decision.
+fn plan_without_defective(seen: &Seen, plan: fn(&Seen) -> FleetPlan) -> Option<FleetPlan> {
+    let attempt = |seen: &Seen| catch_unwind(AssertUnwindSafe(|| plan(seen))).ok();
+    let model = |seen: &NamespacedName, id: &str| NamespacedName::new(&seen.namespace, id);
+    let models: BTreeSet<NamespacedName> =
+        seen.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
+    let alone = |only: &NamespacedName| {
+        let mut seen = seen.clone();
+        seen.variants.retain(|variant| model(&variant.key, &variant.spec.model_id) == *only);
+        seen
+    };
+    let defective: BTreeSet<NamespacedName> = models.into_iter().filter(|one| attempt(&alone(one)).is_none()).collect();
+    for NamespacedName { namespace, name } in &defective {
+        tracing::error!(namespace, model = name, "planning the model panicked; it keeps its last decision");
+    }
+    attempt(&Seen { defective, ..seen.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use serde_json::json;
+    use steersman_plan::variant::config::Config;
+    use steersman_plan::variant::saturation::tokens::capacity::Memory;
+    use steersman_plan::variant::{FactorCode, Settings, Standing, VariantSeen, plan};
+    use steersman_reconcile::Lookup;
+
+    use super::*;
+
+    fn look(variants: Vec<VariantSeen>, memory: Memory) -> Arc<Look> {
+        let seen = Seen {
+            now: Timestamp::UNIX_EPOCH,
+            settings: Settings::default(),
+            config: Config::default(),
+            variants,
+            models: BTreeMap::new(),
+            gpus: Lookup::Unknown("not counted".to_owned()),
+            memory,
+            defective: BTreeSet::new(),
+        };
+        Arc::new(Look { seen, stamps: BTreeMap::new(), unreadable: vec![], asked: Duration::ZERO })
+    }
+
+    fn variant(model: &str) -> VariantSeen {
+        let spec = json!({ "modelID": model, "scaleTargetRef": { "kind": "Deployment", "name": model } });
+        let status = json!({ "desiredOptimizedAlloc": {
+            "numReplicas": 3, "accelerator": "L40S", "lastRunTime": "2026-11-16T00:00:00Z" } });
+        VariantSeen {
+            key: NamespacedName::new("n", model),
+            generation: Some(1),
+            created: Timestamp::UNIX_EPOCH,
+            deleting: false,
+            labels: BTreeMap::new(),
+            spec: Arc::new(serde_json::from_value(spec).unwrap()),
+            status: Some(Arc::new(serde_json::from_value(status).unwrap())),
+            target: Lookup::Known(Some(Default::default())),
+            config: [].into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn memory_survives_a_plan_that_panics() {
+        let mut memory = Memory::default();
+        memory.observe("n|m|H100|short", 8_000, Timestamp::UNIX_EPOCH);
+        let look = look(vec![], memory.clone());
+        assert!(decide(&look, |_| panic!("planted")).await.is_none());
+        assert_eq!(look.seen.memory, memory);
+        assert_eq!(decide(&look, plan).await.map(|plan| plan.memory), Some(memory));
+    }
+
+    #[tokio::test]
+    async fn planted_panic_affects_only_its_model() {
+        let look = look(vec![variant("sound"), variant("broken"), variant("other")], Memory::default());
+        let planted = |seen: &Seen| {
+            let broken = NamespacedName::new("n", "broken");
+            let planned = !seen.defective.contains(&broken);
+            assert!(!planned || seen.variants.iter().all(|one| one.key != broken), "planted");
+            plan(seen)
+        };
+        let decided = decide(&look, planted).await.unwrap();
+        let undisturbed = decide(&look, plan).await.unwrap();
+        for name in ["sound", "other"] {
+            let key = NamespacedName::new("n", name);
+            assert_eq!(decided.decisions[&key], undisturbed.decisions[&key], "{name}");
+        }
+        let broken = &decided.decisions[&NamespacedName::new("n", "broken")];
+        assert_eq!(broken.replicas, Some(3), "the last decision");
+        assert!(matches!(&broken.standing, Standing::Failed(why) if why.has(FactorCode::InternalError)), "{broken:?}");
+    }
+}

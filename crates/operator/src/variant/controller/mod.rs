@@ -1,0 +1,316 @@
+//! VariantAutoscaling: one loop over the whole fleet.
+//! Comes in: what the watches bring, and the time; goes out: passes, each over all objects at once, and for every change of a
+//! ConfigMap its line in the log.
+//!
+//! Which change asked for a pass does not matter to the pass: it looks at everything. So any number of changes is one pass,
+//! and a pass costs as much as there are objects, whatever asked for it.
+
+mod alarm;
+mod decide;
+mod excluded;
+mod lines;
+mod metering;
+mod owners;
+mod pass;
+mod shown;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use steersman_api::Family as Api;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::apply::Recorder;
+use steersman_runtime::client::{CallError, Server};
+use steersman_runtime::controller::{ControllerContext, RECHECK_INTERVAL, backoff};
+use steersman_runtime::rbac::Rule;
+use steersman_runtime::store::served;
+use steersman_runtime::telemetry::metrics::{Metrics, ReconcileResult};
+use tokio_util::sync::CancellationToken;
+
+use self::alarm::Alarm;
+use crate::installation::Installation;
+use crate::resource::custom_resource;
+use crate::variant::metrics::Gauges;
+use crate::variant::observe::{self as observed, Fleet, MANAGER, News};
+
+pub use alarm::Rhythm;
+pub use pass::Passed;
+
+/// What the controller does in every namespace.
+pub fn rules() -> Vec<Rule> {
+    let status = Rule {
+        group: Api::Va.group(),
+        resource: "variantautoscalings/status",
+        names: vec![],
+        verbs: &["update"],
+        namespaced: true,
+        why: "say in its objects' status what it did",
+    };
+    [observed::rules(), vec![status]].concat()
+}
+
+/// The controller of the fleet.
+pub struct Variants {
+    fleet: Fleet,
+    server: Server,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    gauges: Arc<Gauges>,
+    alarm: Alarm,
+    /// What was decided before is shown, so that whatever makes it untrue has to be heard.
+    shown: OnceLock<()>,
+    /// Everything is known, so that what changes is news.
+    begun: OnceLock<()>,
+    kept: tokio::sync::Mutex<pass::Kept>,
+}
+
+/// What the process gives to the controller of the fleet.
+#[derive(Clone)]
+pub struct FleetContext {
+    pub controller: ControllerContext,
+    pub installation: Installation,
+    pub options: observed::Options,
+    pub gauges: Arc<Gauges>,
+}
+
+/// Runs until `stop`, and until the pass under way has ended.
+pub async fn run(context: FleetContext, rhythm: Rhythm, stop: CancellationToken) {
+    let resource = custom_resource(Api::Va);
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = served::until_served(&context.controller.server, &resource) => {}
+    }
+    let variants = Variants::new(&context, rhythm);
+    tracing::info!(controller = %Api::Va, "controller started");
+    let followed = stop.run_until_cancelled(variants.fleet.follow(&variants.server, |news| variants.hear(news)));
+    tokio::join!(followed, variants.passes(&stop));
+    tracing::info!(controller = %Api::Va, "controller stopped");
+}
+
+impl Variants {
+    pub fn new(context: &FleetContext, rhythm: Rhythm) -> Self {
+        let FleetContext { controller, installation, options, gauges } = context;
+        let fleet = Fleet::new(installation, options, &controller.scope);
+        gauges.speak_as(fleet.instance.clone());
+        Self {
+            kept: tokio::sync::Mutex::new(pass::Kept::new(&fleet)),
+            fleet,
+            server: controller.server.clone(),
+            recorder: Recorder::new(controller.server.clone(), MANAGER, &controller.identity),
+            metrics: controller.metrics.clone(),
+            gauges: gauges.clone(),
+            alarm: Alarm::new(rhythm),
+            shown: OnceLock::new(),
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// Looks at everything once, without watches.
+    pub async fn fill(&self) -> Result<(), CallError> {
+        self.fleet.fill(&self.server).await
+    }
+
+    async fn passes(&self, stop: &CancellationToken) {
+        // Whoever follows the numbers must not lose them because something else cannot be listed.
+        if stop.run_until_cancelled(self.fleet.shown()).await.is_none() {
+            return;
+        }
+        self.republish();
+        self.shown.get_or_init(|| ());
+        if stop.run_until_cancelled(self.fleet.synced()).await.is_none() {
+            return;
+        }
+        self.fleet.note_excluded(None);
+        self.begun.get_or_init(|| ());
+        let mut failures = 0;
+        // With nothing there, there is nothing to begin with.
+        let mut due = (self.count().0 > 0 || self.fleet.has_untold()).then(Instant::now);
+        while stop.run_until_cancelled(self.alarm.next(due)).await.is_some() {
+            let began = Instant::now();
+            let passed = self.pass().await;
+            let result = match &passed {
+                Passed { failed: 0, overtaken: 0, .. } => ReconcileResult::Success,
+                Passed { failed: 0, .. } => ReconcileResult::RequeueAfter,
+                _ => ReconcileResult::Error,
+            };
+            self.metrics.reconciled(Api::Va.short_name(), result, began.elapsed());
+            failures = if result == ReconcileResult::Success { 0 } else { failures + 1 };
+            due = again_in(&passed, failures).map(|wait| Instant::now() + wait);
+        }
+    }
+
+    fn hear(&self, news: News) {
+        match &news {
+            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone, and where others
+            // act, their numbers and ours would add up.
+            News::Gone(object) => self.gauges.forget(object),
+            News::Namespace(name) if self.fleet.is_excluded(name) => self.gauges.forget_all_of(name),
+            News::Variant(_) | News::Map(_) | News::Target(_) | News::Namespace(_) => {}
+        }
+        if self.begun.get().is_none() {
+            // Whatever comes before the first pass is seen by it, which may be long in coming.
+            if self.shown.get().is_some() {
+                self.reshow(&news);
+            }
+            return;
+        }
+        match news {
+            News::Map(map) => return self.map_changed(&map.name),
+            News::Gone(_) | News::Variant(_) | News::Target(_) | News::Namespace(_) => {}
+        }
+        self.alarm.wake();
+    }
+
+    /// One line for each change, and one pass for all of them.
+    fn map_changed(&self, name: &str) {
+        match self.count() {
+            (total, Some(NamespacedName { name: first, .. })) => {
+                tracing::info!(
+                    configMap = name,
+                    totalVAs = total,
+                    trigger = first,
+                    "ConfigMap changed, triggering global reconciliation"
+                );
+                self.alarm.wake();
+            }
+            _ => {
+                tracing::info!(configMap = name, "No VariantAutoscalings found, skipping ConfigMap reconciliation");
+            }
+        }
+    }
+
+    /// How many objects there are, and the first of them.
+    fn count(&self) -> (usize, Option<NamespacedName>) {
+        let (mut total, mut first) = (0, None);
+        self.fleet.each(|namespace, name, _| {
+            total += 1;
+            first.get_or_insert_with(|| NamespacedName::new(namespace, name));
+        });
+        (total, first)
+    }
+}
+
+/// How soon to look again without being told to. None: not before something changes.
+fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
+    let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
+    if failures > 0 {
+        return Some(interval.min(backoff(failures)));
+    }
+    match passed {
+        Passed { decided: 0, unreadable: 0, .. } => None,
+        Passed { decided: 0, .. } => Some(RECHECK_INTERVAL),
+        _ => Some(interval),
+    }
+}
+
+/// Whoever has lost the lease is dropped in the middle of things, and must not be read any longer.
+impl Drop for Variants {
+    fn drop(&mut self) {
+        self.gauges.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use steersman_plan::variant::names::EXCLUDE_ANNOTATION;
+    use steersman_runtime::store::Scope;
+
+    use super::*;
+
+    /// Nobody is asked anything.
+    fn variants() -> Variants {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        let (metrics, gauges) = Metrics::new(Timestamp::UNIX_EPOCH, |_| Arc::new(Gauges::default()));
+        let controller = ControllerContext {
+            server: Server::new(Client::new(nobody, "default"), String::new(), Duration::ZERO),
+            scope: Scope::Cluster,
+            identity: "test".to_owned(),
+            metrics: Arc::new(metrics),
+        };
+        let context = FleetContext {
+            controller,
+            installation: Installation::default(),
+            options: observed::Options::default(),
+            gauges,
+        };
+        Variants::new(&context, Rhythm::default())
+    }
+
+    fn stored(namespace: &str, target: &str) -> serde_json::Value {
+        json!({ "metadata": { "namespace": namespace, "name": "v", "uid": "u" },
+            "spec": { "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" },
+            "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
+    }
+
+    /// Whether or not a pass is about to come: the first may be awaited for long, and another take its time.
+    #[tokio::test]
+    async fn whose_namespace_is_left_alone_is_not_shown_from_that_moment_on() {
+        for begun in [false, true] {
+            let variants = variants();
+            variants.fleet.put_variant(&stored("n", "decode"));
+            variants.fleet.put_variant(&stored("other", "decode"));
+            variants.republish();
+            variants.shown.get_or_init(|| ());
+            if begun {
+                variants.begun.get_or_init(|| ());
+            }
+            let shown = |namespace: &str| variants.gauges.shown(&NamespacedName::new(namespace, "v")).is_some();
+            let mark = |value: &str| {
+                let marked = json!({ "metadata": { "name": "n", "annotations": { EXCLUDE_ANNOTATION: value } } });
+                variants.fleet.put_namespace(&marked);
+                variants.hear(News::Namespace("n".to_owned()));
+            };
+            assert!(shown("n") && shown("other"));
+            mark("true");
+            assert!(!shown("n") && shown("other"), "begun: {begun}");
+            mark("false");
+            assert_eq!(shown("n"), !begun, "what was decided before, or by the next pass");
+            assert!(shown("other"));
+        }
+    }
+
+    #[tokio::test]
+    async fn before_the_first_pass_what_changes_is_not_shown_as_it_was() {
+        let variants = variants();
+        variants.fleet.put_variant(&stored("n", "decode"));
+        let news = News::Variant(NamespacedName::new("n", "v"));
+        let target = || variants.gauges.shown(&NamespacedName::new("n", "v")).map(|shown| shown.target_name);
+        variants.hear(news.clone());
+        assert_eq!(target(), None, "it is not known yet who is acted on");
+        variants.republish();
+        variants.shown.get_or_init(|| ());
+        assert_eq!(target().as_deref(), Some("decode"));
+        let mut moved = stored("n", "prefill");
+        let told = json!({ "type": "TargetResolved", "status": "True", "reason": "TargetFound",
+            "message": "Scale target Deployment decode found", "lastTransitionTime": "2026-11-16T00:00:00Z" });
+        moved["status"]["conditions"] = json!([told]);
+        variants.fleet.put_variant(&moved);
+        variants.hear(news);
+        assert_eq!(target(), None, "nothing was decided for that one");
+    }
+
+    #[test]
+    fn whoever_is_left_alone_is_looked_at_again() {
+        let interval = SignedDuration::from_secs(30);
+        for (decided, unreadable, failures, expected) in [
+            (0, 0, 0, None),
+            (1, 0, 0, Some(Duration::from_secs(30))),
+            (1, 1, 0, Some(Duration::from_secs(30))),
+            (0, 1, 0, Some(RECHECK_INTERVAL)),
+            (0, 0, 20, Some(Duration::from_secs(30))),
+        ] {
+            let passed = Passed { decided, unreadable, interval, ..Passed::default() };
+            assert_eq!(
+                again_in(&passed, failures),
+                expected,
+                "{decided} decided, {unreadable} unreadable, {failures} failures"
+            );
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! What those read who scale the fleet: HPA and KEDA by way of Prometheus.
+//! Comes in: the decisions of each pass; goes out: their series, with the labels of two generations of the API, so that the
+//! selectors of either find theirs. Objects that are gone have none.
+
+mod steps;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use steersman_reconcile::NamespacedName;
+use steersman_runtime::leader::Fence;
+
+pub use self::steps::Step;
+use self::steps::Steps;
+
+/// Bytes of a label's value.
+const LONGEST_LABEL: usize = 128;
+
+/// What is shown of one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    pub target_name: String,
+    pub target_kind: String,
+    pub accelerator: String,
+    /// None: another object decides, or nobody does yet.
+    pub desired: Option<i32>,
+    pub current: i32,
+    /// What fixed the number, in one of a few words.
+    pub reason: &'static str,
+    pub conflict: Option<Resolution>,
+}
+
+/// How an object fares whose workload others want, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It decides; so many want to.
+    Winner(usize),
+    Suppressed,
+}
+
+#[derive(Debug, Default)]
+pub struct Gauges {
+    state: Mutex<State>,
+    steps: Steps,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    instance: Option<String>,
+    shown: BTreeMap<NamespacedName, Shown>,
+    /// How often numbers changed, by direction and reason.
+    scaled: BTreeMap<NamespacedName, BTreeMap<(&'static str, &'static str), u64>>,
+    decided: u64,
+    written: u64,
+    passed: Option<Timestamp>,
+    /// Closed: somebody else leads.
+    fence: Option<Fence>,
+}
+
+impl Gauges {
+    /// Which of several operators speaks.
+    pub fn speak_as(&self, instance: Option<String>) {
+        self.lock().instance = instance;
+    }
+
+    /// A leader that was paused shows nothing when it wakes, even before it knows that it leads no more.
+    pub fn speak_while(&self, fence: &Fence) {
+        self.lock().fence = Some(fence.clone());
+    }
+
+    /// Exactly these are shown from now on.
+    pub fn publish(&self, shown: BTreeMap<NamespacedName, Shown>) {
+        let mut state = self.lock();
+        let State { shown: before, scaled, .. } = &mut *state;
+        for (key, now) in &shown {
+            let from = before.get(key).and_then(|before| before.desired);
+            let (Some(from), Some(to)) = (from, now.desired) else { continue };
+            if from != to {
+                let direction = if to > from { "up" } else { "down" };
+                *scaled.entry(key.clone()).or_default().entry((direction, now.reason)).or_default() += 1;
+            }
+        }
+        scaled.retain(|key, _| shown.contains_key(key));
+        state.shown = shown;
+    }
+
+    pub fn shown(&self, key: &NamespacedName) -> Option<Shown> {
+        self.lock().shown.get(key).cloned()
+    }
+
+    /// What is known of one object while the others stay as they are. None: the object is gone, or nothing is known.
+    pub fn show(&self, key: NamespacedName, shown: Option<Shown>) {
+        match shown {
+            Some(shown) => drop(self.lock().shown.insert(key, shown)),
+            None => self.forget(&key),
+        }
+    }
+
+    /// The namespace is left alone.
+    pub fn forget_all_of(&self, namespace: &str) {
+        let mut state = self.lock();
+        state.shown.retain(|key, _| key.namespace != namespace);
+        state.scaled.retain(|key, _| key.namespace != namespace);
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, key: &NamespacedName) {
+        let mut state = self.lock();
+        state.shown.remove(key);
+        state.scaled.remove(key);
+    }
+
+    /// Counts what one pass did.
+    pub fn passed(&self, decided: usize, written: usize, at: Timestamp) {
+        let mut state = self.lock();
+        state.decided += decided as u64;
+        state.written += written as u64;
+        state.passed = Some(at);
+    }
+
+    /// Says how long a part of a pass took.
+    pub fn step(&self, step: Step, took: Duration) {
+        self.steps.took(step, took);
+    }
+
+    /// Whoever does not lead shows nothing: two series of one object would be added up.
+    pub fn clear(&self) {
+        let mut state = self.lock();
+        state.shown.clear();
+        state.scaled.clear();
+        state.passed = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+impl State {
+    fn labels(&self, key: &NamespacedName, shown: &Shown) -> Labels {
+        let mut labels = vec![
+            ("target_name", label(&shown.target_name)),
+            ("target_kind", label(&shown.target_kind)),
+            ("variant_name", label(&key.name)),
+            ("namespace", label(&key.namespace)),
+            ("accelerator_type", label(&shown.accelerator)),
+        ];
+        labels.extend(self.instance.iter().map(|instance| ("controller_instance", label(instance))));
+        labels
+    }
+
+    fn visible(&self) -> impl Iterator<Item = (&NamespacedName, &Shown)> {
+        let leads = self.fence.as_ref().is_none_or(Fence::is_open);
+        self.shown.iter().filter(move |_| leads)
+    }
+
+    fn decided(&self) -> impl Iterator<Item = (Labels, &Shown, i32)> {
+        let numbers = self.visible().filter_map(|(key, shown)| Some((key, shown, shown.desired?)));
+        numbers.map(|(key, shown, desired)| (self.labels(key, shown), shown, desired))
+    }
+}
+
+/// As the Go operator writes them: never empty, never long.
+fn label(value: &str) -> String {
+    match value.trim() {
+        "" => "unknown".to_owned(),
+        value => value[..value.floor_char_boundary(LONGEST_LABEL)].to_owned(),
+    }
+}
+
+/// What is desired, as a share of what there is; of nothing, the number itself.
+fn ratio(desired: i32, current: i32) -> f64 {
+    f64::from(desired) / f64::from(current.max(1))
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let state = self.lock();
+        let gauge = MetricType::Gauge;
+        let help = "Desired number of replicas for each scale target";
+        let mut metric = encoder.encode_descriptor("wva_desired_replicas", help, None, gauge)?;
+        for (labels, _, desired) in state.decided() {
+            ConstGauge::new(i64::from(desired)).encode(metric.encode_family(&labels)?)?;
+        }
+        let help = "Current number of replicas for each scale target";
+        let mut metric = encoder.encode_descriptor("wva_current_replicas", help, None, gauge)?;
+        for (labels, shown, _) in state.decided() {
+            ConstGauge::new(i64::from(shown.current)).encode(metric.encode_family(&labels)?)?;
+        }
+        let help = "Ratio of the desired number of replicas and the current number of replicas for each scale target";
+        let mut metric = encoder.encode_descriptor("wva_desired_ratio", help, None, gauge)?;
+        for (labels, shown, desired) in state.decided() {
+            ConstGauge::new(ratio(desired, shown.current)).encode(metric.encode_family(&labels)?)?;
+        }
+        encode_scaled(&state, &mut encoder)?;
+        encode_conflicts(&state, &mut encoder)?;
+        self.steps.encode(&mut encoder)?;
+        encode_passes(&state, &mut encoder)
+    }
+}
+
+fn encode_scaled(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Total number of replica scaling operations";
+    let mut metric = encoder.encode_descriptor("wva_replica_scaling", help, None, MetricType::Counter)?;
+    for (key, shown) in state.visible() {
+        let Some(counts) = state.scaled.get(key) else { continue };
+        for ((direction, reason), count) in counts {
+            let own = [("direction", (*direction).to_owned()), ("reason", (*reason).to_owned())];
+            let labels: Labels = state.labels(key, shown).into_iter().chain(own).collect();
+            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let contested = || state.visible().filter_map(|(key, shown)| Some((key, shown, shown.conflict?)));
+    let deployment = |shown: &Shown| ("deployment", label(&shown.target_name));
+    let help = "Number of objects that want to decide on one workload";
+    let mut metric =
+        encoder.encode_descriptor("wva_deployment_target_conflicts_total", help, None, MetricType::Gauge)?;
+    for (key, shown, resolution) in contested() {
+        if let Resolution::Winner(rivals) = resolution {
+            let labels = vec![deployment(shown), ("namespace", label(&key.namespace))];
+            ConstGauge::new(i64::try_from(rivals).unwrap_or(i64::MAX)).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Which of the objects that want to decide on one workload does: 1 it does, 0 it does not";
+    let mut metric = encoder.encode_descriptor("wva_conflict_resolution_status", help, None, MetricType::Gauge)?;
+    for (key, shown, resolution) in contested() {
+        let (word, value) = match resolution {
+            Resolution::Winner(_) => ("winner", 1_i64),
+            Resolution::Suppressed => ("suppressed", 0),
+        };
+        let labels = vec![
+            ("variant_name", label(&key.name)),
+            ("namespace", label(&key.namespace)),
+            deployment(shown),
+            ("resolution", word.to_owned()),
+        ];
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// What a pass costs, and that it is still made: an object's status does not change where nothing is new.
+fn encode_passes(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "VariantAutoscalings that passes over the fleet have decided on, each counted in each pass";
+    let metric = encoder.encode_descriptor("steersman_fleet_decisions", help, None, MetricType::Counter)?;
+    ConstCounter::new(state.decided).encode(metric)?;
+    let help = "Statuses of VariantAutoscalings that were written";
+    let metric = encoder.encode_descriptor("steersman_fleet_status_writes", help, None, MetricType::Counter)?;
+    ConstCounter::new(state.written).encode(metric)?;
+    let Some(passed) = state.passed else { return Ok(()) };
+    let help = "When the last pass over the fleet ended, in seconds since 1970";
+    let metric = encoder.encode_descriptor("steersman_fleet_last_pass_seconds", help, None, MetricType::Gauge)?;
+    ConstGauge::new(passed.as_duration().as_secs_f64()).encode(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use steersman_runtime::telemetry::metrics::Metrics;
+
+    use super::*;
+
+    fn registered() -> (Metrics, Arc<Gauges>) {
+        Metrics::new(Timestamp::UNIX_EPOCH, |registry| {
+            let gauges = Arc::new(Gauges::default());
+            registry.register_collector(Box::new(gauges.clone()));
+            gauges
+        })
+    }
+
+    fn text(metrics: &Metrics) -> String {
+        metrics.text().unwrap()
+    }
+
+    fn one(desired: i32, current: i32) -> BTreeMap<NamespacedName, Shown> {
+        let shown = Shown {
+            target_name: "llama-decode".to_owned(),
+            target_kind: "Deployment".to_owned(),
+            accelerator: "A100".to_owned(),
+            desired: Some(desired),
+            current,
+            reason: "solver",
+            conflict: None,
+        };
+        BTreeMap::from([(NamespacedName::new("team-a", "llama"), shown)])
+    }
+
+    const LABELS: &str = "target_name=\"llama-decode\",target_kind=\"Deployment\",variant_name=\"llama\",\
+                          namespace=\"team-a\",accelerator_type=\"A100\"";
+
+    #[test]
+    fn selectors_of_both_generations_find_the_series_and_none_is_left_behind() {
+        let (metrics, gauges) = registered();
+        gauges.publish(one(2, 4));
+        gauges.publish(one(5, 2));
+        let shown = text(&metrics);
+        for line in [
+            format!("wva_desired_replicas{{{LABELS}}} 5"),
+            format!("wva_current_replicas{{{LABELS}}} 2"),
+            format!("wva_desired_ratio{{{LABELS}}} 2.5"),
+            format!("wva_replica_scaling_total{{{LABELS},direction=\"up\",reason=\"solver\"}} 1"),
+        ] {
+            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+        }
+        gauges.forget(&NamespacedName::new("team-a", "llama"));
+        assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
+        gauges.publish(one(5, 2));
+        gauges.publish(BTreeMap::new());
+        assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
+    }
+
+    #[test]
+    fn who_does_not_lead_any_more_shows_nothing_at_once() {
+        let (metrics, gauges) = registered();
+        gauges.publish(one(2, 4));
+        gauges.publish(one(5, 4));
+        let fence = Fence::default();
+        fence.open_until(std::time::Instant::now() + std::time::Duration::from_secs(3600));
+        gauges.speak_while(&fence);
+        assert!(text(&metrics).contains("wva_desired_replicas{"));
+        fence.close();
+        assert!(!text(&metrics).contains("llama"), "{}", text(&metrics));
+    }
+
+    #[test]
+    fn what_a_pass_computes_is_told_apart_from_what_it_waits_for() {
+        let (metrics, gauges) = registered();
+        gauges.step(Step::Decide, Duration::from_millis(3));
+        gauges.step(Step::Decide, Duration::from_millis(30));
+        gauges.step(Step::Ask, Duration::from_secs(2));
+        let shown = text(&metrics);
+        for line in [
+            "# TYPE steersman_fleet_step_seconds histogram",
+            "steersman_fleet_step_seconds_count{step=\"decide\"} 2",
+            "steersman_fleet_step_seconds_bucket{le=\"0.005\",step=\"decide\"} 1",
+            "steersman_fleet_step_seconds_sum{step=\"ask\"} 2.0",
+        ] {
+            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn the_ratio_of_nothing_is_the_number_itself() {
+        let table = [(2, 5, 2.5), (0, 3, 3.0), (4, 4, 1.0), (6, 2, 1.0 / 3.0), (0, 0, 0.0), (1, 0, 0.0)];
+        for (current, desired, expected) in table {
+            assert!((ratio(desired, current) - expected).abs() < 1e-12, "{current} {desired}");
+        }
+    }
+
+    #[test]
+    fn labels_are_never_empty_or_long() {
+        assert_eq!(label("  A100 "), "A100");
+        assert_eq!(label(" "), "unknown");
+        assert_eq!(label(&"ä".repeat(100)).len(), 128);
+    }
+
+    #[test]
+    fn who_decides_on_a_contested_workload_is_shown() {
+        let (metrics, gauges) = registered();
+        let mut shown = one(2, 2);
+        let winner = shown.values_mut().next().unwrap();
+        winner.conflict = Some(Resolution::Winner(2));
+        let loser = Shown { desired: None, conflict: Some(Resolution::Suppressed), ..winner.clone() };
+        shown.insert(NamespacedName::new("team-a", "late"), loser);
+        gauges.publish(shown);
+        gauges.speak_as(Some("blue".to_owned()));
+        let shown = text(&metrics);
+        for line in [
+            "wva_deployment_target_conflicts_total{deployment=\"llama-decode\",namespace=\"team-a\"} 2",
+            "wva_conflict_resolution_status{variant_name=\"late\",namespace=\"team-a\",deployment=\"llama-decode\",resolution=\"suppressed\"} 0",
+        ] {
+            assert!(shown.lines().any(|known| known == line), "{line} in\n{shown}");
+        }
+        assert_eq!(shown.matches("wva_desired_replicas{").count(), 1, "{shown}");
+        assert!(shown.contains("accelerator_type=\"A100\",controller_instance=\"blue\"}"), "{shown}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The pods of workloads, as small records.
+//! Comes in: a pod; goes out: whose it is and where it is reached, while it lives.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use steersman_plan::variant::TargetName;
+use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SET};
+use steersman_runtime::apply::controller;
+
+use super::mirror::Record;
+use crate::variant::prometheus::PodPlace;
+
+const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+const REPLICA_SET: &str = "ReplicaSet";
+
+/// Who makes ReplicaSets, and the label in which its pods carry the hash that ends the ReplicaSet's name. By it the workload
+/// above a ReplicaSet is known without a look at the ReplicaSet, and one that nobody made is known to stand alone.
+const MAKERS: [(&str, &str, &str); 2] =
+    [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
+
+/// From so many on, those without pods are forgotten now and then.
+const MANY: usize = 1 << 12;
+
+/// The workloads and namespaces of all pods that are known. There are more pods than of anything else, and those of one
+/// workload share its name.
+#[derive(Default)]
+pub struct Owners {
+    known: Mutex<BTreeSet<Arc<TargetName>>>,
+    namespaces: Mutex<BTreeSet<Arc<str>>>,
+}
+
+impl Owners {
+    /// Forgets those without pods.
+    pub fn tidy(&self) {
+        tidy(&self.known);
+        tidy(&self.namespaces);
+    }
+}
+
+fn shared<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>, one: impl AsRef<T> + Into<Arc<T>>) -> Arc<T> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = known.get(one.as_ref()) {
+        return shared.clone();
+    }
+    let shared = one.into();
+    known.insert(shared.clone());
+    // Where there is nobody to decide on, no pass tidies up.
+    if known.len() >= MANY && known.len().is_power_of_two() {
+        known.retain(|one| Arc::strong_count(one) > 1);
+    }
+    shared
+}
+
+fn tidy<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|one| Arc::strong_count(one) > 1);
+}
+
+impl Record for Arc<PodPlace> {
+    fn name(&self) -> Option<Arc<str>> {
+        Some(self.name.clone())
+    }
+}
+
+/// None: it has ended, is on its way out, or belongs to nothing that can be scaled.
+pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
+    let status = &object.data["status"];
+    let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if ended || object.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let target = shared(&owners.known, Arc::new(owner(object)?));
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    Some(Arc::new(PodPlace {
+        namespace: shared(&owners.namespaces, object.namespace().unwrap_or_default()),
+        name: object.name_any().into(),
+        target,
+        ip: status["podIP"].as_str().and_then(|ip| ip.parse().ok()),
+        ready: conditions.into_iter().any(|known| known["type"] == "Ready" && known["status"] == "True"),
+        started: status["startTime"].as_str().and_then(|time| time.parse().ok()),
+    }))
+}
+
+fn owner(object: &DynamicObject) -> Option<TargetName> {
+    let labels = object.labels();
+    if let Some(group) = labels.get(GROUP_NAME) {
+        // The leader speaks for its group: a replica is a group.
+        let leads = labels.get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
+        return leads.then(|| TargetName::new(GROUPS, LEADER_WORKER_SET, group));
+    }
+    // One that nobody controls may still be among those that a workload's selector names.
+    let Some(owner) = controller(object) else { return Some(TargetName::default()) };
+    let group = TargetName::group_of(&owner.api_version);
+    match owner.kind.as_str() {
+        "Job" | "DaemonSet" | "Node" => None,
+        REPLICA_SET => {
+            let made = MAKERS.iter().find_map(|(label, group, kind)| {
+                let maker = owner.name.strip_suffix(labels.get(*label)?.as_str())?.strip_suffix('-')?;
+                Some(TargetName::new(group, kind, maker))
+            });
+            Some(made.unwrap_or_else(|| TargetName::new(group, REPLICA_SET, &owner.name)))
+        }
+        kind => Some(TargetName::new(group, kind, &owner.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn a_pod(labels: Value, owner: [&str; 3], status: Value) -> Option<Arc<PodPlace>> {
+        let [api_version, kind, name] = owner;
+        let owner = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true });
+        let object = json!({
+            "metadata": { "name": "p", "labels": labels, "ownerReferences": [owner] }, "status": status,
+        });
+        pod(&serde_json::from_value(object).unwrap(), &Owners::default())
+    }
+
+    fn owner_of(labels: Value, owner: [&str; 3]) -> Option<TargetName> {
+        a_pod(labels, owner, json!({})).map(|found| TargetName::clone(&found.target))
+    }
+
+    #[test]
+    fn a_pod_belongs_to_the_workload_above_its_replica_set() {
+        let set = ["apps/v1", "ReplicaSet", "llama-decode-5f6c"];
+        for (label, value, expected) in [
+            ("pod-template-hash", "5f6c", TargetName::new("apps", "Deployment", "llama-decode")),
+            ("rollouts-pod-template-hash", "5f6c", TargetName::new("argoproj.io", "Rollout", "llama-decode")),
+            // What nobody made stands alone, also where a label of that name is somebody's own.
+            ("app", "llama", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
+            ("pod-template-hash", "decode", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
+        ] {
+            assert_eq!(owner_of(json!({ label: value }), set), Some(expected), "{label}={value}");
+        }
+        for (api_version, group) in [("apps/v1", "apps"), ("apps.kruise.io/v1beta1", "apps.kruise.io")] {
+            let expected = TargetName::new(group, "StatefulSet", "llama");
+            assert_eq!(owner_of(json!({}), [api_version, "StatefulSet", "llama"]), Some(expected));
+        }
+        let expected = TargetName::new("", "ReplicationController", "old");
+        assert_eq!(owner_of(json!({}), ["v1", "ReplicationController", "old"]), Some(expected));
+    }
+
+    #[test]
+    fn of_a_group_only_the_leader_counts() {
+        let member = |place: &str| json!({ GROUP_NAME: "llama", PLACE_IN_GROUP: place });
+        let leader = owner_of(member("0"), ["apps/v1", "StatefulSet", "llama"]);
+        assert_eq!(leader, Some(TargetName::new(GROUPS, LEADER_WORKER_SET, "llama")));
+        assert_eq!(owner_of(member("1"), ["apps/v1", "StatefulSet", "llama-0"]), None);
+    }
+
+    #[test]
+    fn only_the_living_count() {
+        let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
+            "conditions": [{ "type": "Ready", "status": "True" }] });
+        let set = ["apps/v1", "ReplicaSet", "a-1"];
+        let living = a_pod(json!({}), set, status).unwrap();
+        assert_eq!((living.ip, living.ready, living.started.is_some()), ("10.0.0.1".parse().ok(), true, true));
+        assert_eq!(a_pod(json!({}), set, json!({ "phase": "Failed" })), None);
+        assert_eq!(a_pod(json!({}), ["batch/v1", "Job", "a-1"], json!({ "phase": "Running" })), None);
+    }
+
+    #[test]
+    fn pods_of_one_workload_share_its_name_until_the_last_is_gone() {
+        let owners = Owners::default();
+        let a_pod = |name: &str| {
+            let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u",
+                "controller": true });
+            let object = json!({ "metadata": { "name": name, "ownerReferences": [owner] } });
+            pod(&serde_json::from_value(object).unwrap(), &owners).unwrap()
+        };
+        let (one, two) = (a_pod("s-0"), a_pod("s-1"));
+        assert!(Arc::ptr_eq(&one.target, &two.target));
+        drop(one);
+        owners.tidy();
+        assert!(Arc::ptr_eq(&two.target, &a_pod("s-2").target));
+        drop(two);
+        owners.tidy();
+        assert!(owners.known.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,188 @@
+//! Workloads of kinds that are not watched, by their scale subresource.
+//! Comes in: kind, namespace and name; goes out: how many replicas there are and which pods they are, or that there is no
+//! such workload.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::discovery;
+use steersman_reconcile::{Lookup, NamespacedName};
+use steersman_runtime::client::{CallError, Server};
+
+/// A workload as its scale has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    pub replicas: Option<i32>,
+    pub status_replicas: Option<i32>,
+    /// Which pods are its own, by their labels.
+    pub selector: Option<String>,
+}
+
+impl Scaled {
+    /// Whether there should be pods. Who never fills in its status says nothing by its zero.
+    pub fn runs(&self) -> bool {
+        self.status_replicas.unwrap_or_default().max(self.replicas.unwrap_or(1)) > 0
+    }
+}
+
+/// What came of a selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// The names of the pods.
+    Names(Vec<String>),
+    /// There is no selector.
+    Nameless,
+    /// Why nobody could tell.
+    Unknown(String),
+}
+
+/// Whether it is the object that is missing: without a scale subresource, the path is, which is said in other words.
+fn names(message: &str, name: &str) -> bool {
+    message.contains(&format!("\"{name}\" not found"))
+}
+
+/// Which resource a kind is does not change while its API is served.
+#[derive(Default)]
+pub struct Scales {
+    known: Mutex<BTreeMap<(String, String, String), ApiResource>>,
+}
+
+/// Kinds whose API has let somebody wait in vain during one look: the next of them would only wait as long, and the time of the
+/// others would be gone.
+#[derive(Default)]
+pub struct Hanging {
+    kinds: Mutex<BTreeSet<String>>,
+}
+
+impl Hanging {
+    fn kinds(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn knows(&self, kind: &GroupVersionKind) -> bool {
+        self.kinds().contains(&format!("{}/{}", kind.api_version(), kind.kind))
+    }
+
+    /// Why there is no answer.
+    fn explain(&self, kind: &GroupVersionKind, error: &CallError) -> String {
+        if matches!(error, CallError::TooSlow { .. }) {
+            self.kinds().insert(format!("{}/{}", kind.api_version(), kind.kind));
+        }
+        error.to_string()
+    }
+}
+
+impl Scales {
+    /// Ready replicas are not part of a scale: whoever knows the pods counts them.
+    pub async fn look(
+        &self,
+        server: &Server,
+        kind: &GroupVersionKind,
+        place: &NamespacedName,
+        hanging: &Hanging,
+    ) -> Lookup<Option<Scaled>> {
+        if hanging.knows(kind) {
+            return Lookup::Unknown(format!(
+                "it was not asked for, as the API of {} gave no answer for another workload of kind {} in time; look at the \
+                 server of that API",
+                kind.api_version(),
+                kind.kind
+            ));
+        }
+        let resource = match self.resource(server, kind).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => {
+                return Lookup::Unknown(format!(
+                    "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
+                     spec.scaleTargetRef",
+                    kind.kind,
+                    kind.api_version()
+                ));
+            }
+            Err(error) => return Lookup::Unknown(hanging.explain(kind, &error)),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.namespace, &resource);
+        match server.call(api.get_scale(&place.name)).await {
+            Ok(scale) => Lookup::Known(Some(Scaled {
+                replicas: scale.spec.and_then(|spec| spec.replicas),
+                status_replicas: scale.status.as_ref().map(|status| status.replicas),
+                // An empty one would select whatever there is.
+                selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
+            })),
+            Err(CallError::Answered { code: 404, message }) if names(&message, &place.name) => Lookup::Known(None),
+            Err(CallError::Answered { code: 404, .. }) => {
+                Lookup::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
+            }
+            Err(error @ CallError::Answered { code: 403, .. }) => {
+                let right = format!("{}/scale of group {:?}", resource.plural, kind.group);
+                Lookup::Unknown(format!("{error}; grant Steersman's account the right to get {right}"))
+            }
+            Err(error) => Lookup::Unknown(hanging.explain(kind, &error)),
+        }
+    }
+
+    /// The pods of a namespace that have these labels. From what the API server has at hand: a look may be a moment old.
+    pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> Selected {
+        let Some(selector) = selector else { return Selected::Nameless };
+        let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
+        let wanted = ListParams::default().labels(selector).match_any();
+        match server.call(pods.list_metadata(&wanted)).await {
+            Ok(listed) => Selected::Names(listed.items.iter().map(ResourceExt::name_any).collect()),
+            Err(error) => Selected::Unknown(error.to_string()),
+        }
+    }
+
+    async fn resource(&self, server: &Server, kind: &GroupVersionKind) -> Result<Option<ApiResource>, CallError> {
+        let key = (kind.group.clone(), kind.version.clone(), kind.kind.clone());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = server.call(async {
+            match discovery::pinned_kind(&server.client, kind).await {
+                Err(kube::Error::Discovery(_)) => Ok(None),
+                found => found.map(|(resource, _)| Some(resource)),
+            }
+        });
+        match found.await {
+            Ok(Some(found)) => {
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+                Ok(Some(found))
+            }
+            Ok(None) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_missing_only_where_its_own_name_is_not_found() {
+        for (message, name, expected) in [
+            ("rollouts.argoproj.io \"server\" not found", "server", true),
+            ("the server could not find the requested resource", "server", false),
+            ("rollouts.argoproj.io \"my-server\" not found", "server", false),
+        ] {
+            assert_eq!(names(message, name), expected, "{name} in {message}");
+        }
+    }
+
+    #[test]
+    fn only_a_kind_that_lets_wait_is_not_asked_for_again() {
+        let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
+        let hanging = Hanging::default();
+        hanging.explain(&other, &CallError::Answered { code: 500, message: String::new() });
+        assert!(!hanging.knows(&other));
+        hanging.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
+        assert_eq!((hanging.knows(&slow), hanging.knows(&other)), (true, false));
+    }
+}

@@ -1,0 +1,190 @@
+//! What is known well enough to act on it.
+//! Comes in: what each watch has heard; goes out: the moments from which objects can be shown and decided on, and until then
+//! what is awaited.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
+
+use super::Fleet;
+use super::mirror::Heard;
+
+/// How often it is said what is awaited.
+const REMIND: Duration = Duration::from_secs(60);
+
+impl Fleet {
+    /// Returns once it is known which objects are acted on, and with them what was decided before.
+    pub async fn shown(&self) {
+        self.remind(REMIND, self.who_is_listed(), |awaited| {
+            tracing::warn!(awaited, "nothing is shown or decided before these could be listed");
+        })
+        .await;
+    }
+
+    /// Returns once everything was listed completely: before, what seems absent may only be unknown.
+    pub async fn synced(&self) {
+        self.remind(REMIND, self.all_listed(), |awaited| {
+            tracing::warn!(awaited, "nothing is decided before these could be listed; what was decided still holds");
+        })
+        .await;
+    }
+
+    async fn remind(&self, every: Duration, listed: impl Future<Output = ()>, say: impl Fn(String)) {
+        let mut listed = pin!(listed);
+        while tokio::time::timeout(every, &mut listed).await.is_err() {
+            say(self.awaited().join("; "));
+        }
+    }
+
+    async fn who_is_listed(&self) {
+        self.variants.listed().await;
+        self.namespaces.listed().await;
+    }
+
+    async fn all_listed(&self) {
+        self.who_is_listed().await;
+        self.deployments.listed().await;
+        self.stateful_sets.listed().await;
+        // Clusters may lack them, and so may roles, and their API may fail: that is the trouble of those objects alone that
+        // name one.
+        self.groups.tried().await;
+        self.pods.listed().await;
+        self.maps.answered().await;
+    }
+
+    /// What was not listed so far and has to be, with the cause where one is known.
+    fn awaited(&self) -> Vec<String> {
+        let mut all = vec![
+            ("VariantAutoscalings".to_owned(), self.variants.heard()),
+            ("Namespaces".to_owned(), self.namespaces.heard()),
+            (format!("{DEPLOYMENT}s"), self.deployments.heard()),
+            (format!("{STATEFUL_SET}s"), self.stateful_sets.heard()),
+            (format!("{LEADER_WORKER_SET}s"), tried(self.groups.heard())),
+            ("Pods".to_owned(), self.pods.heard()),
+        ];
+        let own = self.maps.own.iter();
+        all.extend(own.map(|(place, maps)| (format!("ConfigMaps of namespace {place}"), answered(maps.heard()))));
+        all.extend(self.maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.heard())));
+        let awaited = |(what, heard)| match heard {
+            Heard::Listed => None,
+            Heard::Refused(cause) | Heard::Failed(cause) => Some(format!("{what} ({cause})")),
+            Heard::Nothing | Heard::Unlisted => Some(what),
+        };
+        all.into_iter().filter_map(awaited).collect()
+    }
+
+    /// Why nobody knows which LeaderWorkerSets there are, and what to do. None: it is known.
+    pub(super) fn groups_unknown(&self) -> Option<String> {
+        match self.groups.heard() {
+            Heard::Listed => None,
+            Heard::Refused(cause) => Some(format!(
+                "{}; grant Steersman's account the right to get, list and watch leaderworkersets of {GROUPS}",
+                cause.trim_end_matches('.')
+            )),
+            Heard::Failed(cause) => Some(format!("{LEADER_WORKER_SET}s cannot be listed: {cause}")),
+            Heard::Nothing | Heard::Unlisted => Some(format!("{LEADER_WORKER_SET}s have not been listed yet")),
+        }
+    }
+}
+
+/// Where an answer is enough, be it that there is no right to one.
+fn answered(heard: Heard) -> Heard {
+    if matches!(heard, Heard::Nothing | Heard::Failed(_)) { heard } else { Heard::Listed }
+}
+
+/// Where it is enough to have asked.
+fn tried(heard: Heard) -> Heard {
+    if heard == Heard::Nothing { heard } else { Heard::Listed }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::FutureExt;
+
+    use super::super::Options;
+    use super::*;
+    use crate::installation::Installation;
+    use steersman_runtime::store::Scope;
+
+    fn fleet() -> Fleet {
+        let told = Installation { config_namespace: Some("settings".to_owned()), ..Installation::default() };
+        Fleet::new(&told, &Options::default(), &Scope::Cluster)
+    }
+
+    #[test]
+    fn what_is_awaited_is_named_until_it_is_listed() {
+        let fleet = fleet();
+        let awaited = fleet.awaited();
+        for kind in ["VariantAutoscalings", "Namespaces", "Deployments", "StatefulSets", "LeaderWorkerSets", "Pods"] {
+            assert!(awaited.iter().any(|known| known == kind), "{kind}: {awaited:?}");
+        }
+        assert!(awaited.contains(&"ConfigMaps of namespace settings".to_owned()), "{awaited:?}");
+        fleet.variants.empty();
+        assert_eq!(fleet.who_is_listed().now_or_never(), None);
+        fleet.namespaces.failed("500".to_owned());
+        assert!(fleet.awaited().contains(&"Namespaces (500)".to_owned()), "{:?}", fleet.awaited());
+        fleet.namespaces.empty();
+        assert_eq!(
+            fleet.who_is_listed().now_or_never(),
+            Some(()),
+            "nobody has to wait for workloads to show what was decided"
+        );
+        fleet.deployments.empty();
+        fleet.stateful_sets.empty();
+        fleet.maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
+        assert!(
+            fleet.awaited().contains(&"ConfigMaps of namespace settings (500)".to_owned()),
+            "settings have to be known"
+        );
+        fleet.maps.own.iter().for_each(|(_, maps)| maps.refused("no".to_owned()));
+        fleet.maps.local.iter().for_each(|(_, maps)| drop(maps.empty()));
+        fleet.pods.refused("pods is forbidden".to_owned());
+        assert_eq!(fleet.awaited(), ["LeaderWorkerSets", "Pods (pods is forbidden)"]);
+        assert_eq!(fleet.all_listed().now_or_never(), None);
+        fleet.pods.empty();
+        assert_eq!(fleet.all_listed().now_or_never(), None, "whether there is a right to groups is not known");
+        fleet.groups.failed("500".to_owned());
+        assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())), "others need none");
+        fleet.groups.refused("no".to_owned());
+        assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())));
+    }
+
+    #[tokio::test]
+    async fn what_is_awaited_is_said_again_and_again() {
+        let (fleet, said) = (fleet(), Mutex::new(Vec::new()));
+        fleet.variants.empty();
+        let moment = Duration::from_millis(1);
+        let shown = fleet.remind(moment, fleet.who_is_listed(), |awaited| said.lock().unwrap().push(awaited));
+        let twice = async {
+            while said.lock().unwrap().len() < 2 {
+                tokio::time::sleep(moment).await;
+            }
+            fleet.namespaces.empty();
+        };
+        tokio::join!(shown, twice);
+        let said = said.into_inner().unwrap();
+        assert!(said.iter().all(|awaited| awaited.starts_with("Namespaces; Deployments; ")), "{said:?}");
+    }
+
+    #[test]
+    fn groups_are_not_absent_before_they_are_listed() {
+        let fleet = fleet();
+        assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
+        fleet.groups.empty();
+        assert_eq!(fleet.groups_unknown(), None, "their API is not served");
+        fleet.groups.unlist();
+        assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
+        fleet.groups.failed("the server answers 500".to_owned());
+        let failed = "LeaderWorkerSets cannot be listed: the server answers 500";
+        assert_eq!(fleet.groups_unknown().as_deref(), Some(failed));
+        fleet.groups.refused("they are forbidden.".to_owned());
+        let why = "they are forbidden; grant Steersman's account the right to get, list and watch leaderworkersets of \
+                   leaderworkerset.x-k8s.io";
+        assert_eq!(fleet.groups_unknown().as_deref(), Some(why));
+        fleet.groups.empty();
+        assert_eq!(fleet.groups_unknown(), None);
+    }
+}

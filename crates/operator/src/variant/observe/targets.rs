@@ -1,0 +1,281 @@
+//! The workloads that are scaled.
+//! Comes in: Deployments, StatefulSets and LeaderWorkerSets by their watches, and the scale of anything else when it is asked
+//! for; goes out: replicas and what one of them needs.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+use steersman_api::variant::v1alpha1::ScaleTargetRef;
+use steersman_plan::variant::TargetSeen;
+use steersman_plan::variant::saturation::engine_args::Container;
+use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
+use steersman_reconcile::quantity;
+
+use super::mirror::Record;
+use super::nodes;
+
+/// The only variable that the plan reads. Others may be secrets, and are not kept.
+const VARIABLE: &str = "VLLM_USE_V1";
+
+/// How a workload is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Deployment,
+    StatefulSet,
+    LeaderWorkerSet,
+    /// By its scale subresource, when a pass asks for it.
+    Scale(GroupVersionKind),
+    /// Not at all: why.
+    Unclear(String),
+}
+
+impl Way {
+    pub fn to(target: &ScaleTargetRef) -> Self {
+        let given = target.api_version.as_deref().unwrap_or_default();
+        let (group, version) = given.split_once('/').unwrap_or(("", given));
+        if let Some(why) = unusable(target, given) {
+            return Self::Unclear(why);
+        }
+        match (target.kind.as_str(), group) {
+            (DEPLOYMENT, "" | "apps" | "extensions") => Self::Deployment,
+            (STATEFUL_SET, "" | "apps") => Self::StatefulSet,
+            (LEADER_WORKER_SET, "" | GROUPS) => Self::LeaderWorkerSet,
+            (kind, _) if given.is_empty() => Self::Unclear(nameless(kind)),
+            (kind, group) => Self::Scale(GroupVersionKind::gvk(group, version, kind)),
+        }
+    }
+}
+
+/// What to do about a kind that comes without its group.
+fn nameless(kind: &str) -> String {
+    let watched = [DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET];
+    match watched.into_iter().find(|known| known.eq_ignore_ascii_case(kind)) {
+        Some(known) => format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {known}"),
+        None => format!(
+            "spec.scaleTargetRef.apiVersion is missing, without which kind {kind} cannot be found; add it, such as \
+             argoproj.io/v1alpha1"
+        ),
+    }
+}
+
+/// Why a reference can be nobody's. Its parts become parts of an address at the API server, which must not lead elsewhere:
+/// another namespace's objects, or the same workload by a name that no other object of the fleet has.
+fn unusable(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
+    let letters =
+        |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)) && !text.contains("..");
+    if target.kind.is_empty() || !letters(&target.kind) {
+        return Some(format!("spec.scaleTargetRef.kind {:?} is no kind; write one such as Deployment", target.kind));
+    }
+    if !letters(&target.name) {
+        return Some(format!(
+            "spec.scaleTargetRef.name {:?} is no name of an object; write the workload's name alone",
+            target.name
+        ));
+    }
+    (!letters(&api_version.replacen('/', "", 1))).then(|| {
+        format!("spec.scaleTargetRef.apiVersion {api_version:?} is no group and version; write them as in apps/v1")
+    })
+}
+
+/// A workload as its watch brings it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    pub uid: String,
+    pub seen: TargetSeen,
+}
+
+impl Record for Workload {}
+
+impl Workload {
+    /// Whether the fleet has to be looked at again. How far a rollout is matters only to the next look.
+    pub fn is_news(before: Option<&Self>, after: Option<&Self>) -> bool {
+        let facts = |workload: &Self| (workload.uid.clone(), workload.seen.replicas);
+        before.map(facts) != after.map(facts)
+    }
+}
+
+/// A Deployment or a StatefulSet.
+pub fn workload(object: &DynamicObject) -> Option<Workload> {
+    let template = &object.data["spec"]["template"]["spec"];
+    Some(of(object, gpus(template), containers(template)))
+}
+
+/// A replica is a whole group: its leader and the workers behind it.
+pub fn group(object: &DynamicObject) -> Option<Workload> {
+    let group = &object.data["spec"]["leaderWorkerTemplate"];
+    let worker = &group["workerTemplate"]["spec"];
+    let leader = group.pointer("/leaderTemplate/spec").filter(|leader| !leader.is_null()).unwrap_or(worker);
+    let workers = number(&group["size"]).unwrap_or(1).saturating_sub(1).max(0);
+    let all = gpus(leader).saturating_add(workers.saturating_mul(gpus(worker)));
+    Some(of(object, all, containers(leader)))
+}
+
+fn of(object: &DynamicObject, gpus: i32, containers: Vec<Container>) -> Workload {
+    let status = &object.data["status"];
+    let observed = status["observedGeneration"].as_i64().is_some_and(|generation| generation > 0);
+    // LeaderWorkerSets do not say which generation their status speaks of.
+    let speaks = observed || status["replicas"].is_i64();
+    let seen = TargetSeen {
+        replicas: number(&object.data["spec"]["replicas"]),
+        status_replicas: speaks.then(|| number(&status["replicas"]).unwrap_or_default()),
+        ready: number(&status["readyReplicas"]).unwrap_or_default(),
+        gpus,
+        containers,
+        ..TargetSeen::default()
+    };
+    Workload { uid: object.uid().unwrap_or_default(), seen }
+}
+
+fn number(value: &Value) -> Option<i32> {
+    value.as_i64().map(|value| i32::try_from(value).unwrap_or(i32::MAX))
+}
+
+/// What the containers of a pod request together.
+fn gpus(pod: &Value) -> i32 {
+    let containers = pod["containers"].as_array().into_iter().flatten();
+    let of_container = |container: &Value| {
+        let amount = |resource: &str| {
+            let resources = &container["resources"];
+            let given = [&resources["requests"][resource], &resources["limits"][resource]];
+            given.into_iter().find(|value| !value.is_null()).map_or(0, amount)
+        };
+        nodes::resources().map(amount).fold(0_i32, i32::saturating_add)
+    };
+    containers.map(of_container).fold(0, i32::saturating_add)
+}
+
+/// Amounts are texts, and numbers where a manifest says so.
+fn amount(value: &Value) -> i32 {
+    value.as_str().map_or_else(|| number(value).unwrap_or_default(), whole)
+}
+
+/// Whole accelerators; a part of one is none.
+pub fn whole(amount: &str) -> i32 {
+    let whole = quantity::billionths(amount).unwrap_or_default() / 1_000_000_000;
+    i32::try_from(whole.max(0)).unwrap_or(i32::MAX)
+}
+
+fn containers(pod: &Value) -> Vec<Container> {
+    let texts = |value: &Value| {
+        let words = value.as_array().into_iter().flatten();
+        words.filter_map(|word| word.as_str().map(ToOwned::to_owned)).collect()
+    };
+    let container = |container: &Value| {
+        let variables = container["env"].as_array().into_iter().flatten();
+        let known = variables.filter(|variable| variable["name"] == VARIABLE);
+        let env: BTreeMap<String, String> =
+            known.filter_map(|known| Some((VARIABLE.to_owned(), known["value"].as_str()?.to_owned()))).collect();
+        Container { command: texts(&container["command"]), args: texts(&container["args"]), env }
+    };
+    pod["containers"].as_array().into_iter().flatten().map(container).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(api_version: Option<&str>, kind: &str) -> ScaleTargetRef {
+        let api_version = api_version.map(ToOwned::to_owned);
+        ScaleTargetRef { api_version, kind: kind.to_owned(), name: "w".to_owned() }
+    }
+
+    fn object(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_kind_of_another_group_is_another_kind() {
+        for (given, kind, expected) in [
+            (None, "Deployment", Way::Deployment),
+            (Some(""), "Deployment", Way::Deployment),
+            (Some("apps/v1"), "Deployment", Way::Deployment),
+            (Some("apps/v1"), "StatefulSet", Way::StatefulSet),
+            (None, "LeaderWorkerSet", Way::LeaderWorkerSet),
+            (Some("a.io/v1"), "Deployment", Way::Scale(GroupVersionKind::gvk("a.io", "v1", "Deployment"))),
+            (Some("v1"), "ReplicationController", Way::Scale(GroupVersionKind::gvk("", "v1", "ReplicationController"))),
+        ] {
+            assert_eq!(Way::to(&target(given, kind)), expected, "{given:?} {kind}");
+        }
+        let Way::Unclear(why) = Way::to(&target(None, "Rollout")) else { panic!() };
+        assert!(why.starts_with("spec.scaleTargetRef.apiVersion is missing"), "{why}");
+        for (kind, meant) in [("deployment", DEPLOYMENT), ("Statefulset", STATEFUL_SET)] {
+            let Way::Unclear(why) = Way::to(&target(None, kind)) else { panic!() };
+            assert_eq!(why, format!("spec.scaleTargetRef.kind {kind} is no kind; write it as {meant}"));
+        }
+    }
+
+    #[test]
+    fn a_reference_cannot_lead_to_another_address() {
+        let named = |name: &str| ScaleTargetRef { name: name.to_owned(), ..target(Some("a.io/v1"), "Widget") };
+        for (reference, field) in [
+            (named("../../../namespaces/b/widgets/w"), "name"),
+            (named("w/scale?x="), "name"),
+            (named("w%2f"), "name"),
+            (named(".."), "name"),
+            (named("a b"), "name"),
+            (target(Some("a.io/v1/namespaces/b/widgets"), "Widget"), "apiVersion"),
+            (target(Some("a.io/.."), "Widget"), "apiVersion"),
+            (target(Some("a.io/v1"), ""), "kind"),
+            (target(None, ""), "kind"),
+            (target(Some("a.io/v1"), "Widget/status"), "kind"),
+            (ScaleTargetRef { name: "a/b".to_owned(), ..target(None, "Deployment") }, "name"),
+        ] {
+            let Way::Unclear(why) = Way::to(&reference) else { panic!("{reference:?}") };
+            assert!(why.starts_with(&format!("spec.scaleTargetRef.{field} ")), "{why}");
+        }
+        assert!(matches!(Way::to(&named("llama-3.1")), Way::Scale(_)));
+    }
+
+    fn pod(gpus: i32) -> Value {
+        json!({ "spec": { "containers": [
+            { "args": ["--max-num-seqs=64"], "resources": { "limits": { "nvidia.com/gpu": gpus.to_string() } },
+              "env": [{ "name": "VLLM_USE_V1", "value": "0" }, { "name": "HF_TOKEN", "value": "secret" }] },
+            { "command": ["sidecar"], "resources": { "requests": { "cpu": "1" } } },
+        ] } })
+    }
+
+    #[test]
+    fn a_workload_says_what_one_replica_needs_and_no_secret() {
+        let found = workload(&object(json!({
+            "metadata": { "uid": "u" }, "spec": { "replicas": 3, "template": pod(4) },
+            "status": { "observedGeneration": 1, "replicas": 2, "readyReplicas": 1 },
+        })));
+        let seen = found.unwrap().seen;
+        assert_eq!((seen.replicas, seen.status_replicas, seen.ready, seen.gpus), (Some(3), Some(2), 1, 4));
+        assert_eq!(seen.containers[0].args, ["--max-num-seqs=64"]);
+        assert_eq!(seen.containers[0].env, BTreeMap::from([(VARIABLE.to_owned(), "0".to_owned())]));
+        let new = workload(&object(json!({ "metadata": { "uid": "u" }, "spec": { "template": pod(1) } }))).unwrap();
+        assert_eq!((new.seen.replicas, new.seen.status_replicas), (None, None));
+    }
+
+    #[test]
+    fn a_group_counts_its_leader_and_all_its_workers() {
+        let of = |leader: Value| {
+            let template = json!({ "size": 4, "leaderTemplate": leader, "workerTemplate": pod(8) });
+            group(&object(json!({ "metadata": {}, "spec": { "replicas": 2, "leaderWorkerTemplate": template },
+                "status": { "replicas": 2, "readyReplicas": 1 } })))
+            .unwrap()
+            .seen
+        };
+        assert_eq!((of(pod(1)).gpus, of(pod(1)).status_replicas, of(pod(1)).ready), (25, Some(2), 1));
+        assert_eq!(of(Value::Null).gpus, 32, "without a template of its own, the leader is like its workers");
+    }
+
+    #[test]
+    fn a_rollout_is_no_news_and_a_hand_on_the_replicas_is() {
+        let workload = |uid: &str, replicas, ready| Workload {
+            uid: uid.to_owned(),
+            seen: TargetSeen { replicas: Some(replicas), ready, ..TargetSeen::default() },
+        };
+        let now = workload("u", 2, 1);
+        assert!(!Workload::is_news(Some(&now), Some(&workload("u", 2, 2))));
+        assert!(Workload::is_news(Some(&now), Some(&workload("u", 3, 1))));
+        assert!(Workload::is_news(Some(&now), Some(&workload("other", 2, 1))));
+        assert!(Workload::is_news(None, Some(&now)) && Workload::is_news(Some(&now), None));
+    }
+}

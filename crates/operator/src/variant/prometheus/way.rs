@@ -1,0 +1,356 @@
+//! The way to one Prometheus: address, certificates, token.
+//! Comes in: settings and the files that they name; goes out: a client and the headers that it sends. Files are read again
+//! for every look, as all of them are rotated.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use form_urlencoded::Serializer;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Uri};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use steersman_plan::variant::config::prometheus::Prometheus as Settings;
+use steersman_runtime::http::{Http, HttpSettings, Identity, Trust};
+
+/// As upstream gives a query.
+const ANSWER: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(5);
+
+pub struct Way {
+    pub settings: Settings,
+    url: Uri,
+    login: Option<Login>,
+    server_name: Option<ServerName<'static>>,
+    /// The client with the files that it was made from.
+    made: Mutex<Option<(Files, Http)>>,
+}
+
+/// `user:password` of the address.
+struct Login {
+    header: HeaderValue,
+    /// The forms in which a server may repeat it.
+    secrets: Vec<String>,
+}
+
+/// What one look goes with.
+pub struct Pass {
+    pub http: Http,
+    pub url: Uri,
+    pub headers: HeaderMap,
+    /// To be blotted out of whatever a server says.
+    pub secrets: Vec<String>,
+    /// Where the token comes from, for messages.
+    pub token_from: Option<String>,
+    /// The moment that is asked about, by Prometheus' clock. None: when it gets the question.
+    pub at: Option<f64>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Files {
+    authorities: Option<Vec<u8>>,
+    /// Certificate and key.
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Way {
+    /// Err: no file and no time will heal it.
+    pub fn new(settings: &Settings) -> Result<Self, String> {
+        let (url, login) = address(&settings.base_url)?;
+        let name = |name: &String| {
+            let parsed = ServerName::try_from(name.clone());
+            parsed.map_err(|_| format!("PROMETHEUS_SERVER_NAME {name:?} is neither a host name nor an address"))
+        };
+        let server_name = settings.server_name.as_ref().map(name).transpose()?;
+        Ok(Self { settings: settings.clone(), url, login, server_name, made: Mutex::default() })
+    }
+
+    pub fn pass(&self) -> Result<Pass, String> {
+        let http = self.client(self.files()?)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        let (token, mut secrets) = (self.token()?, Vec::new());
+        if let Some((token, from)) = &token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| format!("the token of {from} has characters that no token has; write it anew"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+            secrets.push(token.clone());
+        } else if let Some(login) = &self.login {
+            headers.insert(AUTHORIZATION, login.header.clone());
+            secrets.clone_from(&login.secrets);
+        }
+        let token_from = token.map(|(_, from)| from);
+        Ok(Pass { http, url: self.url.clone(), headers, secrets, token_from, at: None })
+    }
+
+    /// The token, and where it comes from.
+    fn token(&self) -> Result<Option<(String, String)>, String> {
+        // A token is often stored with the word that precedes it in the header.
+        let bare = |text: &str| text.trim().strip_prefix("Bearer ").unwrap_or(text.trim()).trim().to_owned();
+        if let Some(token) = &self.settings.bearer_token {
+            return Ok(Some((bare(token.reveal()), "PROMETHEUS_BEARER_TOKEN".to_owned())));
+        }
+        let Some(path) = &self.settings.token_path else { return Ok(None) };
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("failed to read bearer token from {path}: {error}"))?;
+        Ok(Some((bare(&text), format!("PROMETHEUS_TOKEN_PATH {path}"))))
+    }
+
+    fn files(&self) -> Result<Files, String> {
+        let read = |path: &str, what: &str| {
+            fs::read(path).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => format!("{what} file not found: {path}"),
+                _ => format!("failed to read {what} from {path}: {error}"),
+            })
+        };
+        // Who asks for no verification needs no authorities.
+        let authorities = self.settings.ca_cert_path.as_deref().filter(|_| !self.settings.insecure_skip_verify);
+        let identity = self.settings.client_cert_path.as_ref();
+        Ok(Files {
+            authorities: authorities.map(|path| read(path, "CA certificate")).transpose()?,
+            identity: identity
+                .map(|(certificate, key)| Ok((read(certificate, "client certificate")?, read(key, "client key")?)))
+                .transpose()
+                .map_err(|error: String| error)?,
+        })
+    }
+
+    fn client(&self, files: Files) -> Result<Http, String> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, http)) = made.as_ref().filter(|(of, _)| *of == files) {
+            return Ok(http.clone());
+        }
+        let http = self.make(&files)?;
+        *made = Some((files, http.clone()));
+        Ok(http)
+    }
+
+    fn make(&self, files: &Files) -> Result<Http, String> {
+        let mut settings = HttpSettings {
+            connect: CONNECT,
+            answer: ANSWER,
+            // Whoever reads the settings has refused it where it is not allowed.
+            plain: self.url.scheme() == Some(&Scheme::HTTP),
+            server_name: self.server_name.clone(),
+            ..HttpSettings::from_env()
+        };
+        if let (Some(pem), Some(path)) = (&files.authorities, &self.settings.ca_cert_path) {
+            let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            settings.roots = parsed.ok().filter(|roots| !roots.is_empty()).ok_or_else(|| bad_authority(path))?;
+            settings.trust = Trust::RootsAlone;
+        }
+        if self.settings.insecure_skip_verify {
+            settings.trust = Trust::Anyone;
+        }
+        if let (Some((chain, key)), Some(paths)) = (&files.identity, &self.settings.client_cert_path) {
+            settings.identity = Some(Arc::new(identity(chain, key).map_err(|why| bad_identity(paths, &why))?));
+        }
+        Http::new(settings).map_err(|error| match (&self.settings.client_cert_path, &self.settings.ca_cert_path) {
+            (_, Some(path)) if files.authorities.is_some() && files.identity.is_none() => bad_authority(path),
+            (Some(paths), _) => bad_identity(paths, &error.to_string()),
+            _ => format!("cannot make a connection: {error}"),
+        })
+    }
+}
+
+fn bad_authority(path: &str) -> String {
+    format!("failed to parse CA certificate from {path}")
+}
+
+fn bad_identity((certificate, key): &(String, String), why: &str) -> String {
+    format!("failed to load client certificate from {certificate} and key from {key}: {why}")
+}
+
+fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("the first holds no certificate in PEM form")?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the second holds no private key in PEM form")?;
+    Ok(Identity { chain, key })
+}
+
+/// Where queries go, and the login that stood in the address.
+fn address(base: &str) -> Result<(Uri, Option<Login>), String> {
+    // The address may hold a password: it is not told.
+    let bad = || "PROMETHEUS_BASE_URL is not an address such as https://prometheus.monitoring.svc:9090".to_owned();
+    let url: Uri = base.parse().map_err(|_| bad())?;
+    let mut parts = url.into_parts();
+    let authority = parts.authority.take().filter(|_| parts.scheme.is_some()).ok_or_else(bad)?;
+    let (login, place) = match authority.as_str().rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, authority.as_str()),
+    };
+    parts.authority = Some(place.parse().map_err(|_| bad())?);
+    let path = parts.path_and_query.as_ref().map_or("", PathAndQuery::path).trim_end_matches('/');
+    parts.path_and_query = Some(format!("{path}/api/v1/query").parse().map_err(|_| bad())?);
+    let login = login.map(|login| basic(login).ok_or_else(bad)).transpose()?;
+    Ok((Uri::from_parts(parts).map_err(|_| bad())?, login))
+}
+
+/// Of `user:password`, both as an address writes them.
+fn basic(login: &str) -> Option<Login> {
+    // Letters such as `%40` stand for others; a plus sign is itself here, other than in a form.
+    let plain = format!("={}", login.replace('+', "%2B"));
+    let (_, plain) = form_urlencoded::parse(plain.as_bytes()).next()?;
+    let encoded = STANDARD.encode(plain.as_bytes());
+    let mut header = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
+    header.set_sensitive(true);
+    let password = |login: &str| login.split_once(':').map(|(_, password)| password.to_owned());
+    Some(Login { header, secrets: [Some(encoded), password(&plain), password(login)].into_iter().flatten().collect() })
+}
+
+/// A query as a form.
+pub fn form(query: &str, at: Option<f64>) -> String {
+    let at = at.map(|at| ("time", at.to_string()));
+    Serializer::new(String::new()).append_pair("query", query).extend_pairs(at).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use steersman_plan::variant::config::prometheus::is_server_name;
+
+    use super::*;
+
+    #[test]
+    fn queries_go_below_the_path_of_the_address() {
+        for (base, expected) in [
+            ("https://prom:9090", "https://prom:9090/api/v1/query"),
+            ("https://prom:9090/", "https://prom:9090/api/v1/query"),
+            ("https://mimir/prometheus/?x=1", "https://mimir/prometheus/api/v1/query"),
+            ("http://[::1]:9090", "http://[::1]:9090/api/v1/query"),
+        ] {
+            let (url, login) = address(base).unwrap();
+            assert_eq!((url, login.is_none()), (expected.parse().unwrap(), true), "{base}");
+        }
+        let (url, login) = address("https://us%40er:pa+ss@prom/").unwrap();
+        assert_eq!(url, "https://prom/api/v1/query");
+        let login = login.unwrap();
+        let decoded = STANDARD.decode(login.header.to_str().unwrap().trim_start_matches("Basic ")).unwrap();
+        assert_eq!(decoded, b"us@er:pa+ss");
+    }
+
+    #[test]
+    fn whatever_a_server_repeats_of_a_login_is_known() {
+        for (login, expected) in [
+            ("user:p%40ss", vec!["dXNlcjpwQHNz", "p@ss", "p%40ss"]),
+            ("user", vec!["dXNlcg=="]),
+            ("user:", vec!["dXNlcjo=", "", ""]),
+        ] {
+            assert_eq!(basic(login).unwrap().secrets, expected, "{login}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_read_is_not_told() {
+        for base in ["https://us er:secret@prom", "prom:9090", "", "/prometheus", "https://"] {
+            let said = address(base).err().unwrap();
+            assert!(said.starts_with("PROMETHEUS_BASE_URL is not an address") && !said.contains("secret"), "{said}");
+        }
+    }
+
+    /// What the settings let through must not fail here, where nobody keeps the last good one.
+    #[test]
+    fn a_server_name_is_judged_as_its_reader_judges_it() {
+        let long = ["a"; 127].join(".");
+        let label = "a".repeat(63);
+        for name in [
+            "",
+            ".",
+            "a",
+            "a.",
+            "a..b",
+            "-a",
+            "a-",
+            "a--b",
+            "a_b",
+            "_a.b",
+            "1",
+            "1a",
+            "a.1",
+            "a.1.",
+            "1.a",
+            "10.0.0.1",
+            "::1",
+            "[::1]",
+            "fe80::1%eth0",
+            "a:9090",
+            "https://a",
+            "*.a",
+            "a b",
+            "\u{e4}",
+            &label,
+            &format!("{label}a"),
+            &long,
+            &format!("{long}.a"),
+            "256.1.1.1",
+            "0x1.0",
+        ] {
+            assert_eq!(is_server_name(name), ServerName::try_from(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_missing_or_wrong_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("words"), "no certificate").unwrap();
+        let base = Settings { base_url: "https://prom".to_owned(), ..Settings::default() };
+        let (gone, words) = (path("gone"), path("words"));
+        let cases = [
+            (
+                Settings { ca_cert_path: Some(gone.clone()), ..base.clone() },
+                format!("CA certificate file not found: {gone}"),
+            ),
+            (
+                Settings { ca_cert_path: Some(words.clone()), ..base.clone() },
+                format!("failed to parse CA certificate from {words}"),
+            ),
+            (
+                Settings { client_cert_path: Some((gone.clone(), words.clone())), ..base.clone() },
+                format!("client certificate file not found: {gone}"),
+            ),
+            (
+                Settings { client_cert_path: Some((words.clone(), gone.clone())), ..base.clone() },
+                format!("client key file not found: {gone}"),
+            ),
+            (
+                Settings { client_cert_path: Some((words.clone(), words.clone())), ..base.clone() },
+                format!(
+                    "failed to load client certificate from {words} and key from {words}: the first holds no certificate in \
+                     PEM form"
+                ),
+            ),
+            (
+                Settings { token_path: Some(gone.clone()), ..base.clone() },
+                format!("failed to read bearer token from {gone}: No such file or directory (os error 2)"),
+            ),
+        ];
+        for (settings, expected) in cases {
+            assert_eq!(Way::new(&settings).unwrap().pass().err(), Some(expected));
+        }
+        let unverified = Settings { ca_cert_path: Some(gone), insecure_skip_verify: true, ..base };
+        assert!(Way::new(&unverified).unwrap().pass().is_ok());
+    }
+
+    #[test]
+    fn a_token_file_is_read_again_and_its_prefix_is_not_doubled() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token").display().to_string();
+        let settings =
+            Settings { base_url: "https://prom".to_owned(), token_path: Some(path.clone()), ..Settings::default() };
+        let way = Way::new(&settings).unwrap();
+        for (content, expected) in [("one\n", "Bearer one"), ("Bearer two", "Bearer two")] {
+            fs::write(&path, content).unwrap();
+            assert_eq!(way.pass().unwrap().headers[AUTHORIZATION], expected);
+        }
+        fs::write(&path, "th\nree").unwrap();
+        let said = way.pass().err().unwrap();
+        assert!(said.contains("PROMETHEUS_TOKEN_PATH") && !said.contains("ree"), "{said}");
+    }
+}

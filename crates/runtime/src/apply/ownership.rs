@@ -1,0 +1,292 @@
+//! Decides whether an existing object may be written: yes, yes after adoption, or no with the owner's name and a remedy.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use steersman_reconcile::{Failure, ObjectId};
+
+use super::owner::{Legacy, Owner, controller};
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// How a child that exists may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    Ours,
+    /// An earlier operator made it: its fields are taken over first.
+    Legacy,
+}
+
+/// Why a child is not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum OwnershipConflict {
+    #[error("it is being deleted; it is made anew once it is gone")]
+    Leaving,
+    #[error(
+        "it still belongs to an earlier {owner} that was deleted; it is made anew once the garbage collector has removed it"
+    )]
+    Predecessor { owner: String },
+    #[error(
+        "it is controlled by {controller}, not by {owner}, and is left alone; remove it, or give {owner} another name"
+    )]
+    Controlled { controller: String, owner: String },
+    #[error(
+        "it exists already, has no controller and was not made for {owner}, so it is left alone; remove or rename it, or give {owner} another name"
+    )]
+    Foreign { owner: String },
+    #[error(
+        "it exists already without the labels that say what it is for ({labels}), so it is left alone; remove it, or label it so to have it taken over"
+    )]
+    Unlabelled { labels: String },
+    #[error("it was made for {other} and is left alone; remove it once it is not needed there any more")]
+    OfAnother { other: String },
+    #[error(
+        "another operator is writing this object (field manager {manager:?}), and Steersman writes it no more; stop that operator, then clear its mark: kubectl patch {command} --type=json -p '[{{\"op\":\"replace\",\"path\":\"/metadata/managedFields\",\"value\":[{{}}]}}]'"
+    )]
+    Contested { manager: String, command: String },
+}
+
+impl OwnershipConflict {
+    pub(super) fn into_failure(self, object: ObjectId) -> Failure {
+        let transient = matches!(self, Self::Leaving | Self::Predecessor { .. });
+        Failure { object, message: self.to_string(), transient, conflict: false }
+    }
+}
+
+pub(super) fn check(
+    owner: &Owner,
+    manager: &str,
+    wanted: &DynamicObject,
+    live: &DynamicObject,
+) -> Result<Claim, OwnershipConflict> {
+    if live.metadata.deletion_timestamp.is_some() {
+        return Err(OwnershipConflict::Leaving);
+    }
+    let legacy = owner.legacy.as_ref();
+    let legacy_entry = legacy.and_then(|legacy| live.managed_fields().iter().find(|entry| is_legacy(entry, legacy)));
+    match controller(live) {
+        Some(reference) if reference.uid == owner.uid => {}
+        Some(reference) if reference.kind == owner.kind.kind && reference.name == owner.name => {
+            return Err(OwnershipConflict::Predecessor { owner: owner.id().to_string() });
+        }
+        Some(reference) => {
+            let controller = format!("{} {}/{}", reference.kind, owner.namespace, reference.name);
+            return Err(OwnershipConflict::Controlled { controller, owner: owner.id().to_string() });
+        }
+        None if legacy.is_some_and(|legacy| is_marked(live, legacy)) && same_selector(wanted, live) => {}
+        // Our own mark without a controller: somebody removed the reference, or restored the object from a backup.
+        None if is_managed_by(live, manager) => {}
+        None => return Err(OwnershipConflict::Foreign { owner: owner.id().to_string() }),
+    }
+    match legacy_entry {
+        None => Ok(Claim::Ours),
+        // Any operator may be called `manager`, and a note of its own on our child is no claim to it.
+        Some(entry) if is_managed_by(live, manager) && !is_about_the_object(entry) => Ok(Claim::Ours),
+        Some(entry) if is_managed_by(live, manager) => {
+            let kind = live.types.as_ref().map_or("object", |types| types.kind.as_str()).to_lowercase();
+            let command = format!("{kind} {} -n {}", live.name_any(), owner.namespace);
+            Err(OwnershipConflict::Contested { manager: entry.manager.clone().unwrap_or_default(), command })
+        }
+        Some(_) => Ok(Claim::Legacy),
+    }
+}
+
+/// The same for an object that no owner controls: it is ours by what we wrote of it before, or by its labels.
+pub(super) fn check_unowned(
+    owner: &Owner,
+    manager: &str,
+    wanted: &DynamicObject,
+    live: &DynamicObject,
+) -> Result<Claim, OwnershipConflict> {
+    if live.metadata.deletion_timestamp.is_some() {
+        return Err(OwnershipConflict::Leaving);
+    }
+    let wanted_by = controller(wanted).map(|reference| &reference.uid);
+    // Earlier operators made the owner its controller; that is taken back before it is written.
+    let known = |uid: &String| Some(uid) == wanted_by || *uid == owner.uid;
+    if let Some(other) = controller(live).filter(|reference| !known(&reference.uid)) {
+        let controller = format!("{} {}/{}", other.kind, owner.namespace, other.name);
+        return Err(OwnershipConflict::Controlled { controller, owner: owner.id().to_string() });
+    }
+    let labelled = wanted.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
+    // What we wrote before was for whoever its labels name.
+    if let Some(other) = named_by_labels(owner, wanted, live) {
+        return Err(OwnershipConflict::OfAnother { other: format!("{} {}/{other}", owner.kind.kind, owner.namespace) });
+    }
+    if labelled || is_managed_by(live, manager) {
+        return Ok(Claim::Ours);
+    }
+    let labels: Vec<String> = wanted.labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Err(OwnershipConflict::Unlabelled { labels: labels.join(", ") })
+}
+
+/// Who else stands in a label that is to hold the owner's name.
+fn named_by_labels<'a>(owner: &Owner, wanted: &DynamicObject, live: &'a DynamicObject) -> Option<&'a str> {
+    let naming = wanted.labels().iter().filter(|(_, value)| **value == owner.name);
+    let found = naming.filter_map(|(key, _)| live.labels().get(key));
+    found.map(String::as_str).find(|name| *name != owner.name)
+}
+
+/// An entry of an earlier operator for the object itself: what it said in the status does not matter.
+pub(super) fn is_legacy(entry: &ManagedFieldsEntry, legacy: &Legacy) -> bool {
+    let known = |manager: &String| legacy.managers.contains(manager);
+    entry.subresource.as_deref().unwrap_or_default().is_empty() && entry.manager.as_ref().is_some_and(known)
+}
+
+/// Whether `manager` has applied something of it.
+pub fn is_managed_by(live: &DynamicObject, manager: &str) -> bool {
+    live.managed_fields().iter().any(|entry| is_ours(entry, manager))
+}
+
+/// Whether an entry is about what the object is for, and not only about its metadata.
+fn is_about_the_object(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
+    // An entry that lists nothing says nothing of what it is about.
+    fields.is_none_or(|fields| fields.keys().any(|name| name != "f:metadata"))
+}
+
+pub(super) fn is_ours(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    entry.manager.as_deref() == Some(manager)
+        && entry.operation.as_deref() == Some("Apply")
+        && entry.subresource.as_deref().unwrap_or_default().is_empty()
+}
+
+fn is_marked(live: &DynamicObject, legacy: &Legacy) -> bool {
+    live.labels().get(MANAGED_BY) == Some(&legacy.managed_by)
+}
+
+/// Whether both stand for the same pods. Kinds that select nothing pass.
+fn same_selector(wanted: &DynamicObject, live: &DynamicObject) -> bool {
+    let selector = |object: &DynamicObject| -> Option<Value> {
+        ["/spec/selector", "/spec/podSelector"].iter().find_map(|path| object.data.pointer(path).cloned())
+    };
+    selector(wanted).is_none_or(|wanted| selector(live) == Some(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::GroupVersionKind;
+    use serde_json::json;
+
+    use super::*;
+
+    const OURS: &str = "steersman/llsd";
+
+    fn owner() -> Owner {
+        Owner {
+            kind: GroupVersionKind::gvk("llamastack.io", "v1alpha1", "LlamaStackDistribution"),
+            namespace: "team-a".into(),
+            name: "starter".into(),
+            uid: "uid-1".into(),
+            legacy: Some(Legacy {
+                managed_by: "llama-stack-operator".into(),
+                managers: vec!["manager".into(), "starter".into()],
+            }),
+        }
+    }
+
+    fn service(metadata: Value, selector: &str) -> DynamicObject {
+        let mut object = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "starter-service" },
+            "spec": { "selector": { "app": selector } } });
+        for (key, value) in metadata.as_object().unwrap() {
+            object["metadata"][key] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn judged(metadata: Value, selector: &str) -> Result<Claim, String> {
+        let wanted = service(json!({}), "llama-stack");
+        check(&owner(), OURS, &wanted, &service(metadata, selector)).map_err(|conflict| conflict.to_string())
+    }
+
+    fn controlled_by(kind: &str, name: &str, uid: &str) -> Value {
+        json!([{ "apiVersion": "llamastack.io/v1alpha1", "kind": kind, "name": name, "uid": uid, "controller": true }])
+    }
+
+    fn entry(manager: &str, operation: &str, subresource: &str) -> Value {
+        json!({ "manager": manager, "operation": operation, "apiVersion": "v1", "subresource": subresource })
+    }
+
+    #[test]
+    fn ours_is_ours_and_a_predecessor_is_awaited() {
+        let ours = controlled_by("LlamaStackDistribution", "starter", "uid-1");
+        assert_eq!(judged(json!({ "ownerReferences": ours }), "llama-stack"), Ok(Claim::Ours));
+        let earlier = json!({ "ownerReferences": controlled_by("LlamaStackDistribution", "starter", "uid-0") });
+        let refusal = check(&owner(), OURS, &service(json!({}), "x"), &service(earlier, "x")).unwrap_err();
+        assert!(refusal.into_failure(ObjectId::new("Service", "team-a", "x")).transient);
+    }
+
+    #[test]
+    fn what_others_control_is_refused_with_their_name() {
+        let message = judged(json!({ "ownerReferences": controlled_by("Widget", "other", "uid-9") }), "x").unwrap_err();
+        assert_eq!(
+            message,
+            "it is controlled by Widget team-a/other, not by LlamaStackDistribution team-a/starter, and is left alone; \
+             remove it, or give LlamaStackDistribution team-a/starter another name"
+        );
+    }
+
+    #[test]
+    fn without_a_controller_only_the_marks_of_the_earlier_operator_or_our_own_count() {
+        assert!(judged(json!({}), "llama-stack").unwrap_err().contains("was not made for"));
+        let marked = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
+        assert_eq!(judged(marked.clone(), "llama-stack"), Ok(Claim::Ours));
+        assert!(judged(marked, "somebody-else").is_err(), "the label alone is not enough");
+        let foreign = json!({ "labels": { MANAGED_BY: "Helm" } });
+        assert!(judged(foreign, "llama-stack").is_err());
+        let restored = json!({ "managedFields": [entry(OURS, "Apply", "")] });
+        assert_eq!(judged(restored, "llama-stack"), Ok(Claim::Ours));
+    }
+
+    #[test]
+    fn legacy_entries_are_adopted_once_and_contested_later() {
+        let ours = controlled_by("LlamaStackDistribution", "starter", "uid-1");
+        for legacy in [entry("manager", "Update", ""), entry("starter", "Apply", "")] {
+            let first = json!({ "ownerReferences": ours, "managedFields": [legacy] });
+            assert_eq!(judged(first, "x"), Ok(Claim::Legacy));
+            let again = json!({ "ownerReferences": ours, "managedFields": [entry(OURS, "Apply", ""), legacy] });
+            let message = judged(again, "x").unwrap_err();
+            assert!(message.starts_with("another operator is writing this object"), "{message}");
+            assert!(message.contains("kubectl patch service starter-service -n team-a --type=json"), "{message}");
+        }
+        let status = json!({ "ownerReferences": ours, "managedFields": [entry("manager", "Update", "status")] });
+        assert_eq!(judged(status, "x"), Ok(Claim::Ours), "an entry for the status says nothing");
+    }
+
+    #[test]
+    fn what_we_wrote_for_another_owner_is_its_and_labels_that_were_taken_off_are_put_back() {
+        let judged = |metadata: Value| {
+            let wanted = service(json!({ "labels": { "made-for": "starter", "team": "a" } }), "x");
+            check_unowned(&owner(), OURS, &wanted, &service(metadata, "x")).map_err(|conflict| conflict.to_string())
+        };
+        let ours = json!([entry(OURS, "Apply", "")]);
+        assert_eq!(judged(json!({ "managedFields": ours })), Ok(Claim::Ours));
+        let changed = json!({ "managedFields": ours, "labels": { "made-for": "starter", "team": "b" } });
+        assert_eq!(judged(changed), Ok(Claim::Ours));
+        let other = json!({ "managedFields": ours, "labels": { "made-for": "other", "team": "a" } });
+        assert_eq!(
+            judged(other).unwrap_err(),
+            "it was made for LlamaStackDistribution team-a/other and is left alone; remove it once it is not needed there \
+             any more"
+        );
+    }
+
+    #[test]
+    fn what_an_earlier_operator_gave_to_the_owner_is_written_and_what_others_control_is_not() {
+        let judged = |kind: &str, uid: &str| {
+            let labels = json!({ "made-for": "starter" });
+            let wanted = service(json!({ "labels": labels }), "x");
+            let live = service(json!({ "labels": labels, "ownerReferences": controlled_by(kind, "x", uid) }), "x");
+            check_unowned(&owner(), OURS, &wanted, &live).map_err(|conflict| conflict.to_string())
+        };
+        assert_eq!(judged("LlamaStackDistribution", "uid-1"), Ok(Claim::Ours));
+        assert!(judged("Widget", "uid-9").unwrap_err().starts_with("it is controlled by Widget team-a/x, not by"));
+    }
+
+    #[test]
+    fn what_is_being_deleted_is_awaited() {
+        let leaving = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        assert_eq!(judged(leaving, "x").unwrap_err(), OwnershipConflict::Leaving.to_string());
+    }
+}

@@ -1,0 +1,114 @@
+//! Objects that do not fit their schema, for example because another version stored them. They are not reconciled. An event
+//! and a log line report each version of such an object once, and repeat from time to time. There is no status to report
+//! in: it may not fit its schema either.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use steersman_reconcile::{DecodeError, Event, NamespacedName};
+
+use crate::apply::{Owner, Recorder};
+use crate::resource::CustomResource;
+
+/// Events expire after an hour. The report repeats before, so that an event is always there to be found.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30 * 60);
+
+/// When the object is looked at again, because its event may have failed.
+pub const RECHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Default)]
+pub struct InvalidObjects {
+    reports: Mutex<HashMap<NamespacedName, Report>>,
+}
+
+struct Report {
+    version: String,
+    at: Instant,
+    event_written: bool,
+}
+
+impl Report {
+    /// A report without its event is repeated sooner, but not with every look: what refuses the event may last.
+    fn is_current(&self, version: &str) -> bool {
+        let valid = if self.event_written { REPEAT_INTERVAL } else { RECHECK_INTERVAL / 2 };
+        self.version == version && self.at.elapsed() < valid
+    }
+}
+
+impl InvalidObjects {
+    pub async fn report(
+        &self,
+        recorder: &Recorder,
+        resource: &CustomResource,
+        owner: &Owner,
+        version: &str,
+        error: &DecodeError,
+    ) {
+        let Owner { namespace, name, .. } = owner;
+        let object = NamespacedName::new(namespace, name);
+        if self.reports().get(&object).is_some_and(|report| report.is_current(version)) {
+            return;
+        }
+        let kind = resource.kind;
+        tracing::warn!(namespace, name, cause = %error, "a {kind} cannot be read and is left alone");
+        let report = |event_written| Report { version: version.to_owned(), at: Instant::now(), event_written };
+        // Before the event: a reconcile that is dropped while it waits for the event has made its attempt.
+        self.reports().insert(object.clone(), report(false));
+        if recorder.publish(owner, &event(resource, error)).await {
+            self.reports().insert(object, report(true));
+        }
+    }
+
+    /// The object is gone, or valid.
+    pub fn forget(&self, object: &NamespacedName) {
+        self.reports().remove(object);
+    }
+
+    /// All other objects are gone, or valid.
+    pub fn retain(&self, is_invalid: impl Fn(&NamespacedName) -> bool) {
+        self.reports().retain(|object, _| is_invalid(object));
+    }
+
+    fn reports(&self) -> MutexGuard<'_, HashMap<NamespacedName, Report>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn event(resource: &CustomResource, error: &DecodeError) -> Event {
+    let of_status = error.path.starts_with("status");
+    let (part, reason) = if of_status { ("status", "StatusUnreadable") } else { ("spec", "SpecUnreadable") };
+    // `kubectl edit` alone does not change a status.
+    let how = if of_status { " by kubectl edit --subresource=status" } else { "" };
+    let message = format!(
+        "The {part} cannot be read, so that nothing is done: {error}. Correct that field{how}; `kubectl explain \
+         {resource}.{part}` says what it takes"
+    );
+    Event::warning(reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_names_invalid_part_and_remedy() {
+        let resource = CustomResource {
+            short_name: "wgt",
+            group: "example.com",
+            version: "v1",
+            kind: "Widget",
+            plural: "widgets",
+            crd_name: "widgets.example.com",
+        };
+        let of = |path: &str| DecodeError { path: path.to_owned(), cause: "missing field `x`".to_owned() };
+        let published = event(&resource, &of("spec.sla"));
+        let text = "The spec cannot be read, so that nothing is done: spec.sla: missing field `x`. Correct that field; `kubectl \
+                    explain wgt.spec` says what it takes";
+        assert_eq!((published.reason, published.message.as_str()), ("SpecUnreadable", text));
+        let published = event(&resource, &of("status.phase"));
+        let text = "The status cannot be read, so that nothing is done: status.phase: missing field `x`. Correct that field by \
+                    kubectl edit --subresource=status; `kubectl explain wgt.status` says what it takes";
+        assert_eq!((published.reason, published.message.as_str()), ("StatusUnreadable", text));
+    }
+}

@@ -1,0 +1,15 @@
+//! Reconciles the objects of one custom resource, one object at a time.
+
+mod expectations;
+mod invalid_objects;
+mod priority;
+mod reconcile;
+mod requeue;
+mod runner;
+
+pub use invalid_objects::{InvalidObjects, RECHECK_INTERVAL};
+pub use reconcile::{
+    Observed, ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile, serialize_status,
+};
+pub use requeue::ReconcileQueue;
+pub use runner::{ControllerContext, backoff, run};

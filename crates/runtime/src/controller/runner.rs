@@ -1,0 +1,216 @@
+//! Runs the reconciles of one controller: every object at the start, and then each object that changed or whose children
+//! did. Never two at once for the same object.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt, stream};
+use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::controller::{self, Action};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use steersman_reconcile::{NamespacedName, ObjectId, Requeue};
+use tokio_util::sync::CancellationToken;
+
+use super::invalid_objects;
+use super::priority::{DEFER_INTERVAL, Priority};
+use super::reconcile::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
+use crate::client::Server;
+use crate::store::watching::Watching;
+use crate::store::{Scope, served};
+use crate::telemetry::metrics::{Metrics, ReconcileResult};
+
+/// A burst of changes to one object and its children causes one reconcile. Our own writes come back as such a burst.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Reconciles in progress at once. They wait for the API server most of the time.
+const CONCURRENCY: u16 = 16;
+
+/// Delay of the first retry. It doubles with each failure, up to the longest.
+const MIN_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+
+/// When to look again at a failure that only a person can fix, where no watch of ours sees the fix.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Bounds the wait for the watch event that follows a conflict or a stale object, in case that event is lost.
+const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the process gives to a controller.
+#[derive(Clone)]
+pub struct ControllerContext {
+    /// Behind the fence of the term: it writes nothing after the Lease is lost.
+    pub server: Server,
+    pub scope: Scope,
+    /// The name of this process in events.
+    pub identity: String,
+    pub metrics: Arc<Metrics>,
+}
+
+struct Runner<R> {
+    reconciler: R,
+    context: ReconcileContext,
+    metrics: Arc<Metrics>,
+    /// Consecutive failures of each object.
+    failures: Mutex<HashMap<NamespacedName, u32>>,
+    priority: Priority,
+}
+
+/// Runs until `stop`, and until the reconciles in progress have ended.
+pub async fn run<R: Reconciler + Send + Sync + 'static>(
+    reconciler: R,
+    given: ControllerContext,
+    stop: CancellationToken,
+) where
+    R::Snapshot: Send + Sync,
+{
+    let ControllerContext { server, scope, identity, metrics } = given;
+    let controller = reconciler.resource();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = served::until_served(&server, &controller) => {}
+    }
+    let resource = controller.api_resource();
+    let writer = reflector::store::Writer::new(resource.clone());
+    let store: Store<DynamicObject> = writer.as_reader();
+    let changes = watcher(scope.api(&server, &resource), watcher::Config::default()).default_backoff();
+    // managedFields of the user's object are not used here, and are half of its size.
+    let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
+    let own = own_changes(changes, resource.clone());
+    let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
+    let owners = {
+        let (resource, kind) = (resource.clone(), controller.kind);
+        let children =
+            context.cache.follow(&server, &scope).filter(move |touched| std::future::ready(touched.owner_kind == kind));
+        children.map(move |touched| ObjectRef::new_with(&touched.owner, resource.clone()).within(&touched.namespace))
+    };
+    let enqueued = {
+        let resource = resource.clone();
+        let objects = context.queue.stream();
+        objects.map(move |object| ObjectRef::new_with(&object.name, resource.clone()).within(&object.namespace))
+    };
+    let queue = stream::select(own, stream::select(owners, enqueued)).map(Ok::<_, std::convert::Infallible>);
+    let queue = queue.take_until(stop.clone().cancelled_owned());
+    let runner =
+        Arc::new(Runner { reconciler, context, metrics, failures: Mutex::default(), priority: Priority::default() });
+    tracing::info!(%controller, "controller started");
+    let config = controller::Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY);
+    let reconciles = controller::applier(
+        |object, runner: Arc<Runner<R>>| Box::pin(reconcile_object(object, runner)),
+        |object, error: &ReconcileError, runner| runner.error_policy(&object, error),
+        runner.clone(),
+        store,
+        queue,
+        config,
+    );
+    let reconciles = reconciles.for_each(|reconciled| {
+        if let Err(controller::Error::ObjectNotFound(gone)) = reconciled {
+            let gone = NamespacedName::new(gone.namespace.unwrap_or_default(), gone.name);
+            runner.forget(&gone);
+            runner.context.expectations.forget(&gone);
+            runner.context.invalid_objects.forget(&gone);
+            runner.reconciler.forget(&gone);
+        }
+        std::future::ready(())
+    });
+    tokio::join!(reconciles, runner.reconciler.run_watches(&runner.context, &scope, stop));
+    runner.reconciler.on_stop();
+    tracing::info!(%controller, "controller stopped");
+}
+
+/// The objects that changed themselves. A watch that breaks is logged and started again.
+fn own_changes(
+    changes: impl Stream<Item = watcher::Result<watcher::Event<DynamicObject>>>,
+    resource: ApiResource,
+) -> impl Stream<Item = ObjectRef<DynamicObject>> {
+    let mut watching = Watching::new(&resource.kind);
+    changes.touched_objects().filter_map(move |object| {
+        let object = watching.receive(object);
+        std::future::ready(object.map(|object| ObjectRef::from_obj_with(&object, resource.clone())))
+    })
+}
+
+async fn reconcile_object<R: Reconciler>(
+    object: Arc<DynamicObject>,
+    runner: Arc<Runner<R>>,
+) -> Result<Action, ReconcileError> {
+    let Runner { reconciler, context, .. } = &*runner;
+    context.cache.synced().await;
+    let name = name_of(&object);
+    if context.expectations.is_stale(&name, object.metadata.resource_version.as_deref()) {
+        // The watch event of our own write triggers the next reconcile.
+        return Ok(Action::requeue(CONFLICT_RECHECK_INTERVAL));
+    }
+    let deferrable = object.metadata.deletion_timestamp.is_none() && reconciler.is_deferrable(context, &object);
+    let Some(_permit) = runner.priority.admit(&name, deferrable, Instant::now()) else {
+        return Ok(Action::requeue(DEFER_INTERVAL));
+    };
+    let started = Instant::now();
+    reconciler.on_start(&object);
+    let reconciled = reconcile(reconciler, context, &object).await;
+    let result = match &reconciled {
+        Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(_), .. } | ReconcileOutcome::Conflict) => {
+            ReconcileResult::RequeueAfter
+        }
+        Ok(_) => ReconcileResult::Success,
+        Err(_) => ReconcileResult::Error,
+    };
+    runner.metrics.reconciled(reconciler.resource().short_name, result, started.elapsed());
+    reconciler.on_end(&object, &reconciled, started.elapsed());
+    let action = match reconciled {
+        // A correction of the object triggers a reconcile by itself; until then the report is repeated.
+        Err(ReconcileError::Invalid { .. }) => Action::requeue(invalid_objects::RECHECK_INTERVAL),
+        Err(error) => return Err(error),
+        Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(time), .. }) => Action::requeue(time),
+        Ok(ReconcileOutcome::Reconciled { requeue: Requeue::AwaitChange, .. } | ReconcileOutcome::Deleting) => {
+            Action::await_change()
+        }
+        Ok(ReconcileOutcome::Conflict) => Action::requeue(CONFLICT_RECHECK_INTERVAL),
+    };
+    runner.forget(&name);
+    Ok(action)
+}
+
+impl<R: Reconciler> Runner<R> {
+    fn forget(&self, object: &NamespacedName) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
+        self.priority.forget(object);
+    }
+
+    fn error_policy(&self, object: &DynamicObject, error: &ReconcileError) -> Action {
+        let controller = self.reconciler.resource();
+        let id = ObjectId { kind: controller.kind.to_owned(), name: name_of(object) };
+        let failures = {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = failures.entry(id.name.clone()).or_default();
+            *count = count.saturating_add(1);
+            *count
+        };
+        let wait = if error.is_transient() { backoff(failures) } else { RECHECK_INTERVAL };
+        tracing::warn!(%controller, object = %id, %error, again_in_s = wait.as_secs_f64(), "a pass failed");
+        Action::requeue(wait)
+    }
+}
+
+fn name_of(object: &DynamicObject) -> NamespacedName {
+    NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The delay before the next try after this many consecutive failures.
+pub fn backoff(failures: u32) -> Duration {
+    let doubled = MIN_BACKOFF.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
+    doubled.min(MAX_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_its_maximum() {
+        let waits: Vec<_> = [1, 2, 3, 7, 8, 100, u32::MAX].map(|failures| backoff(failures).as_secs_f64()).to_vec();
+        assert_eq!(waits, [0.5, 1.0, 2.0, 32.0, 60.0, 60.0, 60.0]);
+    }
+}

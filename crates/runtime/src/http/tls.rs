@@ -1,0 +1,59 @@
+//! Whom the operator believes, and who it says that it is.
+//! Comes in: settings; goes out: what a TLS connection is made with.
+
+use std::sync::Arc;
+
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, ResolveServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::HttpSettings;
+use super::inside::AnyCertificate;
+
+/// Whose certificates are believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those of the system's authorities and of `roots`.
+    #[default]
+    System,
+    /// Those of `roots` and of nobody else.
+    RootsAlone,
+    /// Anybody's: only where a user asked for it.
+    Anyone,
+}
+
+/// A certificate of our own, for servers that ask for one.
+pub struct Identity {
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+pub(super) fn config(settings: &HttpSettings) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let tls = if settings.inside.is_some() || settings.trust == Trust::Anyone {
+        tls.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+    } else {
+        let mut roots = RootCertStore::empty();
+        if settings.trust == Trust::System {
+            // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        for root in &settings.roots {
+            roots.add(root.clone())?;
+        }
+        tls.with_root_certificates(roots)
+    };
+    match &settings.identity {
+        Some(own) => tls.with_client_auth_cert(own.chain.clone(), own.key.clone_key()),
+        None => Ok(tls.with_no_client_auth()),
+    }
+}
+
+/// The name that a server must prove to have: that of its address, if the settings name no other.
+pub(super) fn names(settings: &HttpSettings) -> Arc<dyn ResolveServerName + Send + Sync> {
+    match &settings.server_name {
+        Some(name) => Arc::new(FixedServerNameResolver::new(name.clone())),
+        None => Arc::new(DefaultServerNameResolver::default()),
+    }
+}

@@ -1,0 +1,14 @@
+//! The machinery of an operator. It knows no API of its own: a family brings its types, its decisions and its names.
+
+pub mod apply;
+pub mod client;
+pub mod controller;
+pub mod http;
+pub mod leader;
+mod proxy;
+pub mod rbac;
+pub mod resource;
+pub mod serve;
+pub mod signals;
+pub mod store;
+pub mod telemetry;

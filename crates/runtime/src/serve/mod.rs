@@ -1,0 +1,123 @@
+//! The HTTP servers of the process.
+//! Comes in: an address and routes; goes out: a server that listens from the moment it is made, reads no request without
+//! bounds, and stops when told.
+
+pub mod admitted;
+pub mod health;
+pub mod scrape;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum_server::Handle;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use hyper_util::rt::TokioTimer;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ResolvesServerCert;
+use tokio::task::JoinHandle;
+
+/// How long a client may take over the head of a request, from the end of the one before, and over the TLS handshake.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// The same where clients keep connections for their next request. Go's keep theirs for 90 s, and who closes first loses the
+/// request that comes at that moment: it must not be us.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// The longest head of a request. A token may be some kilobytes.
+const HEAD_BYTES: usize = 32 * 1024;
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot listen on {address} for {what}: {cause}; choose another address with --{what}-address")]
+    NotListening { what: &'static str, address: SocketAddr, cause: io::Error },
+    #[error("cannot make a certificate for {what}: {cause}")]
+    NoCertificate { what: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the server for {what} ended by itself: {cause}")]
+    Ended { what: &'static str, cause: String },
+}
+
+/// A server that runs until [`Serving::stop`].
+pub struct Serving {
+    what: &'static str,
+    handle: Handle<SocketAddr>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+/// How to talk on the wire.
+#[derive(Clone, Debug)]
+pub enum Wire {
+    Plain,
+    /// With a certificate that nobody can check: against listeners on the network, not against a false server.
+    SelfSigned,
+    /// With whatever certificate this gives at each handshake, for clients that keep their connections.
+    Resolved(Arc<dyn ResolvesServerCert>),
+}
+
+/// Listens and serves. `what` names the server in messages, the log and its flag.
+pub fn start(what: &'static str, address: SocketAddr, wire: Wire, routes: Router) -> Result<Serving, ServeError> {
+    let deaf = |cause| ServeError::NotListening { what, address, cause };
+    let listener = TcpListener::bind(address).map_err(deaf)?;
+    listener.set_nonblocking(true).map_err(deaf)?;
+    let bound = listener.local_addr().map_err(deaf)?;
+    let handle = Handle::new();
+    let mut server = axum_server::from_tcp(listener).map_err(deaf)?.handle(handle.clone());
+    let patience = if matches!(wire, Wire::Resolved(_)) { IDLE } else { HEAD };
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
+    let service = routes.into_make_service();
+    let config = match wire {
+        Wire::Plain => None,
+        Wire::SelfSigned => Some(self_signed().map_err(|cause| ServeError::NoCertificate { what, cause })?),
+        Wire::Resolved(certificates) => Some(with(certificates)),
+    };
+    let tls = config.is_some();
+    let task = match config {
+        None => tokio::spawn(server.http1_only().serve(service)),
+        Some(config) => {
+            let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).handshake_timeout(HEAD);
+            tokio::spawn(server.acceptor(acceptor).http1_only().serve(service))
+        }
+    };
+    tracing::info!(server = what, address = %bound, tls, "listening");
+    Ok(Serving { what, handle, task })
+}
+
+impl Serving {
+    /// Waits until the server ends, which it does not do by itself.
+    pub async fn ended(&mut self) -> ServeError {
+        let cause = match (&mut self.task).await {
+            Ok(Ok(())) => "without a cause".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        ServeError::Ended { what: self.what, cause }
+    }
+
+    /// Takes no new request, and lets those under way finish within `limit`.
+    pub async fn stop(mut self, limit: Duration) {
+        self.handle.graceful_shutdown(Some(limit));
+        if tokio::time::timeout(limit + Duration::from_millis(500), &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+fn with(certificates: Arc<dyn ResolvesServerCert>) -> Arc<ServerConfig> {
+    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(certificates);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+fn self_signed() -> Result<Arc<ServerConfig>, Box<dyn std::error::Error + Send + Sync>> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let made = rcgen::generate_simple_self_signed(vec![host, "localhost".to_owned()])?;
+    let key = PrivateKeyDer::from(made.signing_key);
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

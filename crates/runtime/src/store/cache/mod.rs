@@ -1,0 +1,322 @@
+//! The children of a family's objects, kept up to date by watches.
+//! Comes in: what the watches say and what our own writes were answered with; goes out: the children of one object as they
+//! are, and for each change the object that it concerns.
+
+mod kept;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use steersman_reconcile::NamespacedName;
+use tokio::sync::watch;
+
+use kept::{Kept, Owner};
+
+use super::scope::Scope;
+use super::watching::Watching;
+use crate::apply::Live;
+use crate::client::{CallError, Server};
+
+/// A kind of children, and by which labels they are known.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    pub kind: GroupVersionKind,
+    pub labels: &'static str,
+    /// Where they may have no controller, or another one than the object that they concern.
+    pub naming: Option<Naming>,
+}
+
+/// By which label children name the object that they concern, and its kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming {
+    pub label: &'static str,
+    pub kind: &'static str,
+}
+
+/// The object that a change concerns: the controller of the child that changed, or the one that it names. What has neither
+/// is shared: its loss concerns everyone in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Touched {
+    pub namespace: String,
+    pub owner_kind: String,
+    pub owner: String,
+}
+
+pub struct Cache {
+    kinds: Vec<Watched>,
+    children: Mutex<Vec<Children>>,
+    /// How many kinds have had no complete list yet.
+    missing: watch::Sender<usize>,
+}
+
+/// All children of one kind.
+#[derive(Default)]
+struct Children {
+    by_name: HashMap<NamespacedName, Kept>,
+    /// By the uid of their controller.
+    by_owner: HashMap<String, BTreeSet<NamespacedName>>,
+    /// What a new list has brought so far.
+    incoming: Option<Vec<(NamespacedName, Kept)>>,
+    listed: bool,
+    gone: Gone,
+}
+
+/// The uids of what was deleted lately. The answer to one of our own writes may reach us after the news that its object
+/// is gone, and must not bring it back: what seems to be there is never made again.
+#[derive(Default)]
+struct Gone {
+    uids: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+/// More than can be deleted while one write is under way.
+const REMEMBERED: usize = 10_000;
+
+impl Gone {
+    fn add(&mut self, uid: Option<&String>) {
+        let Some(uid) = uid.filter(|uid| self.uids.insert((*uid).clone())) else { return };
+        self.order.push_back(uid.clone());
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
+        }
+    }
+
+    fn has(&self, object: &Kept) -> bool {
+        object.uid.as_ref().is_some_and(|uid| self.uids.contains(uid))
+    }
+}
+
+impl Cache {
+    pub fn new(kinds: Vec<Watched>) -> Self {
+        let children = kinds.iter().map(|_| Children::default()).collect();
+        let missing = watch::Sender::new(kinds.len());
+        Self { kinds, children: Mutex::new(children), missing }
+    }
+
+    /// Returns once every kind was listed completely: before, what seems absent may only be unknown.
+    pub async fn synced(&self) {
+        // The sender is ours, so that waiting cannot fail.
+        let _ = self.missing.subscribe().wait_for(|missing| *missing == 0).await;
+    }
+
+    /// Lists everything once.
+    pub async fn fill(&self, server: &Server, scope: &Scope) -> Result<(), CallError> {
+        for (index, watched) in self.kinds.iter().enumerate() {
+            let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
+            let listed = server.call(api.list(&ListParams::default().labels(watched.labels))).await?;
+            self.replace(index, listed.items.iter().filter_map(|object| with_place(object, watched)).collect());
+        }
+        Ok(())
+    }
+
+    /// Follows all kinds for as long as it is polled. A watch that breaks is told of and begun again.
+    pub fn follow(self: &Arc<Self>, server: &Server, scope: &Scope) -> impl Stream<Item = Touched> + use<> {
+        let streams = self.kinds.iter().enumerate().map(|(index, watched)| {
+            let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
+            let config = watcher::Config::default().labels(watched.labels);
+            let (cache, mut watching) = (self.clone(), Watching::new(&watched.kind.kind));
+            let changes = watcher(api, config).default_backoff().filter_map(move |event| {
+                std::future::ready(watching.receive_event(event).map(|event| cache.take_in(index, event)))
+            });
+            changes.flat_map(stream::iter).boxed()
+        });
+        stream::select_all(streams.collect::<Vec<BoxStream<'static, Touched>>>())
+    }
+
+    /// The children of one object: those it controls, and whatever has one of the names that they would have.
+    pub fn children(&self, namespace: &str, uid: &str, names: &[(GroupVersionKind, String)]) -> Live {
+        let mut found = Vec::new();
+        for (watched, children) in self.kinds.iter().zip(self.lock().iter()) {
+            let named = names.iter().filter(|(kind, _)| is_same(kind, &watched.kind));
+            let places = named.map(|(_, name)| NamespacedName::new(namespace, name));
+            let owned = children.by_owner.get(uid).into_iter().flatten().cloned();
+            let places: BTreeSet<NamespacedName> = places.chain(owned).collect();
+            let kept = places.iter().filter_map(|place| children.by_name.get(place));
+            found.extend(kept.map(|kept| (&watched.kind, kept.clone())));
+        }
+        // Read only now: others need not wait for that.
+        let mut live = Live::default();
+        for (kind, kept) in found {
+            if let Some(object) = kept.object() {
+                live.insert(kind, object);
+            }
+        }
+        live
+    }
+
+    /// Whether there is a child of this name.
+    pub fn has(&self, kind: &GroupVersionKind, namespace: &str, name: &str) -> bool {
+        let index = self.kinds.iter().position(|watched| is_same(&watched.kind, kind));
+        let place = NamespacedName::new(namespace, name);
+        index.is_some_and(|index| self.lock()[index].by_name.contains_key(&place))
+    }
+
+    /// Takes in what one of our own writes was answered with, so that the next pass need not wait for the watch.
+    pub fn wrote(&self, object: &DynamicObject) {
+        let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };
+        let index = self.kinds.iter().position(|watched| is_same(&watched.kind, &kind));
+        if let Some((index, (place, kept))) =
+            index.and_then(|index| Some((index, with_place(object, &self.kinds[index])?)))
+        {
+            self.lock()[index].insert(place, kept);
+        }
+    }
+
+    fn take_in(&self, index: usize, event: Event<DynamicObject>) -> Vec<Touched> {
+        match event {
+            Event::Init => {
+                self.lock()[index].incoming = Some(Vec::new());
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let kept = with_place(&object, &self.kinds[index]);
+                if let Some(incoming) = &mut self.lock()[index].incoming {
+                    incoming.extend(kept);
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                let incoming = self.lock()[index].incoming.take().unwrap_or_default();
+                self.replace(index, incoming)
+            }
+            Event::Apply(object) => {
+                let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
+                let mut concerned = self.touched(index, &place, &kept);
+                // Whoever controlled it before wants to know that it does no more.
+                let before = self.lock()[index].insert(place.clone(), kept);
+                concerned.extend(before.map(|before| self.touched(index, &place, &before)).unwrap_or_default());
+                concerned.into_iter().collect()
+            }
+            Event::Delete(object) => {
+                let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
+                let mut all = self.lock();
+                all[index].remove(&place, &kept);
+                let mut concerned = self.touched(index, &place, &kept);
+                if kept.is_shared() {
+                    concerned.extend(everyone(&all, &BTreeSet::from([place.namespace])));
+                }
+                concerned.into_iter().collect()
+            }
+        }
+    }
+
+    /// A complete list: what is not in it is gone.
+    fn replace(&self, index: usize, objects: Vec<(NamespacedName, Kept)>) -> Vec<Touched> {
+        let mut all = self.lock();
+        let first = !all[index].listed;
+        let gone = std::mem::take(&mut all[index].gone);
+        let before = std::mem::replace(&mut all[index], Children { listed: true, gone, ..Children::default() });
+        let mut concerned: BTreeSet<Touched> =
+            before.by_name.iter().flat_map(|(place, kept)| self.touched(index, place, kept)).collect();
+        for (place, kept) in objects {
+            concerned.extend(self.touched(index, &place, &kept));
+            all[index].insert(place, kept);
+        }
+        let mut unshared = BTreeSet::new();
+        for (place, lost) in &before.by_name {
+            if all[index].by_name.get(place).is_none_or(|there| there.uid != lost.uid) {
+                all[index].gone.add(lost.uid.as_ref());
+                unshared.extend(lost.is_shared().then(|| place.namespace.clone()));
+            }
+        }
+        concerned.extend(everyone(&all, &unshared));
+        drop(all);
+        if first {
+            self.missing.send_modify(|missing| *missing = missing.saturating_sub(1));
+        }
+        concerned.into_iter().collect()
+    }
+
+    /// Whom a child concerns.
+    fn touched(
+        &self,
+        index: usize,
+        NamespacedName { namespace, .. }: &NamespacedName,
+        child: &Kept,
+    ) -> BTreeSet<Touched> {
+        let touched = |owner_kind: String, owner: String| Touched { namespace: namespace.clone(), owner_kind, owner };
+        let named = self.kinds[index].naming.zip(child.named.clone());
+        let owner = child.owner.clone().map(|owner| touched(owner.kind, owner.name));
+        owner.into_iter().chain(named.map(|(naming, name)| touched(naming.kind.to_owned(), name))).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Children>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Children {
+    /// Unless something newer is there, or it is known to be gone: the answer to a write and the watch overtake each
+    /// other. Returns what was there before.
+    fn insert(&mut self, place: NamespacedName, object: Kept) -> Option<Kept> {
+        if self.gone.has(&object) {
+            return None;
+        }
+        if self.by_name.get(&place).is_some_and(|known| object.is_older_than(known)) {
+            return None;
+        }
+        let before = self.by_name.remove(&place);
+        if let Some(known) = &before {
+            self.forget_owner(&place, known);
+        }
+        if let Some(owner) = &object.owner {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(place.clone());
+        }
+        self.by_name.insert(place, object);
+        before
+    }
+
+    /// Unless another object has the name by now.
+    fn remove(&mut self, place: &NamespacedName, object: &Kept) {
+        self.gone.add(object.uid.as_ref());
+        if self.by_name.get(place).is_some_and(|known| known.uid == object.uid)
+            && let Some(known) = self.by_name.remove(place)
+        {
+            self.forget_owner(place, &known);
+        }
+    }
+
+    fn forget_owner(&mut self, place: &NamespacedName, object: &Kept) {
+        let Some(owner) = &object.owner else { return };
+        if let Some(places) = self.by_owner.get_mut(&owner.uid) {
+            places.remove(place);
+            if places.is_empty() {
+                self.by_owner.remove(&owner.uid);
+            }
+        }
+    }
+}
+
+/// Whoever controls a child in one of these namespaces: something that they share is gone.
+fn everyone(all: &[Children], namespaces: &BTreeSet<String>) -> BTreeSet<Touched> {
+    if namespaces.is_empty() {
+        return BTreeSet::new();
+    }
+    let children = all.iter().flat_map(|children| &children.by_name);
+    let near = children.filter(|(name, _)| namespaces.contains(&name.namespace));
+    near.filter_map(|(NamespacedName { namespace, .. }, kept)| {
+        let Owner { kind, name, .. } = kept.owner.clone()?;
+        Some(Touched { namespace: namespace.clone(), owner_kind: kind, owner: name })
+    })
+    .collect()
+}
+
+fn with_place(object: &DynamicObject, watched: &Watched) -> Option<(NamespacedName, Kept)> {
+    let name = NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any());
+    Some((name, Kept::of(object, watched)?))
+}
+
+fn is_same(one: &GroupVersionKind, other: &GroupVersionKind) -> bool {
+    one.group == other.group && one.kind == other.kind
+}

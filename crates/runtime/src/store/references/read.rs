@@ -1,0 +1,105 @@
+//! Reads one Secret or ConfigMap by its name. Values of Secrets are skipped while they are parsed.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Resource;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use steersman_reconcile::NamespacedName;
+
+use super::Kind;
+use crate::client::{CallError, Server};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// `resourceVersion`.
+    pub version: String,
+    pub labels: BTreeMap<String, String>,
+    /// Of a Secret, each key with an empty text.
+    pub data: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Raw<V> {
+    metadata: Metadata,
+    data: Option<BTreeMap<String, V>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// None: it is not there.
+pub async fn read(server: &Server, kind: Kind, place: &NamespacedName) -> Result<Option<Content>, CallError> {
+    // What cannot be a name cannot be there; asked for, it might be the path of something else.
+    if !(is_name(&place.namespace) && is_name(&place.name)) {
+        return Ok(None);
+    }
+    match kind {
+        Kind::Secret => get::<Secret, IgnoredAny>(server, place, |_| String::new()).await,
+        Kind::ConfigMap => get::<ConfigMap, String>(server, place, |value| value).await,
+    }
+}
+
+async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(
+    server: &Server,
+    NamespacedName { namespace, name }: &NamespacedName,
+    kept: fn(V) -> String,
+) -> Result<Option<Content>, CallError> {
+    let request = Request::get(format!("{}/{name}", K::url_path(&(), Some(namespace)))).body(Vec::new());
+    let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
+    match server.call(async { server.client.request::<Raw<V>>(request?).await }).await {
+        Ok(raw) => Ok(Some(content(raw, kept))),
+        Err(CallError::Answered { code: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn content<V>(raw: Raw<V>, kept: fn(V) -> String) -> Content {
+    Content {
+        version: raw.metadata.resource_version.unwrap_or_default(),
+        labels: raw.metadata.labels.unwrap_or_default(),
+        data: raw.data.into_iter().flatten().map(|(key, value)| (key, kept(value))).collect(),
+    }
+}
+
+/// The letters of a DNS name, which is all that Kubernetes accepts here.
+pub fn is_name(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let inner = |c: char| letter(c) || c == '-' || c == '.';
+    (1..=253).contains(&name.len()) && name.starts_with(letter) && name.ends_with(letter) && name.chars().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_be_a_path_is_no_name() {
+        for name in ["a", "a-b.c", "0"] {
+            assert!(is_name(name), "{name}");
+        }
+        let long = "a".repeat(254);
+        for name in ["", "..", "../secrets/x", "a/b", "a?b", "A", "a%2fb", "-a", "a.", "ä", long.as_str()] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn of_a_secret_only_the_keys_are_kept() {
+        let text = r#"{"metadata": {"resourceVersion": "7", "labels": {"shared": "true"}},
+            "data": {"a": "aHVzaA==", "b": ""}}"#;
+        let secret = content(serde_json::from_str::<Raw<IgnoredAny>>(text).unwrap(), |_| String::new());
+        assert_eq!((secret.version.as_str(), secret.labels["shared"].as_str()), ("7", "true"));
+        assert_eq!(secret.data, [("a".into(), String::new()), ("b".into(), String::new())].into());
+        let map = content(serde_json::from_str::<Raw<String>>(text).unwrap(), |value| value);
+        assert_eq!(map.data["a"], "aHVzaA==");
+        let empty = content(serde_json::from_str::<Raw<String>>(r#"{"metadata": {}}"#).unwrap(), |value| value);
+        assert_eq!(empty, Content { version: String::new(), labels: BTreeMap::new(), data: BTreeMap::new() });
+    }
+}

@@ -1,0 +1,94 @@
+//! What the watch is told of one Secret or ConfigMap.
+//! Comes in: metadata as the API server sends it; goes out: name and version, and nothing else of it. The annotations in
+//! particular: kubectl repeats there what was applied, values included.
+
+use std::borrow::Cow;
+
+use kube::Resource;
+use kube::api::{ApiResource, ObjectMeta};
+use kube::core::DynamicResourceScope;
+use serde::{Deserialize, Deserializer};
+use steersman_reconcile::NamespacedName;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Stub {
+    #[serde(deserialize_with = "trimmed")]
+    metadata: ObjectMeta,
+}
+
+impl Stub {
+    /// Where it is, and its version.
+    pub fn into_parts(self) -> (NamespacedName, String) {
+        let ObjectMeta { namespace, name, resource_version, .. } = self.metadata;
+        (
+            NamespacedName::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
+            resource_version.unwrap_or_default(),
+        )
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Trimmed {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    let Trimmed { namespace, name, resource_version } = Trimmed::deserialize(from)?;
+    Ok(ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() })
+}
+
+impl Resource for Stub {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
+    }
+
+    fn api_version(of: &ApiResource) -> Cow<'_, str> {
+        of.api_version.as_str().into()
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+
+    /// The API server is asked for metadata alone.
+    fn metadata_api() -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_but_name_and_version() {
+        let sent = r#"{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"namespace": "team-a",
+            "name": "key", "resourceVersion": "7", "uid": "u", "labels": {"a": "b"}, "annotations":
+            {"kubectl.kubernetes.io/last-applied-configuration": "hush"}, "managedFields": []}}"#;
+        let stub: Stub = serde_json::from_str(sent).unwrap();
+        assert!(!format!("{stub:?}").contains("hush"));
+        assert_eq!(stub.into_parts(), (NamespacedName::new("team-a", "key"), "7".to_owned()));
+    }
+}

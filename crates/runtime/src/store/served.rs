@@ -1,0 +1,175 @@
+//! Whether the cluster serves an API: of a custom resource that must be served, or of one that clusters may lack.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::Api;
+use kube::runtime::watcher;
+
+use crate::client::{self, CallError, Server};
+use crate::rbac::Rule;
+use crate::resource::CustomResource;
+
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How soon to look again where the CRDs cannot be watched.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// An API that clusters may lack.
+pub struct Optional {
+    pub group: &'static str,
+    pub version: &'static str,
+    /// Its CRD, where it has one: OpenShift serves some by API servers of their own.
+    pub crd: &'static str,
+}
+
+/// The access that this module needs, for the CRDs of these names.
+pub fn rules(crds: Vec<&'static str>) -> Vec<Rule> {
+    vec![Rule {
+        group: "apiextensions.k8s.io",
+        resource: "customresourcedefinitions",
+        names: crds,
+        verbs: &["list", "watch"],
+        namespaced: false,
+        why: "begin as soon as its APIs are installed",
+    }]
+}
+
+/// Waits until the stored version is served. Until then the log says what to do.
+pub async fn until_served(server: &Server, resource: &CustomResource) {
+    let mut said = String::new();
+    loop {
+        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+        let mut changes = pin!(watcher::watch_object(crds, resource.crd_name));
+        while let Some(change) = changes.next().await {
+            let broken = change.is_err();
+            let missing = match change {
+                Ok(crd) => missing(resource, crd.as_ref()),
+                Err(error) => {
+                    Some(format!("cannot see the CRD {}: {}", resource.crd_name, client::watch_trouble(&error)))
+                }
+            };
+            let Some(missing) = missing else { return };
+            // The same again and again would only fill the log.
+            if missing != said {
+                tracing::warn!(controller = %resource, missing, "the controller waits for its CRD");
+                said = missing;
+            }
+            // A broken watch begins again at once, and would break again at once.
+            if broken {
+                break;
+            }
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// Tells whether an API is served, first and whenever that changes, for as long as it is polled.
+pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool)) {
+    let mut told = None;
+    loop {
+        let crds: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+        let mut changes = pin!(watcher::watch_object(crds, api.crd));
+        let mut pause = RETRY_INTERVAL;
+        while let Some(change) = changes.next().await {
+            // Where there is a CRD, it decides; what the server lists may be behind it.
+            let served = match &change {
+                Ok(Some(crd)) => Some(serves(crd, api.version)),
+                _ => discovered(server, api).await,
+            };
+            let Some(served) = served else { break };
+            if told != Some(served) {
+                told = Some(served);
+                tell(served);
+            }
+            if change.is_err() {
+                pause = RECHECK_INTERVAL;
+                break;
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// None: not known, such as while the API server behind it does not answer.
+async fn discovered(server: &Server, api: &Optional) -> Option<bool> {
+    let Optional { group, version, crd } = api;
+    // A CRD is called by its resource and its group. Others may serve the same group.
+    let plural = crd.split('.').next();
+    match server.call(server.client.list_api_group_resources(&format!("{group}/{version}"))).await {
+        Ok(list) => Some(list.resources.iter().any(|resource| Some(resource.name.as_str()) == plural)),
+        Err(CallError::Answered { code: 403 | 404, .. }) => Some(false),
+        Err(error) => {
+            tracing::debug!(group, %error, "cannot see whether an API is served");
+            None
+        }
+    }
+}
+
+fn serves(crd: &CustomResourceDefinition, version: &str) -> bool {
+    crd.spec.versions.iter().any(|known| known.name == version && known.served) && established(crd)
+}
+
+fn established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|known| known.type_ == "Established" && known.status == "True")
+}
+
+fn missing(resource: &CustomResource, crd: Option<&CustomResourceDefinition>) -> Option<String> {
+    let (name, version) = (resource.crd_name, resource.version);
+    let Some(crd) = crd else {
+        return Some(format!("there is no CRD {name}; install it with: steersman crds --apply"));
+    };
+    let Some(stored) = crd.spec.versions.iter().find(|known| known.name == version && known.served) else {
+        return Some(format!("the CRD {name} does not serve {version}; replace it with: steersman crds --apply"));
+    };
+    if !stored.storage {
+        return Some(format!("the CRD {name} does not store {version}; replace it with: steersman crds --apply"));
+    }
+    (!established(crd)).then(|| format!("the CRD {name} is not established yet; see: kubectl describe crd {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const RESOURCE: CustomResource = CustomResource {
+        short_name: "llsd",
+        group: "llamastack.io",
+        version: "v1alpha2",
+        kind: "LlamaStackDistribution",
+        plural: "llamastackdistributions",
+        crd_name: "llamastackdistributions.llamastack.io",
+    };
+
+    fn crd(versions: Value, conditions: Value) -> CustomResourceDefinition {
+        serde_json::from_value(
+            json!({ "spec": { "group": "llamastack.io", "scope": "Namespaced", "names": { "kind": "K",
+            "plural": "ks" }, "versions": versions }, "status": { "conditions": conditions } }),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_stored_version_must_be_served() {
+        let version =
+            |name: &str, served: bool, storage: bool| json!({ "name": name, "served": served, "storage": storage });
+        let established = json!([{ "type": "Established", "status": "True" }]);
+        let says = |crd: Option<CustomResourceDefinition>| missing(&RESOURCE, crd.as_ref()).unwrap_or_default();
+        assert!(says(None).starts_with("there is no CRD llamastackdistributions.llamastack.io; install it with"));
+        let old = crd(json!([version("v1alpha1", true, true)]), established.clone());
+        assert!(says(Some(old)).contains("does not serve v1alpha2"));
+        let unserved = crd(json!([version("v1alpha2", false, true)]), established.clone());
+        assert!(says(Some(unserved)).contains("does not serve v1alpha2"));
+        let other =
+            crd(json!([version("v1alpha1", true, true), version("v1alpha2", true, false)]), established.clone());
+        assert!(says(Some(other)).contains("does not store v1alpha2"));
+        let new = crd(json!([version("v1alpha2", true, true)]), json!([]));
+        assert!(says(Some(new)).contains("is not established yet"));
+        assert_eq!(says(Some(crd(json!([version("v1alpha2", true, true)]), established))), "");
+    }
+}

@@ -1,0 +1,65 @@
+//! Watches that restart after a failure. Each new cause is logged once, and so is its end.
+
+use std::fmt::Debug;
+use std::pin::pin;
+
+use futures::StreamExt;
+use kube::api::Api;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use serde::de::DeserializeOwned;
+
+use crate::client;
+
+/// Follows the objects of a kind for as long as it is polled.
+pub async fn follow<K>(api: Api<K>, kind: &str, config: watcher::Config, mut take_in: impl FnMut(Event<K>))
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut watching = Watching::new(kind);
+    let mut events = pin!(watch(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        watching.receive_event(event).into_iter().for_each(&mut take_in);
+    }
+}
+
+/// The state of one watch, as far as it was told.
+pub struct Watching {
+    kind: String,
+    trouble: Option<String>,
+}
+
+impl Watching {
+    pub fn new(kind: &str) -> Self {
+        Self { kind: kind.to_owned(), trouble: None }
+    }
+
+    /// Of what comes event by event.
+    pub fn receive_event<K>(&mut self, brought: watcher::Result<Event<K>>) -> Option<Event<K>> {
+        match brought {
+            // That a list begins is no sign yet that the watch works.
+            Ok(Event::Init) => Some(Event::Init),
+            brought => self.receive(brought),
+        }
+    }
+
+    /// The same again and again would only fill the log: a watch is begun anew every second or so.
+    pub fn receive<T>(&mut self, brought: watcher::Result<T>) -> Option<T> {
+        match brought {
+            Ok(event) => {
+                if self.trouble.take().is_some() {
+                    tracing::info!(kind = self.kind, "the watch is back");
+                }
+                Some(event)
+            }
+            Err(error) => {
+                let cause = client::watch_trouble(&error);
+                if self.trouble.as_ref() != Some(&cause) {
+                    tracing::warn!(kind = self.kind, cause, "a watch broke off and is begun again until it holds");
+                    self.trouble = Some(cause);
+                }
+                None
+            }
+        }
+    }
+}

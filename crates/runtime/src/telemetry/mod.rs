@@ -1,0 +1,4 @@
+//! Logs and metrics of the process.
+
+pub mod logs;
+pub mod metrics;
