@@ -32,6 +32,8 @@ pub struct Applied {
     pub outcome: Outcome,
     /// The children as the server answered to our writes.
     pub children: Vec<DynamicObject>,
+    /// The resourceVersion of the owner after a patch of it.
+    pub owner_version: Option<String>,
 }
 
 /// Does what `plan` says for `owner`: the writes in their order, then the prune. `manager` is our field manager.
@@ -58,7 +60,7 @@ impl Applier<'_> {
                 WriteOp::Owned(write) => self.write(write, Ownership::Owned, &removed).await?,
                 WriteOp::Unowned(write) => self.write(write, Ownership::Unowned, &removed).await?,
                 WriteOp::PatchOwner(patch) => {
-                    self.patch_owner(patch).await?;
+                    applied.owner_version = self.patch_owner(patch).await?;
                     applied.outcome.written += 1;
                     None
                 }
@@ -197,8 +199,8 @@ impl Applier<'_> {
         }
     }
 
-    /// Nothing but the version that was seen is changed: what was decided was decided on it.
-    async fn patch_owner(&self, patch: &Value) -> Result<(), Failure> {
+    /// Patches nothing but the observed version, on which the plan was decided. Returns the new version.
+    async fn patch_owner(&self, patch: &Value) -> Result<Option<String>, Failure> {
         let mut patch = patch.clone();
         if let Some(version) = self.live.owner_version() {
             patch["metadata"]["resourceVersion"] = version.into();
@@ -206,7 +208,7 @@ impl Applier<'_> {
         let api = children(&self.server.client, self.owner, &self.owner.kind);
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         let answer = self.server.call(api.patch(&self.owner.name, &params, &Patch::Merge(patch))).await;
-        answer.map(|_| ()).map_err(|error| {
+        answer.map(|patched| patched.metadata.resource_version).map_err(|error| {
             // Gone is changed, too.
             let gone = matches!(error, CallError::Answered { code: 404, .. });
             let failure = failure(self.owner.id(), error);

@@ -12,27 +12,27 @@ pub const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub struct Expectations {
-    replaced: Mutex<HashMap<NamespacedName, (String, Instant)>>,
+    replaced: Mutex<HashMap<NamespacedName, (Vec<String>, Instant)>>,
 }
 
 impl Expectations {
-    /// The cache is expected to have another version than this one soon.
-    pub fn expect_newer_than(&self, object: NamespacedName, version: String) {
-        self.replaced().insert(object, (version, Instant::now()));
+    /// The cache is expected to have another version than these soon. One reconcile may write an object twice: its fields, and
+    /// then its status.
+    pub fn expect_newer_than(&self, object: NamespacedName, versions: Vec<String>) {
+        self.replaced().insert(object, (versions, Instant::now()));
     }
 
     pub fn is_stale(&self, object: &NamespacedName, version: Option<&str>) -> bool {
         let replaced = self.replaced();
-        replaced
-            .get(object)
-            .is_some_and(|(old, since)| Some(old.as_str()) == version && since.elapsed() < EXPECTATION_TIMEOUT)
+        let Some((versions, since)) = replaced.get(object) else { return false };
+        versions.iter().any(|old| Some(old.as_str()) == version) && since.elapsed() < EXPECTATION_TIMEOUT
     }
 
     pub fn forget(&self, object: &NamespacedName) {
         self.replaced().remove(object);
     }
 
-    fn replaced(&self) -> MutexGuard<'_, HashMap<NamespacedName, (String, Instant)>> {
+    fn replaced(&self) -> MutexGuard<'_, HashMap<NamespacedName, (Vec<String>, Instant)>> {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -42,14 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_replaced_version_is_stale() {
+    fn versions_replaced_last_are_stale() {
         let expectations = Expectations::default();
         let object = |name: &str| NamespacedName::new("team-a", name);
-        expectations.expect_newer_than(object("qwen"), "5".into());
+        expectations.expect_newer_than(object("qwen"), vec!["4".into(), "5".into()]);
+        assert!(expectations.is_stale(&object("qwen"), Some("4")));
         assert!(expectations.is_stale(&object("qwen"), Some("5")));
         assert!(!expectations.is_stale(&object("qwen"), Some("6")) && !expectations.is_stale(&object("qwen"), None));
         assert!(!expectations.is_stale(&object("other"), Some("5")));
-        expectations.expect_newer_than(object("qwen"), "6".into());
+        expectations.expect_newer_than(object("qwen"), vec!["6".into()]);
         assert!(!expectations.is_stale(&object("qwen"), Some("5")));
         expectations.forget(&object("qwen"));
         assert!(!expectations.is_stale(&object("qwen"), Some("6")));

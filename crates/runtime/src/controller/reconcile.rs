@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
-use steersman_reconcile::{DecodeError, Event, Failure, NamespacedName, ObjectId, Outcome, Plan, Requeue, WriteOp};
+use steersman_reconcile::{DecodeError, Event, Failure, NamespacedName, ObjectId, Outcome, Plan, Requeue};
 use tokio_util::sync::CancellationToken;
 
 use super::expectations::Expectations;
@@ -196,6 +196,11 @@ pub async fn reconcile<R: Reconciler>(
     let applied = apply::apply(server, reconciler.field_manager(), &owner, &plan, &live).await;
     applied.children.iter().for_each(|child| cache.wrote(child));
     let outcome = applied.outcome;
+    // After a patch of the object, its status is written to the patched version.
+    let current = applied.owner_version.unwrap_or_else(|| version.clone());
+    if current != version {
+        context.expectations.expect_newer_than(name.clone(), vec![version.clone()]);
+    }
     // Conflict: another writer changed the object first. Requeue; report nothing.
     if let Some(failure) = outcome.failure.clone().filter(|failure| failure.conflict) {
         return Err(ReconcileError::Write(failure));
@@ -206,12 +211,11 @@ pub async fn reconcile<R: Reconciler>(
     for event in reconciler.events(&snapshot, &plan, &outcome) {
         recorder.publish(&owner, &event).await;
     }
-    let stored = Stored { resource_version: &version, status: object.data.get("status") };
+    let stored = Stored { resource_version: &current, status: object.data.get("status") };
     let status = apply::write_status(server, reconciler.field_manager(), &owner, stored, &status).await;
-    let owner_patched = outcome.failure.is_none() && plan.writes.iter().any(|op| matches!(op, WriteOp::PatchOwner(_)));
     let status_written = matches!(status, Ok(StatusWrite::Written(_)));
-    if owner_patched || status_written {
-        context.expectations.expect_newer_than(name, version);
+    if status_written {
+        context.expectations.expect_newer_than(name, vec![version, current]);
     }
     if let Some(failure) = outcome.failure {
         // The status changes with the first failure of its kind. That failure gets an event, its repetition does not.
