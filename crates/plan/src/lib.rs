@@ -5,7 +5,7 @@ pub mod dynamo;
 pub mod exposition;
 pub mod llamastack;
 pub mod oci;
-mod pods;
+pub mod pods;
 pub mod preflight;
 mod review;
 pub mod variant;

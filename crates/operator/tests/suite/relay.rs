@@ -16,6 +16,7 @@ use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::phase::{Act, PROFILING};
 use steersman_plan::dynamo::{JobState, Seen, graph, names, plan, profile_job};
+use steersman_reconcile::WriteOp;
 use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Flavour, shared, turn};
 use tokio_util::sync::CancellationToken;
@@ -84,16 +85,13 @@ async fn the_sidecar_of_a_job_tells_the_whole_way_of_its_profiler() {
         "profiler_status.yaml": SUCCESS, "final_config.yaml": RESULT });
     assert_eq!(json!(output.data), wanted);
 
-    let mut seen = scene.seen(JobState::Complete, json!({})).await;
-    let Act::Request(patch) = plan(&seen).resolution.act else { panic!("the graph is kept on the request first") };
-    let kept: Vec<(String, String)> = patch["metadata"]["annotations"]
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
-        .collect();
-    seen.object.annotations.extend(kept);
-    let step = plan(&seen).resolution;
+    let plan = plan(&scene.seen(JobState::Complete, json!({})).await);
+    let Some(WriteOp::PatchOwner(patch)) = plan.writes.first() else {
+        panic!("the graph is kept on the request first")
+    };
+    assert!(patch["metadata"]["annotations"][names::GENERATED_GRAPH].is_string(), "{patch}");
+    let step = plan.resolution;
+    assert!(matches!(step.act, Act::Graph(_)));
     assert_eq!((step.phase, step.dgd_name.as_deref()), (Phase::Deploying, Some("qwen-dgd")));
 
     let mut again = scene.start().await;
@@ -202,7 +200,7 @@ async fn the_earlier_names_of_results_are_delivered_and_the_request_chooses() {
         assert_eq!(read.graph["metadata"]["name"], name);
         let features = json!({ "mocker": { "enabled": simulated } });
         let step = plan(&scene.seen(JobState::Complete, features).await).resolution;
-        assert!(matches!(step.act, Act::Request(_)), "{simulated}");
+        assert!(matches!(step.act, Act::Graph(_)), "{simulated}");
     }
 }
 

@@ -1,21 +1,28 @@
-//! Whether a request can be acted on.
-//! Comes in: what was seen; goes out: what is wrong with the spec, which only its author can mend, what the cluster lacks,
+//! Whether a request can be acted on: what is wrong with the spec, which only its author can correct, what the cluster lacks,
 //! which is awaited, and what its author should know.
 
+use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::{Finding, Severity};
 
 use super::asked::{self, Acceptance, Kept};
 use super::seen::Seen;
 use super::validate::{remarks, rules};
-use super::{hardware, names};
+use super::{hardware, names, reported};
 
-/// What stands against profiling.
+/// Why profiling cannot begin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Obstacle {
+    pub finding: Finding,
+    /// Its code and object, for `status.reported`.
+    pub problem: ReportedProblem,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checks {
-    /// Of the spec.
-    pub wrong: Vec<Finding>,
-    /// Of the cluster or the operator's settings; gone as soon as it is mended.
-    pub missing: Vec<Finding>,
+    /// In the spec.
+    pub wrong: Vec<Obstacle>,
+    /// In the cluster or the operator's settings; gone as soon as it is provided.
+    pub missing: Vec<Obstacle>,
 }
 
 /// Before profiling begins. Afterwards the spec is what it is.
@@ -31,7 +38,21 @@ pub fn before_profiling(seen: &Seen) -> Checks {
         rules::graph_name(spec),
         rules::long_spec(spec, default),
     ];
-    let wrong = wrong.into_iter().flatten().map(|problem| problem.finding(Severity::Blocker, "ValidationFailed"));
+    let generation = seen.object.generation;
+    let wrong = wrong.into_iter().flatten().map(|problem| Obstacle {
+        finding: problem.finding(Severity::Blocker, "ValidationFailed"),
+        problem: ReportedProblem {
+            reason: problem.cause.reason().to_owned(),
+            field: Some(problem.path.clone()),
+            generation,
+            ..ReportedProblem::default()
+        },
+    });
+    // A claim or a GPU of the same name may be needed by another spec.
+    let of_generation = |obstacle: Obstacle| Obstacle {
+        problem: ReportedProblem { generation, ..obstacle.problem },
+        finding: obstacle.finding,
+    };
     let kept = asked::kept(&seen.object);
     let missing = [
         model_cache(seen),
@@ -39,9 +60,9 @@ pub fn before_profiling(seen: &Seen) -> Checks {
         config_map(seen, &kept),
         operator_image(seen),
         cluster_role(seen),
-        hardware::complete(spec.hardware.as_ref(), &seen.hardware).err(),
+        hardware::complete(spec.hardware.as_ref(), &seen.hardware).err().map(undiscovered),
     ];
-    Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().collect() }
+    Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
 
 /// What holds in every phase, for the condition that tells what became of the spec's fields.
@@ -62,24 +83,34 @@ fn remark(severity: Severity, reason: &'static str, message: String, remedy: &st
     Finding { severity, reason, message, remedy: remedy.to_owned() }
 }
 
-fn lacking(message: String, remedy: &str) -> Finding {
-    Finding { severity: Severity::Blocker, reason: "ValidationFailed", message, remedy: remedy.to_owned() }
+fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle {
+    let finding =
+        Finding { severity: Severity::Blocker, reason: "ValidationFailed", message, remedy: remedy.to_owned() };
+    Obstacle { finding, problem }
 }
 
-fn model_cache(seen: &Seen) -> Option<Finding> {
+/// Each cause has a code of its own; the text of a cause may count nodes, which come and go.
+fn undiscovered(finding: Finding) -> Obstacle {
+    let problem = ReportedProblem { reason: finding.reason.to_owned(), ..ReportedProblem::default() };
+    Obstacle { finding, problem }
+}
+
+fn model_cache(seen: &Seen) -> Option<Obstacle> {
     let name = asked::given(seen.object.spec.model_cache.as_ref()?.pvc_name.as_deref())?;
     (seen.named.model_cache == Some(false)).then(|| {
         lacking(
+            reported::about("ModelCacheNotFound", "PersistentVolumeClaim", name),
             format!("model cache PVC {name} not found in namespace {}", seen.object.namespace),
             "Create the PersistentVolumeClaim, or correct spec.modelCache.pvcName.",
         )
     })
 }
 
-fn output_claim(seen: &Seen, kept: &Kept) -> Option<Finding> {
+fn output_claim(seen: &Seen, kept: &Kept) -> Option<Obstacle> {
     let name = kept.output_claim.as_ref()?;
     (seen.named.output_claim == Some(false)).then(|| {
         lacking(
+            reported::about("OutputClaimNotFound", "PersistentVolumeClaim", name),
             format!("output PVC {name} not found in namespace {}", seen.object.namespace),
             "Create the PersistentVolumeClaim, or remove the annotation nvidia.com/dgdr-output-pvc \
              (spec.profilingConfig.outputPVC in v1alpha1).",
@@ -87,10 +118,11 @@ fn output_claim(seen: &Seen, kept: &Kept) -> Option<Finding> {
     })
 }
 
-fn config_map(seen: &Seen, kept: &Kept) -> Option<Finding> {
+fn config_map(seen: &Seen, kept: &Kept) -> Option<Obstacle> {
     let (name, key) = kept.config_map.as_ref()?;
     (seen.named.config_map == Some(false)).then(|| {
         lacking(
+            reported::about("ConfigMapNotFound", "ConfigMap", name),
             format!("ConfigMap {name} with key {key} not found in namespace {}", seen.object.namespace),
             "Create it, or remove the annotation nvidia.com/dgdr-config-map-ref \
              (spec.profilingConfig.configMapRef in v1alpha1).",
@@ -98,23 +130,24 @@ fn config_map(seen: &Seen, kept: &Kept) -> Option<Finding> {
     })
 }
 
-fn operator_image(seen: &Seen) -> Option<Finding> {
+fn operator_image(seen: &Seen) -> Option<Obstacle> {
     let overridden = seen.object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some());
     let message = if overridden {
         "operator image must be configured when a DGD override is present"
     } else {
         "operator image must be configured: the profiling Job delivers its result with a program in it"
     };
-    seen.settings
-        .operator_image
-        .is_empty()
-        .then(|| lacking(message.to_owned(), "Start the operator with --operator-image."))
+    seen.settings.operator_image.is_empty().then(|| {
+        let problem = ReportedProblem { reason: "OperatorImageMissing".to_owned(), ..ReportedProblem::default() };
+        lacking(problem, message.to_owned(), "Start the operator with --operator-image.")
+    })
 }
 
-fn cluster_role(seen: &Seen) -> Option<Finding> {
+fn cluster_role(seen: &Seen) -> Option<Obstacle> {
     let role = seen.settings.profiling_cluster_role.as_ref()?;
     (!seen.settings.profiling_cluster_role_found).then(|| {
         lacking(
+            reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
             "Profiling begins as soon as it is there.",
         )

@@ -1,119 +1,154 @@
-//! What shall be done about one request.
-//! Comes in: `Seen`; goes out: the step that its phase calls for, with the writes, events and findings that belong to it.
+//! What shall be done about one request: the writes, events and findings of the step that its phase calls for.
 
 use std::time::Duration;
 
 use kube_core::{DynamicObject, GroupVersionKind};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_reconcile::{Event, Finding, Requeue, Write, WriteOp};
 
+use super::asked::{self, Acceptance};
 use super::graph::{self, Claim};
-use super::phase::{self, Act, Step};
-use super::seen::Seen;
-use super::{asked, checks, names, profile_job, report};
+use super::phase::{self, Act, SPEC_ACCEPTED, Step};
+use super::seen::{ObjectSeen, Seen};
+use super::{checks, names, profile_job};
 
-/// How soon to look again at what no watch tells of.
-const SOON: Duration = Duration::from_secs(15);
+/// How soon to look again at what no watch covers.
+const UNWATCHED_INTERVAL: Duration = Duration::from_secs(15);
+
+const SPEC_CHANGE_REJECTED: &str = "SpecChangeRejected";
 
 /// The plan for one request. Its resolution is the step of the phase machine.
 pub type Plan = steersman_reconcile::Plan<Step>;
 
 /// Total: every request gets an answer.
-pub fn plan(seen: &Seen) -> Plan {
-    let mut step = phase::step(seen);
-    if let Act::Request(patch) = &step.act {
-        let writes = vec![WriteOp::PatchOwner(patch.clone())];
-        // Told by the pass that sees the request as it is afterwards, or it would be told twice.
-        step.notes.clear();
-        return planned(step, writes);
+pub fn plan(observed: &Seen) -> Plan {
+    let mut expected = observed.clone();
+    let mut step = phase::step(&mut expected);
+    let patch = owner_patch(&observed.object, &expected.object);
+    if observed.object.deleting {
+        return Plan {
+            writes: patch.into_iter().collect(),
+            prune: Vec::new(),
+            events: Vec::new(),
+            findings: Vec::new(),
+            requeue: Requeue::AwaitChange,
+            resolution: step,
+        };
     }
-    if seen.object.deleting {
-        return planned(step, Vec::new());
+    if patch.is_some() {
+        let phase = asked::phase(&observed.object).unwrap_or(Phase::Pending);
+        step.otherwise.get_or_insert_with(|| Box::new(Step::to(phase, &observed.object)));
     }
-    let findings = checks::remarks(seen);
-    let events = step.notes.iter().cloned().chain(rejected(seen, &findings)).collect();
-    let writes = writes(seen, &step);
-    // A Job of somebody else's that has come in between is told of by no watch.
-    let unwatched = step.unwatched || matches!(step.act, Act::Job);
-    let requeue = if unwatched { Requeue::After(SOON) } else { Requeue::AwaitChange };
-    Plan { events, findings, requeue, ..planned(step, writes) }
-}
-
-fn planned(step: Step, writes: Vec<WriteOp>) -> Plan {
+    let findings = checks::remarks(&expected);
+    if let Some(event) = rejected(&observed.object, &findings) {
+        step.events.push(event.clone());
+        step.otherwise.iter_mut().for_each(|otherwise| otherwise.events.push(event.clone()));
+    }
+    step.generation = expected.object.generation;
+    step.spec_changed = asked::acceptance(&expected.object) == Acceptance::Changed;
+    step.inherited = phase::is_inherited(&observed.object);
+    // No watch covers a Job of another owner that was created in between.
+    let unwatched = step.unwatched || step.act == Act::Job;
     Plan {
-        writes,
+        writes: patch.into_iter().chain(writes(observed, &expected, &step)).collect(),
         prune: Vec::new(),
-        events: Vec::new(),
-        findings: Vec::new(),
-        requeue: Requeue::AwaitChange,
+        events: step.events.clone(),
+        findings,
+        requeue: if unwatched { Requeue::After(UNWATCHED_INTERVAL) } else { Requeue::AwaitChange },
         resolution: step,
     }
 }
 
-/// Told once: as soon as the stored status says the same, there is nothing new in it.
-fn rejected(seen: &Seen, findings: &[Finding]) -> Option<Event> {
-    let finding = findings.iter().find(|finding| finding.reason == "SpecChangeRejected")?;
-    (!report::tells(seen, findings)).then(|| Event::warning(finding.reason, finding.message.clone()))
+/// What the step changes in the request itself. It comes before every other write: the version that it names keeps a
+/// reconcile of an outdated request from creating anything.
+fn owner_patch(observed: &ObjectSeen, expected: &ObjectSeen) -> Option<WriteOp> {
+    let mut patch = json!({});
+    let changed = |key: &String, value: &String| observed.annotations.get(key) != Some(value);
+    let annotations: Map<String, Value> = expected
+        .annotations
+        .iter()
+        .filter(|(key, value)| changed(key, value))
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect();
+    if !annotations.is_empty() {
+        patch["metadata"]["annotations"] = annotations.into();
+    }
+    if observed.finalizers != expected.finalizers {
+        patch["metadata"]["finalizers"] = json!(expected.finalizers);
+    }
+    if observed.spec.hardware != expected.spec.hardware {
+        patch["spec"]["hardware"] = json!(expected.spec.hardware);
+    }
+    (patch != json!({})).then_some(WriteOp::PatchOwner(patch))
 }
 
-fn writes(seen: &Seen, step: &Step) -> Vec<WriteOp> {
+/// Reported once, for as long as the condition has the same reason.
+fn rejected(object: &ObjectSeen, findings: &[Finding]) -> Option<Event> {
+    let finding = findings.iter().find(|finding| finding.reason == SPEC_CHANGE_REJECTED)?;
+    let known = phase::stored_reason(object, SPEC_ACCEPTED) == Some(SPEC_CHANGE_REJECTED);
+    (!known).then(|| Event::warning(finding.reason, finding.message.clone()))
+}
+
+fn writes(observed: &Seen, expected: &Seen, step: &Step) -> Vec<WriteOp> {
+    if step.act == Act::Job {
+        return job(observed, expected);
+    }
     let mut writes = match step.phase {
-        Phase::Profiling if seen.job.is_some() && !(seen.account && seen.binding.is_some()) => account(seen),
-        // Whose they are by now cannot be seen with a graph out of sight.
-        Phase::Deploying | Phase::Deployed if !seen.graphs_served && !phase::is_unseen(&seen.object) => Vec::new(),
-        Phase::Ready | Phase::Deploying | Phase::Deployed => additional(seen),
+        Phase::Profiling if observed.job.is_some() && !(observed.account && observed.binding.is_some()) => {
+            account(expected)
+        }
+        // Without a view of the graph it is unknown whose they are.
+        Phase::Deploying | Phase::Deployed if !expected.graphs_served && !phase::is_unseen(&expected.object) => {
+            Vec::new()
+        }
+        Phase::Ready | Phase::Deploying | Phase::Deployed => additional(expected),
         _ => Vec::new(),
     };
-    match &step.act {
-        Act::Nothing | Act::Request(_) => {}
-        Act::Job => writes.extend(job(seen)),
-        Act::Graph(graph) => writes.extend(create(Value::Object(graph.clone())).map(WriteOp::Unowned)),
+    if let Act::Graph(graph) = &step.act {
+        writes.extend(create(Value::Object(graph.clone())).map(WriteOp::Unowned));
     }
     writes
 }
 
 /// The Job comes last: it needs its account, and must not find the output of an earlier one.
-fn job(seen: &Seen) -> Vec<WriteOp> {
-    let object = &seen.object;
-    let Some(image) = asked::image(&seen.settings, &object.spec) else { return Vec::new() };
+fn job(observed: &Seen, expected: &Seen) -> Vec<WriteOp> {
+    let object = &expected.object;
+    let Some(image) = asked::image(&expected.settings, &object.spec) else { return Vec::new() };
     // Of an earlier request of this name, or of an earlier Job of this one: a result would have led elsewhere.
-    let stale = seen.output.as_ref().map(|output| WriteOp::Delete {
+    let stale = observed.output.as_ref().map(|output| WriteOp::Delete {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         name: names::output(&object.name),
         uid: output.uid.clone(),
         // What was written since may be a result.
         version: output.version.clone(),
     });
-    let role = seen.settings.profiling_cluster_role.as_deref();
-    // What a binding refers to can never change.
-    let other = seen.binding.as_ref().filter(|binding| role.is_some_and(|role| binding.cluster_role != role));
+    let role = expected.settings.profiling_cluster_role.as_deref();
+    // The reference of a binding can never change.
+    let other = observed.binding.as_ref().filter(|binding| role.is_some_and(|role| binding.cluster_role != role));
     let other = other.map(|binding| WriteOp::Delete {
         kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
         name: names::ROLE_BINDING.to_owned(),
         uid: binding.uid.clone(),
         version: None,
     });
-    let job = create(profile_job::job(seen, image)).map(WriteOp::Owned);
-    [stale, other].into_iter().flatten().chain(account(seen)).chain(job).collect()
+    let job = create(profile_job::job(expected, image)).map(WriteOp::Owned);
+    [stale, other].into_iter().flatten().chain(account(expected)).chain(job).collect()
 }
 
 /// Without it the sidecar cannot deliver, however long the profiler has worked.
-fn account(seen: &Seen) -> Vec<WriteOp> {
-    let object = &seen.object;
-    let Some(role) = &seen.settings.profiling_cluster_role else { return Vec::new() };
+fn account(expected: &Seen) -> Vec<WriteOp> {
+    let object = &expected.object;
+    let Some(role) = &expected.settings.profiling_cluster_role else { return Vec::new() };
     let both = [profile_job::account(object), profile_job::binding(object, role)];
     both.into_iter().filter_map(apply).map(WriteOp::Unowned).collect()
 }
 
-fn additional(seen: &Seen) -> Vec<WriteOp> {
-    let followed = asked::generated(&seen.object).is_none() && !phase::is_unseen(&seen.object);
-    let ours = seen.graph.as_ref().filter(|found| followed || graph::claim(&seen.object, found) == Claim::Ours);
-    graph::additional(&seen.object, ours, &seen.additional)
-        .into_iter()
-        .filter_map(apply)
-        .map(WriteOp::Unowned)
-        .collect()
+fn additional(expected: &Seen) -> Vec<WriteOp> {
+    let object = &expected.object;
+    let followed = asked::generated(object).is_none() && !phase::is_unseen(object);
+    let own = expected.graph.as_ref().filter(|found| followed || graph::claim(object, found) == Claim::Ours);
+    graph::additional(object, own, &expected.additional).into_iter().filter_map(apply).map(WriteOp::Unowned).collect()
 }
 
 fn apply(object: Value) -> Option<Write> {
@@ -124,7 +159,7 @@ fn create(object: Value) -> Option<Write> {
     dynamic(object).map(Write::CreateOnce)
 }
 
-/// None: it has no metadata that could be read, which only a manifest of somebody else's can lack.
+/// None: it has no readable metadata, which only a manifest of another author can lack.
 fn dynamic(object: Value) -> Option<DynamicObject> {
     let Value::Object(mut fields) = object else { return None };
     let rest: Map<String, Value> = fields

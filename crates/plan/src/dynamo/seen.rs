@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, DynamoGraphDeploymentRequestStatus};
 
 use super::hardware::HardwareSeen;
+use crate::pods::ObservedPod;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seen {
@@ -19,7 +20,7 @@ pub struct Seen {
     /// The Job with the request's name.
     pub job: Option<JobSeen>,
     /// The pods of that Job.
-    pub job_pods: Vec<PodSeen>,
+    pub job_pods: Vec<ObservedPod>,
     /// The ConfigMap that the profiler's sidecar writes.
     pub output: Option<OutputSeen>,
     /// The graph that goes by the name this request's graph has or would have.
@@ -27,7 +28,7 @@ pub struct Seen {
     /// Whether the cluster serves graphs at all, as far as anybody asked. Where it does not, nothing is known of any.
     pub graphs_served: bool,
     /// The pods of that graph.
-    pub graph_pods: Vec<PodSeen>,
+    pub graph_pods: Vec<ObservedPod>,
     /// The ConfigMaps that were generated with the graph, as far as there are objects of their names.
     pub additional: Vec<AdditionalSeen>,
     /// Objects that the request names, and whether they are there.
@@ -88,29 +89,6 @@ pub enum JobState {
     Complete,
     /// With the message of the condition.
     Failed(String),
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PodSeen {
-    pub name: String,
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
-    pub phase: String,
-    /// Why it has no node: the message of `PodScheduled` False.
-    pub unscheduled: Option<String>,
-    /// Why it was ended as a whole, such as `Evicted`: reason and message.
-    pub ended: Option<(String, String)>,
-    /// Init containers first.
-    pub containers: Vec<ContainerSeen>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ContainerSeen {
-    pub name: String,
-    pub image: String,
-    /// Reason and message.
-    pub waiting: Option<(String, String)>,
-    /// Exit code, reason and message.
-    pub ended: Option<(i32, String, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

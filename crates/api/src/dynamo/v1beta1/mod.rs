@@ -13,6 +13,7 @@ mod status;
 
 pub use status::{
     DeploymentInfo, DynamoGraphDeploymentRequestStatus, ParetoConfig, Phase, ProfilingPhase, ProfilingResults,
+    ReportedProblem,
 };
 
 /// What to serve, on which hardware, and how fast it must answer. Only `model` is needed; the rest is discovered,

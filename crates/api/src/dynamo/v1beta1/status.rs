@@ -46,6 +46,38 @@ pub struct DynamoGraphDeploymentRequestStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+
+    /// Problems that were reported as events and still exist. A problem is reported again only after it was gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reported: Vec<ReportedProblem>,
+}
+
+/// A problem by its code and its object. Two problems are the same if all fields are equal.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedProblem {
+    /// Code of the problem, one word in CamelCase.
+    pub reason: String,
+
+    /// Kind of the object that has the problem. Absent if it is the request itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+
+    /// Name of that object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+
+    /// Container of that object, which is then a Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+
+    /// Field of the request, such as `spec.hardware.gpuSku`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+
+    /// The `metadata.generation` of the request that had the problem. Absent if the spec does not matter for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

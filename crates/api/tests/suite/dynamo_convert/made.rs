@@ -261,6 +261,7 @@ fn alpha_status(dice: &mut Dice) -> Value {
         ("profilingResults", word),
         ("generatedDeployment", opaque),
         ("deployment", deployment),
+        ("reported", reported),
     ])
 }
 
@@ -294,6 +295,15 @@ fn beta_status(dice: &mut Dice) -> Value {
         ("conditions", conditions),
         ("profilingResults", results),
         ("deploymentInfo", info),
+        ("reported", reported),
+    ])
+}
+
+fn reported(dice: &mut Dice) -> Value {
+    dice.one_of(&[
+        json!([]),
+        json!([{ "reason": "ImagePullFailed", "kind": "Pod", "name": "p", "container": "profiler" }]),
+        json!([{ "reason": "FieldValueInvalid", "field": "spec.hardware.gpuSku", "generation": 3 }]),
     ])
 }
 

@@ -39,6 +39,16 @@ fn each_state_has_its_phase() {
 }
 
 #[test]
+fn reported_problems_are_the_same_in_both_versions() {
+    let reported = json!([{ "reason": "ImagePullFailed", "kind": "Pod", "name": "p", "container": "profiler" }]);
+    let status = beta(json!({ "phase": "Profiling", "reported": reported }));
+    let there = converted(&status);
+    assert_eq!(there["status"], json!({ "state": "Profiling", "reported": reported }));
+    assert_eq!(annotations(&there), json!({}));
+    assert_eq!(converted(&there), status);
+}
+
+#[test]
 fn each_phase_has_its_state() {
     let cases = [
         ("Pending", "Pending"),

@@ -16,13 +16,13 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steersman_api::Family;
-use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::asked::{self, Acceptance, Kept};
-use steersman_plan::dynamo::hardware::{HardwareSeen, wanted};
+use steersman_plan::dynamo::asked::{self, Kept};
+use steersman_plan::dynamo::hardware::HardwareSeen;
 use steersman_plan::dynamo::{
-    AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, PodSeen, Seen, Settings, graph,
-    names,
+    AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, Needs, ObjectSeen, OutputSeen, Seen, Settings,
+    confirms_job, confirms_output, graph, names, needs,
 };
+use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{NamespacedName, decode};
 use steersman_runtime::apply::{Live, Owner, controller};
 use steersman_runtime::client::{CallError, Server};
@@ -85,41 +85,51 @@ pub async fn observe(
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let owner = Owner::of(custom_resource(Family::Dgdr).gvk(), object);
     let mut live = context.cache.children(&namespace, &owner.uid, &named(&seen));
-    let phase = asked::phase(&seen).unwrap_or(Phase::Pending);
-    find_job(server, &seen, phase, &mut live).await?;
-    let job = live.get(&gvk_of::<Job>(), &names::profiling_job(&name)).map(job_seen);
-    find_output(server, &seen, job.as_ref(), phase, &mut live).await?;
+    let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
+    if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&seen) {
+        ask_for(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
+    }
+    let job = live.get(&gvk_of::<Job>(), &job_name).map(job_seen);
+    let mut output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
+    if confirms_output(&seen, job.as_ref(), output.as_ref()) {
+        ask_for(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
+        output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
+    }
+    let needs = needs(&seen, job.as_ref(), output.as_ref());
     // Before anything else is read: what changes meanwhile brings the next pass.
-    let named = named_seen(server, beside, &seen, &place, phase).await?;
-    let begins = begins(&seen, job.as_ref(), phase);
-    let deployed = matches!(phase, Phase::Ready | Phase::Deploying | Phase::Deployed);
-    let graph_place = NamespacedName::new(namespace.clone(), graph::name(&seen));
-    let found = if deployed { beside.graphs.seen(server, &graph_place, &place).await? } else { Found::Absent };
+    let named = named_seen(server, beside, &seen, &place, &needs).await?;
+    let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
+    let found = match &graph_place {
+        Some(graph_place) => beside.graphs.seen(server, graph_place, &place).await?,
+        None => Found::Absent,
+    };
     let graphs_served = found != Found::Unserved;
     let graph = found.graph();
-    let graph_pods = match &graph {
-        Some(_) if phase != Phase::Ready => beside.graph_pods.seen(server, &graph_place).await?,
+    let graph_pods = match (&graph, &graph_place) {
+        (Some(_), Some(graph_place)) if needs.graph_pods => beside.graph_pods.seen(server, graph_place).await?,
         _ => Vec::new(),
     };
     let job_pods = match &job {
-        Some(job) if phase == Phase::Profiling => job_pods(server, beside, &place, job).await?,
+        Some(job) if needs.job_pods => job_pods(server, beside, &place, job).await?,
         _ => Vec::new(),
     };
     let mut settings = settings.clone();
-    if begins && let Some(role) = &settings.profiling_cluster_role {
+    if needs.cluster_role
+        && let Some(role) = &settings.profiling_cluster_role
+    {
         settings.profiling_cluster_role_found = beside.role.is_there(server, role).await?;
     }
-    let hardware = if begins && wanted(seen.spec.hardware.as_ref()) {
+    let hardware = if needs.hardware {
         beside.hardware.seen(server, &place).await?
     } else {
         beside.hardware.forget(&place);
         HardwareSeen::awaited()
     };
-    let additional = if deployed { additional(server, &seen, &mut live).await? } else { Vec::new() };
+    let additional = additional(server, &seen, needs.additional, &mut live).await?;
     let seen = Seen {
         now: Timestamp::now(),
         settings,
-        output: live.get(&gvk_of::<ConfigMap>(), &names::output(&name)).map(output_seen),
+        output,
         account: live.get(&gvk_of::<ServiceAccount>(), names::SERVICE_ACCOUNT).is_some(),
         binding: live.get(&gvk_of::<RoleBinding>(), names::ROLE_BINDING).and_then(binding_seen),
         job,
@@ -135,47 +145,17 @@ pub async fn observe(
     Ok(Observed { owner, snapshot: seen, live })
 }
 
-/// A Job of somebody else's has no label of ours, and no watch of ours sees it. What seems absent where one should be, or is
-/// about to be made, is asked for.
-async fn find_job(server: &Server, object: &ObjectSeen, phase: Phase, live: &mut Live) -> Result<(), CallError> {
-    let (kind, name) = (gvk_of::<Job>(), names::profiling_job(&object.name));
-    // Before it is marked, no Job is made.
-    let about = phase == Phase::Profiling
-        || (phase == Phase::Pending && matches!(asked::acceptance(object), Acceptance::Accepted));
-    let counts = about && !object.deleting;
-    if !counts || live.get(&kind, &name).is_some() {
-        return Ok(());
-    }
-    ask_for(server, object, &kind, &name, live).await
-}
-
-/// What the output says once the Job has ended, or is gone, is final. A watch may be behind that of Jobs, so that without a
-/// verdict it is asked for.
-async fn find_output(
-    server: &Server,
-    object: &ObjectSeen,
-    job: Option<&JobSeen>,
-    phase: Phase,
-    live: &mut Live,
-) -> Result<(), CallError> {
-    let (kind, name) = (gvk_of::<ConfigMap>(), names::output(&object.name));
-    let ours = job.filter(|job| job.owner.as_deref() == Some(object.uid.as_str()));
-    let runs = ours.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
-    let told = live.get(&kind, &name).map(output_seen).is_some_and(|output| {
-        output.owner.as_deref() == Some(object.uid.as_str()) && output.data.contains_key("profiler_status")
-    });
-    if phase != Phase::Profiling || object.deleting || runs || told {
-        return Ok(());
-    }
-    ask_for(server, object, &kind, &name, live).await
-}
-
 /// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
 /// watch of ours sees, is asked for.
-async fn additional(server: &Server, object: &ObjectSeen, live: &mut Live) -> Result<Vec<AdditionalSeen>, CallError> {
+async fn additional(
+    server: &Server,
+    object: &ObjectSeen,
+    names: Vec<String>,
+    live: &mut Live,
+) -> Result<Vec<AdditionalSeen>, CallError> {
     let kind = gvk_of::<ConfigMap>();
     let mut found = Vec::new();
-    for name in graph::additional_names(object).into_iter().filter(|name| is_name(name)) {
+    for name in names.into_iter().filter(|name| is_name(name)) {
         if live.get(&kind, &name).is_none() {
             ask_for(server, object, &kind, &name, live).await?;
         }
@@ -204,13 +184,6 @@ async fn ask_for(
         live.insert(kind, found);
     }
     Ok(())
-}
-
-/// Whether this pass may come to begin profiling: then all that it takes is looked at.
-fn begins(object: &ObjectSeen, job: Option<&JobSeen>, phase: Phase) -> bool {
-    let began = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
-    let ours = job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()));
-    matches!(phase, Phase::Pending | Phase::Failed) && !began && !ours && !object.deleting
 }
 
 /// The request as plain data.
@@ -267,7 +240,7 @@ async fn job_pods(
     beside: &Beside,
     place: &NamespacedName,
     job: &JobSeen,
-) -> Result<Vec<PodSeen>, CallError> {
+) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
     // The pods of an earlier operator's Job have no label that they could be watched by.
     if job.mark.is_none() {
@@ -300,7 +273,7 @@ async fn named_seen(
     beside: &Beside,
     object: &ObjectSeen,
     place: &NamespacedName,
-    phase: Phase,
+    needs: &Needs,
 ) -> Result<NamedSeen, CallError> {
     let here = |name: &str| NamespacedName::new(object.namespace.clone(), name);
     let Kept { config_map, output_claim, .. } = asked::kept(object);
@@ -314,8 +287,7 @@ async fn named_seen(
         let found = beside.config_maps.get(server, &here(&name)).await?.content;
         seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));
     }
-    // Once profiling has begun, the pod says what it lacks.
-    if !matches!(phase, Phase::Pending | Phase::Failed) {
+    if !needs.claims {
         return Ok(seen);
     }
     let cache = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_name.as_deref()));

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher::{self, Event};
-use steersman_plan::dynamo::{ContainerSeen, PodSeen};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::Scope;
@@ -23,7 +23,7 @@ pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
 pub const OF_GRAPH: &str = "nvidia.com/dynamo-graph-deployment-name";
 
 /// By name of the pod.
-type Records = BTreeMap<String, PodSeen>;
+type Records = BTreeMap<String, ObservedPod>;
 
 /// The pods whose Job or graph can be one of ours.
 pub struct Pods {
@@ -41,7 +41,7 @@ impl Pods {
     }
 
     /// Those of one Job or graph, by name. Asked for while no watch has told.
-    pub async fn seen(&self, server: &Server, of: &NamespacedName) -> Result<Vec<PodSeen>, CallError> {
+    pub async fn seen(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let listed = self.known().as_ref().map(|known| known.get(of).cloned().unwrap_or_default());
         match listed {
             Some(records) => Ok(records.into_values().collect()),
@@ -50,7 +50,7 @@ impl Pods {
     }
 
     /// The same as they are now: a watch may be behind that of others.
-    pub async fn ask(&self, server: &Server, of: &NamespacedName) -> Result<Vec<PodSeen>, CallError> {
+    pub async fn ask(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
         let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));
         Ok(server.call(api.list(&wanted)).await?.items.iter().map(record).collect())
@@ -89,7 +89,7 @@ impl Pods {
         }
     }
 
-    fn change(&self, pod: &Pod, now: Option<PodSeen>) -> BTreeSet<NamespacedName> {
+    fn change(&self, pod: &Pod, now: Option<ObservedPod>) -> BTreeSet<NamespacedName> {
         let Some(of) = self.of(pod) else { return BTreeSet::new() };
         let mut known = self.known();
         // A list always comes first.
@@ -115,26 +115,26 @@ impl Pods {
     }
 }
 
-fn record(pod: &Pod) -> PodSeen {
+fn record(pod: &Pod) -> ObservedPod {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     let before = status.init_container_statuses.iter().flatten();
-    PodSeen {
+    ObservedPod {
         name: pod.name_any(),
         phase: status.phase.clone().unwrap_or_default(),
         unscheduled: unscheduled(status),
-        ended: status.reason.clone().map(|reason| (reason, status.message.clone().unwrap_or_default())),
+        terminated: status.reason.clone().map(|reason| (reason, status.message.clone().unwrap_or_default())),
         containers: before.chain(status.container_statuses.iter().flatten()).map(container).collect(),
     }
 }
 
-fn container(status: &ContainerStatus) -> ContainerSeen {
+fn container(status: &ContainerStatus) -> ObservedContainer {
     let state = status.state.as_ref();
-    ContainerSeen {
+    ObservedContainer {
         name: status.name.clone(),
         image: status.image.clone(),
-        waiting: waiting(state),
-        ended: ended(state),
+        waiting: waiting(state).map(|(reason, message)| Waiting { reason, message }),
+        terminated: ended(state).map(|(exit_code, reason, message)| Terminated { exit_code, reason, message }),
     }
 }
 
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn a_record_says_how_a_container_waits_or_ended() {
         let seen = record(&pod("a", "profile-qwen", json!({ "terminated": { "exitCode": 3, "reason": "Error" } })));
-        assert_eq!(seen.containers[0].ended, Some((3, "Error".into(), String::new())));
+        let ended = Terminated { exit_code: 3, reason: "Error".into(), message: String::new() };
+        assert_eq!(seen.containers[0].terminated, Some(ended));
         assert_eq!((seen.phase.as_str(), seen.unscheduled), ("Pending", None));
     }
 }

@@ -14,15 +14,24 @@ const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
 
 /// What they are called, in their order.
 pub fn additional_names(object: &ObjectSeen) -> Vec<String> {
-    let maps = additional(object, None, &[]);
-    maps.iter().filter_map(|map| map["metadata"]["name"].as_str().map(str::to_owned)).collect()
+    names_in(object, annotation(object))
+}
+
+/// The names of the ConfigMaps in a text of documents.
+pub(super) fn names_in(object: &ObjectSeen, text: &str) -> Vec<String> {
+    let maps = read::documents(text).into_iter().filter(is_config_map);
+    let maps = maps.filter_map(|document| config_map(object, None, &[], document));
+    maps.filter_map(|map| map["metadata"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn annotation(object: &ObjectSeen) -> &str {
+    object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default()
 }
 
 /// Before the graph is there they belong to nobody, afterwards to the graph: they have to outlive the request as it does. Other
 /// kinds are passed over.
 pub fn additional(object: &ObjectSeen, graph: Option<&GraphSeen>, there: &[AdditionalSeen]) -> Vec<Value> {
-    let text = object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default();
-    let documents = read::documents(text).into_iter().filter(is_config_map);
+    let documents = read::documents(annotation(object)).into_iter().filter(is_config_map);
     documents.filter_map(|document| config_map(object, graph, there, document)).collect()
 }
 

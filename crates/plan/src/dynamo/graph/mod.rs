@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 
 use super::asked;
-use super::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_UID};
+use super::names::{self, GENERATED_GRAPH, REQUEST_UID};
 use super::seen::{GraphSeen, ObjectSeen, OutputSeen};
 
 /// As much as an annotation may hold, with room for the others.
@@ -39,9 +39,8 @@ impl Generated {
         self.graph.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
     }
 
-    pub fn is_stored(&self, object: &ObjectSeen) -> bool {
-        let stored = |key: &str| object.annotations.get(key).map(String::as_str).unwrap_or_default();
-        stored(GENERATED_GRAPH) == self.text && stored(ADDITIONAL) == self.additional
+    pub fn additional_names(&self, object: &ObjectSeen) -> Vec<String> {
+        additional::names_in(object, &self.additional)
     }
 }
 

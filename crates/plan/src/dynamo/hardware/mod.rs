@@ -230,7 +230,7 @@ fn with_rdma(found: Discovered, seen: &HardwareSeen) -> Discovered {
 fn undiscovered(why: &str) -> Finding {
     Finding {
         severity: Severity::Blocker,
-        reason: "ValidationFailed",
+        reason: "HardwareNotDiscovered",
         message: format!(
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
@@ -242,7 +242,7 @@ fn undiscovered(why: &str) -> Finding {
 fn unknown(best: &Gpus) -> Finding {
     Finding {
         severity: Severity::Blocker,
-        reason: "ValidationFailed",
+        reason: "GpuNotSupported",
         message: format!(
             "spec.hardware.gpuSku: the GPU of node {}, {:?}, is none that the profiler knows",
             best.node, best.model

@@ -1,56 +1,64 @@
-//! From a generated graph to one that serves, and back.
-//! Comes in: the request and its graph; goes out: a step to Ready, Deploying, Deployed or Failed.
+//! From a generated graph to one that serves, and back: leads to Ready, Deploying, Deployed or Failed.
 
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
 use steersman_api::meta::conditions::{self, Truth};
 use steersman_reconcile::EventType;
 
+use super::pods::{Explained, pulls_of_graph};
 use super::profiling::GENERATED;
-use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, annotate, is_unseen, stored};
+use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_reason};
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
-use crate::dynamo::profile_job::trouble;
 use crate::dynamo::seen::{GraphSeen, ObjectSeen, Seen};
+use crate::dynamo::{legacy_texts, reported};
 
 /// The state of a graph that serves.
 const SERVING: &str = "successful";
-/// What a graph without a state is in.
+/// The state of a graph that has none yet.
 const INITIALIZING: &str = "initializing";
 
-/// Waits for somebody who wants the graph.
-pub fn ready(seen: &Seen) -> Step {
+/// How many containers of a graph are reported with an event each. A graph may have hundreds of pods with one wrong image.
+const MAX_REPORTED_PULLS: usize = 64;
+
+/// Waits until the graph is asked for.
+pub fn ready(seen: &mut Seen) -> Step {
     let object = &seen.object;
     let wanted = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
     if !wanted {
-        return Step::to(Phase::Ready, object).because(on_offer(object));
+        return offered(object);
     }
     if seen.graph.is_none() && was_deleted(object) {
         return deleted(seen, &graph::name(object));
     }
-    Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED)
+    let generated = Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED);
+    entered(seen, Phase::Deploying);
+    step(seen).after(generated)
 }
 
 /// v1alpha1 had a state for it, which v1beta1 shows as Ready. The graph is not made again, though its manifest is there.
 fn was_deleted(object: &ObjectSeen) -> bool {
-    stored(object, DEPLOYMENT).is_some_and(|(reason, _)| reason == "DeploymentDeleted")
+    stored_reason(object, DEPLOYMENT) == Some("DeploymentDeleted")
 }
 
-/// How to get from Ready to a graph.
-pub fn on_offer(object: &ObjectSeen) -> String {
-    // Whoever replaces the request by its manifest takes the annotation away.
+/// Ready, with the way from there to a graph.
+pub fn offered(object: &ObjectSeen) -> Step {
+    // Replacing the request by its manifest removes the annotation.
     let place = match asked::generated(object) {
         Some(_) => format!("annotation {GENERATED_GRAPH}"),
         None => "status.profilingResults.selectedConfig".to_owned(),
     };
-    format!("set spec.autoApply to true to create DGD {}, or create it yourself from {place}", graph::name(object))
+    Step::to(Phase::Ready, object).because(format!(
+        "set spec.autoApply to true to create DGD {}, or create it yourself from {place}",
+        graph::name(object)
+    ))
 }
 
-pub fn step(seen: &Seen) -> Step {
+pub fn step(seen: &mut Seen) -> Step {
     let object = &seen.object;
     if !asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed {
-        return Step::to(Phase::Ready, object).because(on_offer(object));
+        return offered(object);
     }
     let name = graph::name(object);
     let marked = asked::generated(object).is_some();
@@ -60,9 +68,14 @@ pub fn step(seen: &Seen) -> Step {
         None => absent(seen, &name),
         Some(found) if !marked && !is_unseen(object) => follow_on(seen, found),
         Some(found) => match graph::claim(object, found) {
-            // From now on its absence means that it was deleted.
-            Claim::Ours if marked => Step::to(Phase::Deploying, object).with(annotate(&[(GENERATED_GRAPH, "")])),
-            Claim::Ours => follow(seen, found),
+            Claim::Ours => {
+                let step = follow(seen, found);
+                // From now on its absence means that it was deleted.
+                if marked {
+                    seen.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
+                }
+                step
+            }
             claim => refused(seen, &name, claim),
         },
     }
@@ -88,9 +101,9 @@ fn absent(seen: &Seen, name: &str) -> Step {
     );
     let phase = asked::phase(&seen.object).unwrap_or(Phase::Deploying);
     let step = Step::to(phase, &seen.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
-    let told = stored(&seen.object, DEPLOYMENT).is_some_and(|(reason, _)| reason == "DeploymentUnknown");
+    let known = stored_reason(&seen.object, DEPLOYMENT) == Some("DeploymentUnknown");
     let step = step.because(text.clone());
-    if told { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
+    if known { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
 }
 
 /// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
@@ -130,13 +143,13 @@ fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
          DGDR with another name in spec.overrides.dgd.metadata.name.",
         seen.object.namespace
     );
-    let told = stored(&seen.object, DEPLOYMENT).is_some_and(|(_, message)| message == text);
+    let known = stored_reason(&seen.object, DEPLOYMENT) == Some("DeploymentNameTaken");
     let step = Step::to(Phase::Deploying, &seen.object)
         .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
         .because(text.clone());
-    // Its labels do not name us, so nobody tells when it goes.
+    // Its labels do not name us, so no watch covers it.
     let step = Step { deployment: None, unwatched: true, ..step };
-    if told { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
+    if known { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
 }
 
 fn follow(seen: &Seen, found: &GraphSeen) -> Step {
@@ -146,7 +159,7 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
     let state = asked::given(found.state.as_deref()).unwrap_or(INITIALIZING);
     let info = DeploymentInfo { replicas: Some(found.replicas), available_replicas: Some(found.available) };
     let at = |phase| Step { deployment: Some(info.clone()), dgd_name: Some(name.clone()), ..Step::to(phase, object) };
-    let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
+    let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
     let announced = |step: Step| {
         if !is_unseen(object) {
             return step;
@@ -162,12 +175,9 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
             step.tells(EventType::Normal, "DeploymentReady", text)
         };
     }
-    let pulls = trouble::images(&seen.graph_pods, trouble::PULLS_OF_GRAPH);
-    let more: Vec<String> = pulls
-        .iter()
-        .map(trouble::Trouble::sentence)
-        .chain(found.unready.clone().filter(|text| !text.is_empty()))
-        .collect();
+    let pulls = pulls_of_graph(&seen.graph_pods);
+    let more: Vec<String> =
+        pulls.iter().map(Explained::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
     let step = if was == Some(Phase::Deployed) {
         let text = with_more(format!("Deployment degraded to {state}"));
@@ -185,11 +195,15 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
         let step = announced(at(Phase::Deploying)).because(text.clone());
         step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
     };
-    let (_, said) = stored(object, DEPLOYMENT).unwrap_or_default();
-    pulls
-        .iter()
-        .filter(|pull| !said.contains(&pull.place))
-        .fold(step, |step, pull| step.tells(EventType::Warning, "ImagePullFailed", pull.message.clone()))
+    pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
+}
+
+/// An image that cannot be pulled, with an event once for each container.
+pub fn report_pull(object: &ObjectSeen, step: Step, pull: &Explained) -> Step {
+    let problem = pull.reported();
+    let known =
+        reported::contains(object, &problem) || legacy_texts::has_image_pull(object, pull.pod(), pull.container());
+    step.reports(problem, "ImagePullFailed", known, pull.message.clone())
 }
 
 fn deleted(seen: &Seen, name: &str) -> Step {

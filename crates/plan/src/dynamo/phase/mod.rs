@@ -1,20 +1,25 @@
 //! The phases of a request: Pending, Profiling, Ready, Deploying, Deployed, Failed.
-//! Comes in: what was seen; goes out: one step, with the phase that it leads to, what is said of it, and what has to be
-//! written for it. A step that writes to the request itself leads nowhere: the next pass sees the request as it is then.
+//! A step goes as far as the observed cluster allows, through several phases if nothing has to be awaited in between. It
+//! changes the snapshot to what will be true once its writes are done: the plan is made from that, and the difference to
+//! what was observed is patched into the request first.
 
 mod deploying;
 mod pending;
+mod pods;
 mod profiling;
 
-use serde_json::{Map, Value, json};
-use steersman_api::dynamo::v1beta1::{DeploymentInfo, ParetoConfig, Phase, ProfilingPhase, ProfilingResults};
+use serde_json::{Map, Value};
+use steersman_api::dynamo::v1beta1::{
+    DeploymentInfo, DynamoGraphDeploymentRequestStatus, ParetoConfig, Phase, ProfilingPhase, ProfilingResults,
+    ReportedProblem,
+};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Event, EventType};
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
-use super::profile_job::{self, trouble};
-use super::seen::{ObjectSeen, Seen};
+use super::seen::{JobSeen, ObjectSeen, OutputSeen, Seen};
+use super::{legacy_texts, profile_job};
 
 pub const SUCCEEDED: &str = "Succeeded";
 pub const VALIDATION: &str = "Validation";
@@ -24,13 +29,14 @@ pub const DEPLOYMENT: &str = "DeploymentReady";
 /// Our own: the others say how far the request has come, this one what became of the spec's fields.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
-/// What to write for a step.
+/// Code of a failed profiling in `status.reported`, and of its event.
+pub const PROFILING_CHECK_FAILED: &str = "ProfilingCheckFailed";
+
+/// What to create for a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Act {
     #[default]
     Nothing,
-    /// The request itself, by a merge patch that names the version it was seen in.
-    Request(Value),
     /// The profiling Job, its account, and nothing left of an earlier Job.
     Job,
     /// The graph.
@@ -49,15 +55,27 @@ pub struct Step {
     pub statements: Vec<Statement>,
     /// What Succeeded adds to its words: what is being waited for, or why it failed.
     pub detail: Option<String>,
-    pub notes: Vec<Event>,
+    pub events: Vec<Event>,
+    /// The problems that the step reports or has reported before.
+    pub reported: Vec<ReportedProblem>,
     pub act: Act,
-    /// Something is awaited that no watch tells of.
+    /// Something is awaited that no watch covers.
     pub unwatched: bool,
+    /// Nothing is known that could change the status.
+    pub keeps_status: bool,
+    /// The step if the request cannot be patched, or if a write for its Job fails.
+    pub otherwise: Option<Box<Step>>,
+    /// The generation of the request once it is patched.
+    pub generation: Option<i64>,
+    /// The spec is not the one that profiling began with.
+    pub spec_changed: bool,
+    /// The request failed under an earlier operator. Whose failure it is shows by the absence of `SpecAccepted`.
+    pub inherited: bool,
 }
 
 impl Step {
     /// To a phase, with everything else as it was.
-    fn to(phase: Phase, object: &ObjectSeen) -> Self {
+    pub(super) fn to(phase: Phase, object: &ObjectSeen) -> Self {
         let stored = object.status.clone().unwrap_or_default();
         Self {
             phase,
@@ -68,9 +86,15 @@ impl Step {
             deployment: stored.deployment_info,
             statements: Vec::new(),
             detail: None,
-            notes: Vec::new(),
+            events: Vec::new(),
+            reported: Vec::new(),
             act: Act::Nothing,
             unwatched: false,
+            keeps_status: false,
+            otherwise: None,
+            generation: object.generation,
+            spec_changed: false,
+            inherited: false,
         }
     }
 
@@ -82,8 +106,15 @@ impl Step {
     }
 
     fn tells(mut self, kind: EventType, reason: &'static str, message: impl Into<String>) -> Self {
-        self.notes.push(Event { type_: kind, reason, message: message.into() });
+        self.events.push(Event { type_: kind, reason, message: message.into() });
         self
+    }
+
+    /// A problem, with an event of its own code unless it was `known`.
+    fn reports(self, problem: ReportedProblem, reason: &'static str, known: bool, message: impl Into<String>) -> Self {
+        let mut step = if known { self } else { self.tells(EventType::Warning, reason, message) };
+        step.reported.push(problem);
+        step
     }
 
     fn because(mut self, detail: impl Into<String>) -> Self {
@@ -96,16 +127,24 @@ impl Step {
         self
     }
 
+    /// The same with what an earlier phase of the same step has to say in front.
+    fn after(mut self, earlier: Step) -> Self {
+        self.statements.splice(0..0, earlier.statements);
+        self.events.splice(0..0, earlier.events);
+        self
+    }
+
     /// Failed, for a reason that leads the message.
     fn fails(self, object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> Self {
-        self.says(type_, Truth::False, reason, message).because(ending(object, type_, reason, message))
+        let detail = ending(object, type_, reason, message, Log::Profiler);
+        self.says(type_, Truth::False, reason, message).because(detail)
     }
 }
 
-/// Whether the status tells of no graph of ours yet. The annotation alone does not say: whoever replaces the request by its
-/// manifest takes it away.
+/// Whether the status has no graph of ours yet. The annotation alone does not say: replacing the request by its manifest
+/// removes it.
 pub fn is_unseen(object: &ObjectSeen) -> bool {
-    let (reason, _) = stored(object, DEPLOYMENT).unwrap_or_default();
+    let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
     matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
 }
 
@@ -114,16 +153,29 @@ pub fn is_fixed(phase: Phase) -> bool {
     matches!(phase, Phase::Profiling | Phase::Ready | Phase::Deploying | Phase::Deployed)
 }
 
-/// One step from where the request stands.
-pub fn step(seen: &Seen) -> Step {
-    let object = &seen.object;
-    let phase = asked::phase(object).unwrap_or(Phase::Pending);
-    if object.deleting {
-        return leaving(object, phase);
+/// The phase that a step begins in. A request with a Job or a result of its own profiles, even if a crash kept its status
+/// from saying so.
+pub fn first_phase(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> Phase {
+    match asked::phase(object).unwrap_or(Phase::Pending) {
+        Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
+        phase => phase,
     }
-    if let Some(mark) = unmarked(object, phase) {
-        return Step::to(phase, object).with(annotate(&[(ACCEPTED_SPEC, &mark)]));
+}
+
+/// Whether a Job is the request's own.
+pub fn is_own(object: &ObjectSeen, job: Option<&JobSeen>) -> bool {
+    job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()))
+}
+
+/// Goes as far as it can from where the request is, and changes `seen` to what will be true then.
+pub fn step(seen: &mut Seen) -> Step {
+    let phase = asked::phase(&seen.object).unwrap_or(Phase::Pending);
+    if seen.object.deleting {
+        // Only an earlier operator's finalizer is removed; nothing of ours needs one.
+        seen.object.finalizers.retain(|name| name != FINALIZER);
+        return Step::to(phase, &seen.object);
     }
+    accept_spec(seen);
     match phase {
         Phase::Pending => pending::step(seen),
         Phase::Profiling => profiling::step(seen),
@@ -134,32 +186,24 @@ pub fn step(seen: &Seen) -> Step {
     }
 }
 
-/// Only the mark of an earlier operator's hands is taken off; nothing of ours needs one.
-fn leaving(object: &ObjectSeen, phase: Phase) -> Step {
-    let step = Step::to(phase, object);
-    if !object.finalizers.iter().any(|name| name == FINALIZER) {
-        return step;
-    }
-    let kept: Vec<&String> = object.finalizers.iter().filter(|name| *name != FINALIZER).collect();
-    step.with(Act::Request(json!({ "metadata": { "finalizers": kept } })))
-}
-
-/// The mark that a request with a fixed spec lacks.
-fn unmarked(object: &ObjectSeen, phase: Phase) -> Option<String> {
-    match asked::acceptance(object) {
-        Acceptance::Marked(mark) if is_fixed(phase) => Some(mark),
-        _ => None,
+/// Marks the spec of a request that has begun without a mark, or that has changed where it may.
+fn accept_spec(seen: &mut Seen) {
+    if let Acceptance::Marked(mark) = asked::acceptance(&seen.object)
+        && asked::phase(&seen.object).is_some_and(is_fixed)
+    {
+        seen.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
     }
 }
 
-/// A change of the request's annotations.
-fn annotate(values: &[(&str, &str)]) -> Act {
-    let values: Map<String, Value> = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
-    Act::Request(json!({ "metadata": { "annotations": values } }))
+/// The status as the next phase of the same step finds it.
+fn entered(seen: &mut Seen, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
+    let status = seen.object.status.get_or_insert_default();
+    status.phase = Some(phase);
+    status
 }
 
-/// Whether the request failed under an earlier operator, which has no condition for what became of the spec, and nobody has
-/// changed it since. For that operator it was final, and its users may have made another one.
+/// Whether the request failed under an earlier operator, which has no condition for what became of the spec, and has not
+/// been changed since. For that operator it was final, and its users may have made another one.
 pub fn is_inherited(object: &ObjectSeen) -> bool {
     let Some(status) = object.status.as_ref().filter(|status| status.phase == Some(Phase::Failed)) else {
         return false;
@@ -170,46 +214,61 @@ pub fn is_inherited(object: &ObjectSeen) -> bool {
     conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged == object.generation
 }
 
-/// Final, unless it failed before there was anything to profile with: then a changed spec begins anew. What is said is
-/// said again in today's words.
-fn failed(seen: &Seen) -> Step {
-    let object = &seen.object;
-    let stored = object.status.clone().unwrap_or_default();
-    let began = stored.profiling_job_name.is_some() || seen.job.is_some() || is_inherited(object);
+/// Final, unless it failed before there was anything to profile with: then a changed spec is tried. `Succeeded` is rendered
+/// again, so that an improved text reaches old objects.
+fn failed(seen: &mut Seen) -> Step {
+    let stored = seen.object.status.clone().unwrap_or_default();
+    let own_job = is_own(&seen.object, seen.job.as_ref());
+    let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&seen.object);
     let wrong = conditions::find(&stored.conditions, VALIDATION).is_some_and(|known| known.status == "False");
-    if !began && (wrong || stored.observed_generation != object.generation) {
+    if !began && (wrong || stored.observed_generation != seen.object.generation) {
         return pending::step(seen);
     }
-    let step = Step::to(Phase::Failed, object);
-    if let Some(better) = profiling::verdict_of_failed(seen) {
-        return step.fails(object, PROFILING, &better.0, &better.1);
+    let object = &seen.object;
+    let step = Step { reported: stored.reported.clone(), ..Step::to(Phase::Failed, object) };
+    if let Some((reason, message)) = profiling::verdict_of_failed(seen) {
+        let reported = vec![profiling::failed_job(object)];
+        return Step { reported, ..step.fails(object, PROFILING, &reason, &message) };
     }
+    let log = if has_failed_sidecar(object) { Log::Sidecar } else { Log::Profiler };
     let first = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT].into_iter().find_map(|type_| {
         let known = conditions::find(&stored.conditions, type_)?;
-        let told = known.status == "False" && !known.message.is_empty();
-        told.then(|| ending(object, type_, &known.reason, &known.message))
+        let explains = known.status == "False" && !known.message.is_empty();
+        explains.then(|| ending(object, type_, &known.reason, &known.message, log))
     });
     Step { detail: first, ..step }
 }
 
+/// Whether the sidecar, and not the profiler, failed the Job.
+fn has_failed_sidecar(object: &ObjectSeen) -> bool {
+    let reported = object.status.as_ref().map(|status| status.reported.as_slice()).unwrap_or_default();
+    reported
+        .iter()
+        .any(|known| known.reason == PROFILING_CHECK_FAILED && known.container.as_deref() == Some(profile_job::COPIER))
+        || legacy_texts::has_failed_sidecar(object)
+}
+
 const FINAL: &str = "Profiling is not tried again: delete this DGDR and create a new one.";
 
+/// The log that explains a failed profiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Log {
+    Profiler,
+    Sidecar,
+}
+
 /// Why a request has failed, and what is left to do about it.
-pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> String {
+pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
-    // Once there was a Job, its spec is all that was ever profiled with.
-    let began = asked::phase(object) == Some(Phase::Profiling)
-        || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let next = match (type_, reason) {
-        (PROFILING, "JobCreationFailed") if !began => {
+        (PROFILING, "JobCreationFailed") if !has_begun(object) => {
             "Change the spec accordingly: profiling then begins anew.".to_owned()
         }
         (PROFILING, "JobCreationFailed") => FINAL.to_owned(),
         (PROFILING, _) => {
-            let (whose, container) = if message.contains(trouble::OF_COPIER) {
-                ("The log of output-copier", profile_job::COPIER)
-            } else {
-                ("The profiler's log", profile_job::PROFILER)
+            let (whose, container) = match log {
+                Log::Sidecar => ("The log of output-copier", profile_job::COPIER),
+                Log::Profiler => ("The profiler's log", profile_job::PROFILER),
             };
             let job = names::profiling_job(name);
             format!("{whose} has more: kubectl logs -n {namespace} job/{job} -c {container}. {FINAL}")
@@ -226,8 +285,14 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
     format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))
 }
 
-/// The sum of it all, by the phase. Where nobody knows how the graph fares, nobody knows whether the request has succeeded
-/// either; `unknown` says why.
+/// Once there was a Job, its spec is all that was ever profiled with.
+fn has_begun(object: &ObjectSeen) -> bool {
+    asked::phase(object) == Some(Phase::Profiling)
+        || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
+}
+
+/// The sum of it all, by the phase. If the state of the graph is unknown, so is whether the request has succeeded; `unknown`
+/// is the reason.
 pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> Statement {
     let (truth, reason, words) = match phase {
         Phase::Pending => (Truth::False, "Pending", "DGDR is pending"),
@@ -246,10 +311,9 @@ pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> S
     Statement { type_: SUCCEEDED.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
-/// What the stored status says about one step.
-fn stored<'a>(object: &'a ObjectSeen, type_: &str) -> Option<(&'a str, &'a str)> {
-    let known = conditions::find(&object.status.as_ref()?.conditions, type_)?;
-    Some((known.reason.as_str(), known.message.as_str()))
+/// The reason of a stored condition.
+pub(super) fn stored_reason<'a>(object: &'a ObjectSeen, type_: &str) -> Option<&'a str> {
+    conditions::find(&object.status.as_ref()?.conditions, type_).map(|known| known.reason.as_str())
 }
 
 fn results(graph: Map<String, Value>, pareto: Vec<Map<String, Value>>) -> ProfilingResults {

@@ -1,54 +1,69 @@
-//! While the Job profiles, and when it has ended.
-//! Comes in: the Job, its pods and its output; goes out: a step that stays in Profiling, or leads to Deploying, Ready or
-//! Failed.
+//! While the Job profiles, and when it has ended: stays in Profiling, or leads to Deploying, Ready or Failed.
 
 use serde_json::Value;
-use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
+use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase, ReportedProblem};
 use steersman_api::meta::conditions::Truth;
 use steersman_reconcile::EventType;
 
-use super::{Act, PROFILING, SPEC_GENERATED, Step, annotate, deploying, results, stored};
+use super::{
+    Act, Log, PROFILING, PROFILING_CHECK_FAILED, SPEC_GENERATED, Step, deploying, ending, entered, is_own, pending,
+    pods, results, stored_reason,
+};
 use crate::dynamo::asked::{self, Acceptance};
-use crate::dynamo::graph;
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
-use crate::dynamo::profile_job::trouble::{self, Kind};
-use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, PodSeen, Seen};
+use crate::dynamo::profile_job::{COPIER, PROFILER};
+use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, Seen};
+use crate::dynamo::{graph, legacy_texts, reported};
+use crate::pods::{ObservedPod, failure as pod_failure};
 
 pub const GENERATED: &str = "DynamoGraphDeployment spec generated successfully";
 const RUNNING: &str = "Profiling is in progress";
 const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
-/// Whoever is here has a Job, though an earlier operator may not have named it; without a name, a failure would look as if
-/// nothing had been profiled.
-pub fn step(seen: &Seen) -> Step {
-    let step = by_job(seen);
-    Step { job_name: step.job_name.clone().or_else(|| Some(names::profiling_job(&seen.object.name))), ..step }
+pub fn step(seen: &mut Seen) -> Step {
+    // An earlier operator may not have named the Job; without a name, a failure would look as if nothing had been profiled.
+    let job_name = names::profiling_job(&seen.object.name);
+    entered(seen, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
+    match state(seen) {
+        State::Running => running(seen),
+        State::Failed(job) => failed(seen, job.as_deref()),
+        State::Ended => ended(seen),
+        State::Gone => gone(seen),
+    }
 }
 
-fn by_job(seen: &Seen) -> Step {
+/// What became of the Job.
+enum State {
+    Running,
+    /// With the message of the Job, if the profiler gave no verdict.
+    Failed(Option<String>),
+    Ended,
+    Gone,
+}
+
+fn state(seen: &Seen) -> State {
+    let object = &seen.object;
     let output = output(seen);
     let verdict = output.and_then(|output| output.data.get("profiler_status")).map(String::as_str);
-    let ours = seen.job.as_ref().filter(|job| job.owner.as_deref() == Some(seen.object.uid.as_str()));
-    match (ours.map(|job| &job.state), verdict) {
+    let has_result = output.is_some_and(|output| has_result(object, output));
+    let job = seen.job.as_ref().filter(|job| is_own(object, Some(job)));
+    match (job.map(|job| &job.state), verdict) {
         // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away, nor does its successor.
         (Some(JobState::Running | JobState::Suspended), Some("success"))
-            if seen.job_pods.iter().any(|pod| pod.phase == "Failed")
-                && output.is_some_and(|output| has_result(seen, output)) =>
+            if has_result && seen.job_pods.iter().any(|pod| pod.phase == "Failed") =>
         {
-            ended(seen, output)
+            State::Ended
         }
-        (Some(JobState::Running | JobState::Suspended), _) => running(seen, output),
-        (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => failed(seen, output, None),
-        (Some(JobState::Failed(_)), Some("success")) if output.is_some_and(|output| has_result(seen, output)) => {
-            ended(seen, output)
-        }
-        (Some(JobState::Failed(message)), _) => failed(seen, output, Some(message)),
-        (Some(JobState::Complete), _) => ended(seen, output),
-        // A Job may be gone before it was looked at, by its time to live; what it delivered counts.
-        (None, Some("success")) => ended(seen, output),
-        (None, _) if output.is_some_and(|output| has_result(seen, output)) => ended(seen, output),
-        (None, _) => gone(seen),
+        (Some(JobState::Running | JobState::Suspended), _) => State::Running,
+        (Some(JobState::Complete | JobState::Failed(_)) | None, Some("failed")) => State::Failed(None),
+        (Some(JobState::Failed(_)), Some("success")) if has_result => State::Ended,
+        (Some(JobState::Failed(message)), _) => State::Failed(Some(message.clone())),
+        (Some(JobState::Complete), _) => State::Ended,
+        // A Job may be gone before it was observed, by its time to live; what it delivered counts.
+        (None, Some("success")) => State::Ended,
+        (None, _) if has_result => State::Ended,
+        (None, _) => State::Gone,
     }
 }
 
@@ -59,8 +74,8 @@ fn output(seen: &Seen) -> Option<&OutputSeen> {
     output.owner.as_ref().is_none_or(|owner| *owner == seen.object.uid).then_some(output)
 }
 
-pub fn has_result(seen: &Seen, output: &OutputSeen) -> bool {
-    graph::key(&output.data, asked::simulated(&seen.object.spec)).is_some()
+pub fn has_result(object: &ObjectSeen, output: &OutputSeen) -> bool {
+    graph::key(&output.data, asked::simulated(&object.spec)).is_some()
 }
 
 /// What the profiler says it is busy with. A word that nobody knows says nothing.
@@ -82,25 +97,20 @@ fn word(phase: ProfilingPhase) -> &'static str {
     }
 }
 
-fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
-    let object = &seen.object;
+fn running(seen: &Seen) -> Step {
+    let (object, output) = (&seen.object, output(seen));
     let known = object.status.as_ref().and_then(|status| status.profiling_phase);
     // Without any output, what is known is of an earlier Job.
     let known = known.filter(|_| output.is_some());
     let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
     let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
-    let trouble = trouble::find(&seen.job_pods);
-    if let Some(trouble) = trouble {
-        let text = trouble.sentence();
-        let told = stored(object, PROFILING).is_some_and(|(_, message)| message.contains(&trouble.place));
+    if let Some(problem) = pods::of_job(&seen.job_pods) {
+        let text = problem.sentence();
         let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
-        return match trouble.kind {
-            Kind::ImagePull if !told => step.tells(EventType::Warning, "ImagePullFailed", trouble.message),
-            _ => step,
-        };
+        return if problem.is_image_pull() { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
-    if let Some(text) = trouble::undelivered(object, &seen.job_pods).filter(|_| !verdict) {
+    if let Some(text) = pods::undelivered(object, &seen.job_pods).filter(|_| !verdict) {
         return step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
     }
     if seen.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
@@ -122,66 +132,100 @@ fn running(seen: &Seen, output: Option<&OutputSeen>) -> Step {
 }
 
 /// Quotas, limits and pod security are told to the Job alone, volumes and networks to the pod alone.
-fn starting(object: &ObjectSeen, pod: Option<&PodSeen>) -> String {
+fn starting(object: &ObjectSeen, pod: Option<&ObservedPod>) -> String {
     let namespace = &object.namespace;
     match pod {
         None => format!(
             "{STARTING}. If none comes, the events of the Job say why: kubectl describe job -n {namespace} {}",
             names::profiling_job(&object.name)
         ),
-        Some(PodSeen { name, .. }) => {
+        Some(ObservedPod { name, .. }) => {
             format!("{STARTING}. If it does not, its events say why: kubectl describe pod -n {namespace} {name}")
         }
     }
 }
 
-/// By the profiler's own verdict, or the Job's where it gave none.
-fn failed(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> Step {
-    let (reason, message) = failure(seen, output, job);
-    let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, &seen.object) };
-    step.fails(&seen.object, PROFILING, &reason, &message).tells(EventType::Warning, "ProfilingCheckFailed", message)
+/// By the profiler's own verdict, or the Job's if it gave none.
+fn failed(seen: &Seen, job: Option<&str>) -> Step {
+    let object = &seen.object;
+    let (reason, mut message) = (failed_reason(seen), verdict(seen));
+    let mut problem = failed_job(object);
+    if let Some(job) = job {
+        message = format!("profiling job failed: {job}");
+        let failure = pod_failure(&seen.job_pods, PROFILER);
+        if let Some((details, failure)) = failure.and_then(|failure| Some((pods::details(&failure)?, failure))) {
+            message = format!("{message}. Details: {details}");
+            problem.kind = Some("Pod".to_owned());
+            problem.name = Some(failure.pod);
+            problem.container = failure.container.map(|container| container.name);
+        }
+    }
+    let log = if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler };
+    let step = Step { profiling_phase: None, reported: vec![problem], ..Step::to(Phase::Failed, object) };
+    let detail = ending(object, PROFILING, &reason, &message, log);
+    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).tells(
+        EventType::Warning,
+        PROFILING_CHECK_FAILED,
+        message,
+    )
 }
 
-fn failure(seen: &Seen, output: Option<&OutputSeen>, job: Option<&str>) -> (String, String) {
+/// A failed profiling in `status.reported`.
+pub fn failed_job(object: &ObjectSeen) -> ReportedProblem {
+    reported::about(PROFILING_CHECK_FAILED, "Job", &names::profiling_job(&object.name))
+}
+
+/// Names the sub-phase that failed.
+fn failed_reason(seen: &Seen) -> String {
     let known = seen.object.status.as_ref().and_then(|status| status.profiling_phase);
-    let phase = relayed(output).or(known).filter(|phase| *phase != ProfilingPhase::Done);
-    let reason = phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)));
-    let message = match job {
-        Some(job) => {
-            let details = trouble::details(&seen.job_pods).map(|details| format!(". Details: {details}"));
-            format!("profiling job failed: {job}{}", details.unwrap_or_default())
-        }
-        None => {
-            let error = output.and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
-            format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
-        }
-    };
-    (reason, message)
+    let phase = relayed(output(seen)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
+    phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)))
 }
 
-/// The profiler's own words, where they came later than the Job's end was told.
+/// The profiler's own words.
+fn verdict(seen: &Seen) -> String {
+    let error = output(seen).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
+    format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
+}
+
+/// Reason and words of the profiler, if they came after the Job's end was reported.
 pub fn verdict_of_failed(seen: &Seen) -> Option<(String, String)> {
     let output = output(seen)?;
-    let (reason, message) = stored(&seen.object, PROFILING)?;
-    let told_of_job = message.starts_with("profiling job failed") || message.starts_with("profiling failed");
-    if !told_of_job || output.data.get("profiler_status").map(String::as_str) != Some("failed") {
+    let reason = stored_reason(&seen.object, PROFILING).filter(|reason| is_failed_reason(reason))?;
+    if output.data.get("profiler_status").map(String::as_str) != Some("failed") {
         return None;
     }
-    let (newer, message) = failure(seen, Some(output), None);
     // The sub-phase that the status had is cleared by now; its name in the reason is what is left of it.
-    let reason = if relayed(Some(output)).is_some() { newer } else { reason.to_owned() };
-    Some((reason, message))
+    let reason = if relayed(Some(output)).is_some() { failed_reason(seen) } else { reason.to_owned() };
+    Some((reason, verdict(seen)))
+}
+
+/// Whether a reason is one of [`failed_reason`], which NVIDIA's operator shares.
+fn is_failed_reason(reason: &str) -> bool {
+    let phases = [
+        ProfilingPhase::Initializing,
+        ProfilingPhase::SweepingPrefill,
+        ProfilingPhase::SweepingDecode,
+        ProfilingPhase::SelectingConfig,
+        ProfilingPhase::BuildingCurves,
+        ProfilingPhase::GeneratingDgd,
+        ProfilingPhase::Done,
+    ];
+    // NVIDIA's operator names a sub-phase as its status does, and has a reason for the last one.
+    reason == "ProfilingFailed"
+        || reason == "DoneFailed"
+        || phases.iter().any(|phase| reason == format!("{}Failed", word(*phase)))
 }
 
 /// The keys that a result would have, where others were delivered or none with a success: all of it comes at once, so that
 /// nothing more will.
-fn lacking(seen: &Seen, output: &OutputSeen) -> Option<String> {
+fn lacking(object: &ObjectSeen, output: &OutputSeen) -> Option<String> {
     let success = output.data.get("profiler_status").is_some_and(|verdict| verdict == "success");
     let others: Vec<&str> = graph::EARLIER.into_iter().filter(|key| output.data.contains_key(*key)).collect();
-    if has_result(seen, output) || (others.is_empty() && !success) {
+    if has_result(object, output) || (others.is_empty() && !success) {
         return None;
     }
-    let simulated = asked::simulated(&seen.object.spec);
+    let simulated = asked::simulated(&object.spec);
     let wanted = if simulated { graph::EARLIER[0] } else { graph::EARLIER[1] };
     let delivered = if others.is_empty() { "no manifests".to_owned() } else { others.join(" and ") };
     Some(format!(
@@ -197,12 +241,13 @@ fn ungenerated(object: &ObjectSeen, why: String) -> Step {
         .tells(EventType::Warning, "GenerationFailed", why)
 }
 
-fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
+fn ended(seen: &mut Seen) -> Step {
     let object = &seen.object;
-    if let Some(why) = output.and_then(|output| lacking(seen, output)) {
+    let output = output(seen);
+    if let Some(why) = output.and_then(|output| lacking(object, output)) {
         return ungenerated(object, why);
     }
-    let Some(output) = output.filter(|output| has_result(seen, output)) else {
+    let Some(output) = output.filter(|output| has_result(object, output)) else {
         let text = format!(
             "The profiling Job has ended; ConfigMap {} with its result is awaited. If it does not come, see the log of \
              container output-copier: kubectl logs -n {} job/{} -c output-copier",
@@ -214,44 +259,46 @@ fn ended(seen: &Seen, output: Option<&OutputSeen>) -> Step {
         let reason = word(phase.unwrap_or(ProfilingPhase::Initializing));
         return Step::to(Phase::Profiling, object).says(PROFILING, Truth::False, reason, text.clone()).because(text);
     };
-    let generated = match graph::generate(object, output) {
-        Ok(generated) => generated,
-        Err(why) => return ungenerated(object, why),
-    };
-    if !generated.is_stored(object) {
-        let values = [(GENERATED_GRAPH, generated.text.as_str()), (ADDITIONAL, generated.additional.as_str())];
-        return Step::to(Phase::Profiling, object).with(annotate(&values));
+    match graph::generate(object, output) {
+        Ok(generated) => deliver(seen, generated),
+        Err(why) => ungenerated(object, why),
     }
-    // A spec that was changed meanwhile says nothing about what to do with a graph that was made from another.
-    let apply = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
+}
+
+/// Keeps on the request what was generated, and goes on with it.
+fn deliver(seen: &mut Seen, generated: graph::Generated) -> Step {
+    // A spec that was changed meanwhile does not say what to do with a graph that was made from another.
+    let apply = asked::auto_apply(&seen.object) && asked::acceptance(&seen.object) != Acceptance::Changed;
     let (phase, message) = if apply { (Phase::Deploying, GENERATED.to_owned()) } else { (Phase::Ready, available()) };
-    let step = Step {
-        profiling_phase: None,
-        dgd_name: Some(generated.name().to_owned()),
-        results: Some(results(generated.graph, generated.pareto)),
-        ..Step::to(phase, object)
-    };
-    let step = step
+    let mut step = Step::to(phase, &seen.object)
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
         .tells(EventType::Normal, "SpecGenerated", GENERATED);
-    let step = if apply { step } else { step.because(deploying::on_offer(object)) };
-    if generated.skipped.is_empty() {
-        return step;
+    if !generated.skipped.is_empty() {
+        let text = format!(
+            "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
+            generated.skipped.join(", ")
+        );
+        step = step.tells(EventType::Warning, "AdditionalResourcesSkipped", text);
     }
-    let text = format!(
-        "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
-        generated.skipped.join(", ")
-    );
-    step.tells(EventType::Warning, "AdditionalResourcesSkipped", text)
+    let name = generated.name().to_owned();
+    let graph::Generated { graph, text, additional, pareto, .. } = generated;
+    seen.object.annotations.insert(GENERATED_GRAPH.to_owned(), text);
+    seen.object.annotations.insert(ADDITIONAL.to_owned(), additional);
+    let status = entered(seen, phase);
+    status.profiling_phase = None;
+    status.dgd_name = Some(name);
+    status.profiling_results = Some(results(graph, pareto));
+    let next = if apply { deploying::step(seen) } else { deploying::offered(&seen.object) };
+    next.after(step)
 }
 
 fn available() -> String {
     format!("Generated spec is available in annotation {GENERATED_GRAPH}")
 }
 
-/// Somebody removed the Job before it delivered. It is made again: only the profiler says that there is no answer.
-fn gone(seen: &Seen) -> Step {
+/// The Job was removed before it delivered. It is made again: only the profiler can say that there is no answer.
+fn gone(seen: &mut Seen) -> Step {
     let object = &seen.object;
     let step = Step { profiling_phase: Some(ProfilingPhase::Initializing), ..Step::to(Phase::Profiling, object) };
     let name = names::profiling_job(&object.name);
@@ -268,8 +315,21 @@ fn gone(seen: &Seen) -> Step {
         return step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
     }
     let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
-    let told =
-        stored(object, PROFILING).is_some_and(|(reason, message)| message == text || reason == "JobCreationFailed");
-    let step = if told { step } else { step.tells(EventType::Warning, "ProfilingJobDeleted", text.clone()) };
-    step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text).with(Act::Job)
+    let problem = reported::about("ProfilingJobDeleted", "Job", &name);
+    let known = reported::contains(object, &problem)
+        || stored_reason(object, PROFILING) == Some("JobCreationFailed")
+        || legacy_texts::has_deleted_job(object, &text);
+    let gone = step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text.clone()).reports(
+        problem,
+        "ProfilingJobDeleted",
+        known,
+        text,
+    );
+    // Without an image there is nothing to make it from.
+    if asked::image(&seen.settings, &object.spec).is_none() {
+        return gone;
+    }
+    pending::expect_job(seen);
+    let again = Step { events: gone.events.clone(), ..running(seen) };
+    Step { otherwise: Some(Box::new(gone)), ..again.with(Act::Job) }
 }

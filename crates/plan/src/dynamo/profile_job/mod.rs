@@ -3,7 +3,6 @@
 //! own wishes for the Job are, and Kubernetes' types would lose what is newer than they are.
 
 pub mod overrides;
-pub mod trouble;
 
 use serde_json::{Map, Value, json};
 use steersman_api::Family;

@@ -1,24 +1,26 @@
 //! The way of a result from the profiler to the request: who delivers it, what stops it on the way, and what is said then.
 
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
+use steersman_plan::dynamo::{JobState, plan};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::WriteOp;
 
 use super::{FINAL, World, output, said, spec};
 
 type Ended = Option<(i32, &'static str)>;
 
-fn container(name: &str, ended: Ended) -> ContainerSeen {
-    let ended = ended.map(|(code, reason)| (code, reason.to_owned(), String::new()));
-    ContainerSeen { name: name.into(), ended, ..ContainerSeen::default() }
+fn container(name: &str, ended: Ended) -> ObservedContainer {
+    let terminated =
+        ended.map(|(exit_code, reason)| Terminated { exit_code, reason: reason.to_owned(), message: String::new() });
+    ObservedContainer { name: name.into(), terminated, ..ObservedContainer::default() }
 }
 
-fn pod(phase: &str, profiler: Ended, copier: Ended) -> PodSeen {
-    PodSeen {
+fn pod(phase: &str, profiler: Ended, copier: Ended) -> ObservedPod {
+    ObservedPod {
         name: "profile-qwen-x".into(),
         phase: phase.into(),
         containers: vec![container("profiler", profiler), container("output-copier", copier)],
-        ..PodSeen::default()
+        ..ObservedPod::default()
     }
 }
 
@@ -63,7 +65,7 @@ fn a_pod_that_was_evicted_is_the_jobs_to_replace_and_says_nothing_of_delivery() 
 }
 
 /// What a failed Job says of its pods.
-fn failed(pods: Vec<PodSeen>) -> (String, String) {
+fn failed(pods: Vec<ObservedPod>) -> (String, String) {
     let mut world = World::settled(&spec(""));
     world.job(JobState::Failed("BackoffLimitExceeded".into()));
     world.seen.job_pods = pods;
@@ -87,8 +89,8 @@ fn a_failed_job_names_the_container_that_ended_badly() {
 const LAST_WORDS: &str = "{\"level\":\"WARN\",\"msg\":\"cannot write the ConfigMap\"}\nsteersman: gave up after 15 min without the \
                           right to write ConfigMap dgdr-output-qwen: the API server answered 403: forbidden\n";
 
-fn with_last_words(mut pod: PodSeen) -> PodSeen {
-    pod.containers[1].ended.as_mut().unwrap().2 = LAST_WORDS.into();
+fn with_last_words(mut pod: ObservedPod) -> ObservedPod {
+    pod.containers[1].terminated.as_mut().unwrap().message = LAST_WORDS.into();
     pod
 }
 
@@ -107,8 +109,8 @@ fn the_last_line_of_a_sidecar_that_gave_up_is_told_and_nothing_else_of_its_log()
 
 #[test]
 fn a_failed_job_tells_why_its_pod_was_ended_as_a_whole() {
-    let evicted = PodSeen {
-        ended: Some(("Evicted".into(), "The node was low on resource: memory.".into())),
+    let evicted = ObservedPod {
+        terminated: Some(("Evicted".into(), "The node was low on resource: memory.".into())),
         ..pod("Failed", Some((137, "Error")), None)
     };
     let (said, _) = failed(vec![evicted.clone()]);
@@ -116,7 +118,7 @@ fn a_failed_job_tells_why_its_pod_was_ended_as_a_whole() {
                ExitCode: 137, Reason: Error";
     assert!(said.ends_with(why), "{said}");
     let (said, _) =
-        failed(vec![evicted, PodSeen { name: "profile-qwen-y".into(), ..pod("Failed", Some((3, "Error")), None) }]);
+        failed(vec![evicted, ObservedPod { name: "profile-qwen-y".into(), ..pod("Failed", Some((3, "Error")), None) }]);
     let why = "Pod: profile-qwen-y, Container: profiler, ExitCode: 3, Reason: Error";
     assert!(said.ends_with(why), "an evicted pod was replaced, the other one counts: {said}");
 }

@@ -1,7 +1,8 @@
 //! How a request fails, and what does not make it fail.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_plan::dynamo::{ContainerSeen, JobState, PodSeen, plan};
+use steersman_plan::dynamo::{JobState, asked, names, plan};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::{Failure, ObjectId, WriteOp};
 
 use super::{FINAL, World, a_request, output, said, spec};
@@ -70,15 +71,15 @@ fn a_verdict_is_not_awaited_from_a_job_that_still_runs() {
 fn a_failed_job_tells_how_its_pod_ended_and_the_profilers_words_may_come_later() {
     let mut world = profiling("SweepingDecode");
     world.job(JobState::Failed("Job has reached the specified backoff limit".into()));
-    world.seen.job_pods = vec![PodSeen {
+    world.seen.job_pods = vec![ObservedPod {
         name: "profile-qwen-x".into(),
         phase: "Failed".into(),
-        containers: vec![ContainerSeen {
+        containers: vec![ObservedContainer {
             name: "profiler".into(),
-            ended: Some((137, "OOMKilled".into(), String::new())),
-            ..ContainerSeen::default()
+            terminated: Some(Terminated { exit_code: 137, reason: "OOMKilled".into(), message: String::new() }),
+            ..ObservedContainer::default()
         }],
-        ..PodSeen::default()
+        ..ObservedPod::default()
     }];
     world.settle();
     let text = "profiling job failed: Job has reached the specified backoff limit. Details: Pod: profile-qwen-x, \
@@ -111,7 +112,7 @@ fn a_result_that_was_delivered_counts_though_the_pod_was_evicted_afterwards() {
     world.pods("Running");
     world.settle();
     assert_eq!(world.phase(), Phase::Profiling, "the Job is about to end");
-    let evicted = PodSeen { name: "profile-qwen-a".into(), phase: "Failed".into(), ..PodSeen::default() };
+    let evicted = ObservedPod { name: "profile-qwen-a".into(), phase: "Failed".into(), ..ObservedPod::default() };
     world.seen.job_pods.push(evicted);
     world.settle();
     assert_eq!(world.phase(), Phase::Deploying);
@@ -211,8 +212,9 @@ fn what_an_earlier_job_was_busy_with_is_forgotten_with_it() {
 #[test]
 fn a_job_that_is_gone_before_it_was_seen_has_delivered_all_the_same() {
     let mut world = World::new(a_request(&spec("")));
-    assert!(world.pass(None), "it is marked");
-    assert_eq!((world.seen.object.status.clone(), world.created.len()), (None, 0));
+    // A crash after the Job was created left the mark and no status.
+    let mark = asked::mark(&world.seen.object.spec);
+    world.seen.object.annotations.insert(names::ACCEPTED_SPEC.into(), mark);
     let data = [("profiler_status", "success"), ("final_config.yaml", FINAL)];
     world.seen.output = Some(output(&data));
     world.settle();
@@ -242,7 +244,6 @@ fn output_that_holds_no_graph_fails_the_generation() {
 #[test]
 fn a_refused_job_fails_the_request_until_its_spec_is_changed() {
     let mut world = World::new(a_request(&spec("")));
-    assert!(world.pass(None));
     let failure = Failure {
         object: ObjectId::new("Job", "team-a", "profile-qwen"),
         message: "invalid".into(),
@@ -289,8 +290,6 @@ fn a_refused_graph_fails_the_request_and_one_that_cannot_be_sent_does_not() {
         let mut world = World::settled(&spec(""));
         world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
         world.job(JobState::Complete);
-        (0..2).for_each(|_| assert!(world.pass(None)));
-        assert_eq!(world.phase(), Phase::Deploying);
         let object = ObjectId::new("DynamoGraphDeployment", "team-a", "qwen-dgd");
         world.pass(Some(Failure { object, message: "denied".into(), transient, conflict: false }));
         assert_eq!(world.phase(), phase);
@@ -308,21 +307,17 @@ fn a_config_map_that_cannot_be_written_holds_up_the_graph_that_needs_it() {
     let mut world = profiling("");
     world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
     world.job(JobState::Complete);
-    while world.phase() != Phase::Deploying {
-        world.pass(None);
-    }
-    world.notes.clear();
     for _ in 0..3 {
         let object = ObjectId::new("ConfigMap", "team-a", "planner-config-1a2b");
         world.pass(Some(Failure { object, message: "quota".into(), transient: true, conflict: false }));
     }
-    assert_eq!((world.phase(), world.told()), (Phase::Deploying, vec!["ConfigMapCreationFailed"]));
+    assert_eq!((world.phase(), world.told()), (Phase::Deploying, vec!["SpecGenerated", "ConfigMapCreationFailed"]));
     let text = "ConfigMap team-a/planner-config-1a2b: quota";
     assert_eq!(world.says("DeploymentReady"), said("False", "ConfigMapCreationFailed", text));
     let (_, _, sum) = world.says("Succeeded");
     assert!(sum.ends_with("quota. The DGD is created as soon as they can be written"), "{sum}");
     world.settle();
-    assert_eq!(world.told(), ["ConfigMapCreationFailed", "DeploymentCreated"]);
+    assert_eq!(world.told(), ["SpecGenerated", "ConfigMapCreationFailed", "DeploymentCreated"]);
     assert_eq!(world.says("DeploymentReady").1, "DeploymentInProgress");
 }
 

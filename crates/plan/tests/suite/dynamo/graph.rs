@@ -179,10 +179,8 @@ fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
     let mut world = World::settled(&spec(""));
     world.seen.output = Some(output(&[("profiler_status", "success"), ("final_config.yaml", FINAL)]));
     world.job(steersman_plan::dynamo::JobState::Complete);
-    while world.phase() != Phase::Deploying {
-        world.pass(None);
-    }
     world.pass(Some(forbidden));
+    assert_eq!(world.phase(), Phase::Deploying);
     assert_eq!(world.says("DeploymentReady").1, "DeploymentCreationFailed");
     replaced(&mut world);
     world.settle();

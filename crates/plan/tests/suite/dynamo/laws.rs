@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::graph::merge::merge;
 use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, dcgm};
-use steersman_plan::dynamo::{
-    ContainerSeen, GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, PodSeen, Seen, notes, plan, report,
-};
+use steersman_plan::dynamo::{GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, Seen, notes, plan, report};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::{Failure, Lookup, ObjectId, Outcome, WriteOp};
 
-use super::{FINAL, World, a_request, node, now, spec, stored};
+use super::{FINAL, World, a_request, node, now, spec, stored, written};
 
 /// Stands where values of Secrets can be, and may come up nowhere but in the Job that was given it.
 const SECRET: &str = "hush";
@@ -87,25 +86,25 @@ fn statuses() -> impl Strategy<Value = Option<DynamoGraphDeploymentRequestStatus
     }))
 }
 
-fn pods() -> impl Strategy<Value = Vec<PodSeen>> {
+fn pods() -> impl Strategy<Value = Vec<ObservedPod>> {
     let waits = prop::option::of(of(vec!["ErrImagePull", "CreateContainerConfigError", "x"]));
     let container = (of(vec!["profiler", "output-copier"]), waits, any::<bool>()).prop_map(|(name, waiting, ended)| {
-        ContainerSeen {
+        ObservedContainer {
             name: name.into(),
             image: "i".into(),
-            waiting: waiting.map(|reason| (reason.into(), "m".into())),
-            ended: ended.then(|| (1, "Error".into(), String::new())),
+            waiting: waiting.map(|reason| Waiting { reason: reason.into(), message: "m".into() }),
+            terminated: ended.then(|| Terminated { exit_code: 1, reason: "Error".into(), message: String::new() }),
         }
     });
     let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))
         .prop_map(|(phase, unscheduled, mut containers)| {
             // No pod has two of one name.
             containers.dedup_by(|one, other| one.name == other.name);
-            PodSeen {
+            ObservedPod {
                 name: "p".into(),
                 phase: phase.into(),
                 unscheduled: unscheduled.then(|| "no room".into()),
-                ended: unscheduled.then(|| ("Evicted".into(), String::new())),
+                terminated: unscheduled.then(|| ("Evicted".into(), String::new())),
                 containers,
             }
         });
@@ -282,15 +281,16 @@ proptest! {
     }
 
     #[test]
-    fn a_pass_that_fails_for_a_while_fails_no_request_and_ends_where_the_undisturbed_one_does(seen in seen(), when in 0..6usize) {
+    fn a_pass_that_fails_for_a_while_fails_no_request_and_ends_where_the_undisturbed_one_does(seen in seen(), when in 0..6usize, which in 0..6usize) {
         let mut straight = World::new(seen.clone());
         straight.settle();
         let mut disturbed = World::new(seen);
         for pass in 0..6 {
-            let failure = Failure { object: ObjectId::new("Job", "team-a", "profile-qwen"), message: "timeout".into(), transient: true, conflict: false };
-            // The driver knows of a failure only where something was written.
-            let writes = !plan(&disturbed.seen).writes.is_empty();
-            disturbed.pass((pass == when && writes).then_some(failure));
+            // One of the writes fails, and those before it are done.
+            let writes = plan(&disturbed.seen).writes;
+            let write = writes.get(which.min(writes.len().saturating_sub(1))).filter(|_| pass == when);
+            let failure = |write| Failure { object: written(write), message: "timeout".into(), transient: true, conflict: false };
+            disturbed.pass(write.map(failure));
         }
         disturbed.settle();
         prop_assert_eq!(straight.status().phase, disturbed.status().phase);

@@ -11,8 +11,10 @@ mod job;
 mod kept;
 mod laws;
 mod leaves;
+mod legacy;
 mod merge;
 mod phases;
+mod problems;
 mod versions;
 mod waiting;
 
@@ -25,10 +27,11 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::hardware::{HardwareSeen, NodeSeen};
 use steersman_plan::dynamo::{
-    AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, PodSeen, Seen,
-    Settings, names, notes, plan, report,
+    AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, Seen, Settings,
+    names, notes, plan, report,
 };
-use steersman_reconcile::{Event, Failure, Lookup, Outcome, WriteOp};
+use steersman_plan::pods::ObservedPod;
+use steersman_reconcile::{Event, Failure, Lookup, ObjectId, Outcome, WriteOp};
 use steersman_testkit::profiler::RESULT as FINAL;
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
@@ -117,11 +120,13 @@ struct World {
     created: Vec<String>,
     /// The objects as last written.
     objects: BTreeMap<String, Value>,
+    /// How many reconciles changed something.
+    reconciles: usize,
 }
 
 impl World {
     fn new(seen: Seen) -> Self {
-        Self { seen, notes: vec![], phases: vec![], created: vec![], objects: BTreeMap::new() }
+        Self { seen, notes: vec![], phases: vec![], created: vec![], objects: BTreeMap::new(), reconciles: 0 }
     }
 
     /// A request with that spec, after everything happened that happens by itself.
@@ -161,7 +166,8 @@ impl World {
     }
 
     fn pods(&mut self, phase: &str) {
-        self.seen.job_pods = vec![PodSeen { name: "profile-qwen-x".into(), phase: phase.into(), ..PodSeen::default() }];
+        self.seen.job_pods =
+            vec![ObservedPod { name: "profile-qwen-x".into(), phase: phase.into(), ..ObservedPod::default() }];
     }
 
     fn graph(&mut self) -> &mut GraphSeen {
@@ -175,9 +181,8 @@ impl World {
         let outcome = Outcome { written: 0, failure };
         let status = report(&self.seen, &plan, &outcome);
         self.notes.extend(notes(&self.seen, &plan, &outcome));
-        if outcome.failure.is_none() {
-            plan.writes.iter().for_each(|write| self.write(write));
-        }
+        let done = outcome.failure.as_ref().map_or(plan.writes.len(), |failure| written_before(&plan, failure));
+        plan.writes.iter().take(done).for_each(|write| self.write(write));
         if let Some(phase) =
             status.phase.filter(|_| status.phase != before.object.status.as_ref().and_then(|s| s.phase))
         {
@@ -186,6 +191,7 @@ impl World {
         if self.seen.object.status.is_some() || status != DynamoGraphDeploymentRequestStatus::default() {
             self.seen.object.status = Some(stored(&status));
         }
+        self.reconciles += usize::from(before != self.seen);
         before != self.seen
     }
 
@@ -297,6 +303,24 @@ impl World {
     fn told(&self) -> Vec<&str> {
         self.notes.iter().map(|note| note.reason).collect()
     }
+}
+
+/// The object that a write is for.
+fn written(write: &WriteOp) -> ObjectId {
+    match write {
+        WriteOp::PatchOwner(_) => ObjectId::new("DynamoGraphDeploymentRequest", "team-a", "qwen"),
+        WriteOp::Delete { kind, name, .. } => ObjectId::new(kind.kind.as_str(), "team-a", name.as_str()),
+        WriteOp::Owned(write) | WriteOp::Unowned(write) => {
+            let object = write.object();
+            let kind = object.types.as_ref().unwrap().kind.as_str();
+            ObjectId::new(kind, "team-a", object.metadata.name.as_deref().unwrap())
+        }
+    }
+}
+
+/// How many writes come before the one that failed. None, if the plan does not write that object.
+fn written_before(plan: &Plan, failure: &Failure) -> usize {
+    plan.writes.iter().position(|write| written(write) == failure.object).unwrap_or_default()
 }
 
 /// As the API server gives it back.

@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::{ContainerSeen, JobSeen, JobState, PodSeen, Seen, plan};
+use steersman_plan::dynamo::{JobSeen, JobState, Seen, plan};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
 use steersman_reconcile::Requeue;
 
 use super::{IMAGE, World, a_request, output, said, spec};
 
-fn waiting(reason: &str, message: &str) -> PodSeen {
-    PodSeen {
+fn waiting(reason: &str, message: &str) -> ObservedPod {
+    ObservedPod {
         name: "profile-qwen-x".into(),
         phase: "Pending".into(),
-        containers: vec![ContainerSeen {
+        containers: vec![ObservedContainer {
             name: "profiler".into(),
-            waiting: Some((reason.into(), message.into())),
-            ..ContainerSeen::default()
+            waiting: Some(Waiting { reason: reason.into(), message: message.into() }),
+            ..ObservedContainer::default()
         }],
-        ..PodSeen::default()
+        ..ObservedPod::default()
     }
 }
 
@@ -126,7 +127,7 @@ fn a_pod_that_cannot_start_is_told_while_it_lasts_and_fails_nothing() {
             vec![],
         ),
         (
-            PodSeen {
+            ObservedPod {
                 unscheduled: Some("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.".into()),
                 ..waiting("", "")
             },
@@ -134,12 +135,12 @@ fn a_pod_that_cannot_start_is_told_while_it_lasts_and_fails_nothing() {
             vec![],
         ),
         (
-            PodSeen { unscheduled: Some("persistentvolumeclaim \"x\" not found".into()), ..waiting("", "") },
+            ObservedPod { unscheduled: Some("persistentvolumeclaim \"x\" not found".into()), ..waiting("", "") },
             "pod profile-qwen-x has no node: persistentvolumeclaim \"x\" not found. Create a PersistentVolumeClaim of that",
             vec![],
         ),
         (
-            PodSeen {
+            ObservedPod {
                 unscheduled: Some("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.".into()),
                 ..waiting("", "")
             },

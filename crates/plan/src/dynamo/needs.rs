@@ -1,0 +1,82 @@
+//! What a reconcile has to read for its step, by the phase of the request. Observing code asks here and knows no phases.
+
+use steersman_api::dynamo::v1beta1::Phase;
+
+use super::seen::{JobSeen, JobState, ObjectSeen, OutputSeen};
+use super::{asked, graph, hardware, phase};
+
+/// Everything here costs a call, a watch or memory, and is read only if the step looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The pods of the Job.
+    pub job_pods: bool,
+    /// The graph, by its name.
+    pub graph: Option<String>,
+    pub graph_pods: bool,
+    /// ConfigMaps that are generated with the graph, by their names.
+    pub additional: Vec<String>,
+    /// Whether the claims exist that the request names. Once profiling has begun, the pod reports what it lacks.
+    pub claims: bool,
+    /// Whether the ClusterRole of profiling Jobs exists.
+    pub cluster_role: bool,
+    /// The GPUs of the cluster.
+    pub hardware: bool,
+}
+
+/// Whether a Job that no watch has is read from the API server: a Job of another owner has no label of ours.
+pub fn confirms_job(object: &ObjectSeen) -> bool {
+    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    let may_create = match asked::phase(object).unwrap_or(Phase::Pending) {
+        Phase::Pending | Phase::Profiling => true,
+        Phase::Failed => !named,
+        Phase::Ready | Phase::Deploying | Phase::Deployed => false,
+    };
+    may_create && !object.deleting
+}
+
+/// Whether the output is read from the API server: once the Job has ended or is gone it is final, and a watch of ConfigMaps
+/// may be behind that of Jobs.
+pub fn confirms_output(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> bool {
+    let own = job.filter(|job| phase::is_own(object, Some(job)));
+    let runs = own.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
+    let has_verdict = output.is_some_and(|output| {
+        output.owner.as_deref() == Some(object.uid.as_str()) && output.data.contains_key("profiler_status")
+    });
+    let profiles = asked::phase(object) == Some(Phase::Profiling) || (own.is_some() && confirms_job(object));
+    profiles && !object.deleting && !runs && !has_verdict
+}
+
+pub fn needs(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> Needs {
+    if object.deleting {
+        return Needs::default();
+    }
+    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    match phase::first_phase(object, job, output) {
+        Phase::Pending | Phase::Failed => {
+            let begins = !named && !phase::is_own(object, job);
+            Needs {
+                claims: true,
+                cluster_role: begins,
+                hardware: begins && hardware::wanted(object.spec.hardware.as_ref()),
+                ..Needs::default()
+            }
+        }
+        Phase::Profiling => {
+            // A result leads to the graph in the same step.
+            let generated = output.and_then(|output| graph::generate(object, output).ok());
+            Needs {
+                job_pods: job.is_some(),
+                graph: generated.as_ref().map(|generated| generated.name().to_owned()),
+                graph_pods: generated.is_some(),
+                additional: generated.map(|generated| generated.additional_names(object)).unwrap_or_default(),
+                ..Needs::default()
+            }
+        }
+        Phase::Ready | Phase::Deploying | Phase::Deployed => Needs {
+            graph: Some(graph::name(object)),
+            graph_pods: asked::phase(object) != Some(Phase::Ready) || asked::auto_apply(object),
+            additional: graph::additional_names(object),
+            ..Needs::default()
+        },
+    }
+}

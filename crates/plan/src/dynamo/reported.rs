@@ -1,0 +1,30 @@
+//! Whether a problem was already reported as an event: by its code and its object in `status.reported`, never by its text.
+
+use steersman_api::dynamo::v1beta1::ReportedProblem;
+use steersman_reconcile::Failure;
+
+use super::seen::ObjectSeen;
+
+pub fn contains(object: &ObjectSeen, problem: &ReportedProblem) -> bool {
+    object.status.as_ref().is_some_and(|status| status.reported.contains(problem))
+}
+
+/// A failed write. Another generation of the request is another attempt.
+pub fn failed_write(reason: &str, failure: &Failure, generation: Option<i64>) -> ReportedProblem {
+    ReportedProblem {
+        reason: reason.to_owned(),
+        kind: Some(failure.object.kind.clone()),
+        name: Some(failure.object.name.name.clone()),
+        generation,
+        ..ReportedProblem::default()
+    }
+}
+
+pub fn about(reason: &str, kind: &str, name: &str) -> ReportedProblem {
+    ReportedProblem {
+        reason: reason.to_owned(),
+        kind: Some(kind.to_owned()),
+        name: Some(name.to_owned()),
+        ..ReportedProblem::default()
+    }
+}
