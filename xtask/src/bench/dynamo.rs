@@ -9,8 +9,9 @@ use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 use steersman::relay::PROFILING_ROLE;
 use steersman_api::Family;
-use steersman_plan::dynamo::hardware::HardwareSeen;
-use steersman_plan::dynamo::{NamedSeen, ObjectSeen, Seen, Settings, names, profile_job};
+use steersman_plan::dynamo::build::account;
+use steersman_plan::dynamo::hardware::ObservedHardware;
+use steersman_plan::dynamo::{ObservedObject, ObservedReferences, Settings, Snapshot, names, profile_job};
 use steersman_testkit::play::{PLAY, Play};
 use steersman_testkit::{Gpu, NodePool};
 
@@ -54,10 +55,10 @@ fn hardware() -> Value {
 fn children(_: &Path, namespace: &str) -> Result<Children> {
     let mut spec = object(&name(0))["spec"].take();
     spec["hardware"] = hardware();
-    let seen = Seen {
+    let seen = Snapshot {
         now: "2026-11-16T00:00:00Z".parse()?,
         settings: Settings { operator_image: "steersman:local".to_owned(), ..Settings::default() },
-        object: ObjectSeen {
+        object: ObservedObject {
             name: name(0),
             namespace: namespace.to_owned(),
             uid: String::new(),
@@ -76,11 +77,11 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         graphs_served: true,
         graph_pods: Vec::new(),
         additional: Vec::new(),
-        named: NamedSeen::default(),
+        named: ObservedReferences::default(),
         account: false,
         binding: None,
-        hardware: HardwareSeen::awaited(),
+        hardware: ObservedHardware::awaited(),
     };
-    let shared = vec![profile_job::account(&seen.object), profile_job::binding(&seen.object, PROFILING_ROLE)];
+    let shared = vec![account::account(&seen.object), account::binding(&seen.object, PROFILING_ROLE)];
     Ok(Children { shared, each: vec![profile_job::job(&seen, IMAGE)] })
 }

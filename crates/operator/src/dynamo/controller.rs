@@ -11,7 +11,7 @@ use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::dynamo::phase::Step;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
-use steersman_plan::dynamo::{self as family, Plan, Seen, Settings};
+use steersman_plan::dynamo::{self as family, Plan, Snapshot, Settings};
 use steersman_reconcile::{Event, NamespacedName, Outcome, Requeue};
 use steersman_runtime::client::CallError;
 use steersman_runtime::controller::{
@@ -157,7 +157,7 @@ impl Dynamo {
 }
 
 impl Reconciler for Dynamo {
-    type Snapshot = Seen;
+    type Snapshot = Snapshot;
     type Resolution = Step;
 
     fn resource(&self) -> CustomResource {
@@ -181,24 +181,24 @@ impl Reconciler for Dynamo {
         &self,
         context: &ReconcileContext,
         object: &DynamicObject,
-    ) -> Result<Observed<Seen>, ReconcileError> {
+    ) -> Result<Observed<Snapshot>, ReconcileError> {
         observed::observe(context, &self.settings, &self.beside, object).await
     }
 
-    fn plan(&self, seen: &Seen) -> Plan {
+    fn plan(&self, seen: &Snapshot) -> Plan {
         family::plan(seen)
     }
 
-    fn events(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
-        family::notes(seen, plan, outcome)
+    fn events(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
+        family::events(seen, plan, outcome)
     }
 
     fn publishes_failures(&self) -> bool {
         true
     }
 
-    fn status(&self, seen: &Seen, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
-        serialize_status(&family::report(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
+    fn status(&self, seen: &Snapshot, plan: &Plan, outcome: &Outcome) -> Result<Value, ReconcileError> {
+        serialize_status(&family::status(seen, plan, outcome), &seen.object.namespace, &seen.object.name)
     }
 
     async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {

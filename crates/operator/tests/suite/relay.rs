@@ -15,7 +15,7 @@ use steersman::relay::rules;
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::phase::{Act, PROFILING};
-use steersman_plan::dynamo::{JobState, Seen, graph, names, plan, profile_job};
+use steersman_plan::dynamo::{JobState, Snapshot, graph, names, plan, profile_job};
 use steersman_reconcile::WriteOp;
 use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Flavour, shared, turn};
@@ -34,7 +34,7 @@ phase: Done
 ";
 
 /// What the request's condition on profiling says after the next pass.
-fn told(seen: &Seen) -> (Phase, String, String) {
+fn told(seen: &Snapshot) -> (Phase, String, String) {
     let step = plan(seen).resolution;
     let said = step.statements.iter().find(|statement| statement.type_ == PROFILING).unwrap();
     (step.phase, said.reason.clone(), said.message.clone())

@@ -9,7 +9,7 @@ use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
 
 use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
-use super::seen::{ObjectSeen, Settings};
+use super::snapshot::{ObservedObject, Settings};
 
 /// An empty text counts as not given.
 pub fn image<'a>(settings: &'a Settings, spec: &'a DynamoGraphDeploymentRequestSpec) -> Option<&'a str> {
@@ -25,7 +25,7 @@ pub fn given(text: Option<&str>) -> Option<&str> {
 }
 
 /// Absent counts as true.
-pub fn auto_apply(object: &ObjectSeen) -> bool {
+pub fn auto_apply(object: &ObservedObject) -> bool {
     object.spec.auto_apply.unwrap_or(true)
 }
 
@@ -33,7 +33,7 @@ pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
-pub fn phase(object: &ObjectSeen) -> Option<Phase> {
+pub fn phase(object: &ObservedObject) -> Option<Phase> {
     object.status.as_ref().and_then(|status| status.phase)
 }
 
@@ -55,7 +55,7 @@ const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 
-pub fn kept(object: &ObjectSeen) -> Kept {
+pub fn kept(object: &ObservedObject) -> Kept {
     // Most requests were never of v1alpha1, and every pass asks several times.
     if !object.annotations.keys().any(|key| key.starts_with(KEPT)) {
         return Kept::default();
@@ -146,7 +146,7 @@ pub enum Acceptance {
     Changed,
 }
 
-pub fn acceptance(object: &ObjectSeen) -> Acceptance {
+pub fn acceptance(object: &ObservedObject) -> Acceptance {
     let now = mark(&object.spec);
     let Some(known) = object.annotations.get(ACCEPTED_SPEC) else { return Acceptance::Marked(now) };
     if *known == now {
@@ -189,6 +189,6 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// The generated graph that waits to be created, as text.
-pub fn generated(object: &ObjectSeen) -> Option<&str> {
+pub fn generated(object: &ObservedObject) -> Option<&str> {
     given(object.annotations.get(GENERATED_GRAPH).map(String::as_str))
 }

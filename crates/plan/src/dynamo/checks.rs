@@ -5,7 +5,7 @@ use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::{Finding, Severity};
 
 use super::asked::{self, Acceptance, Kept};
-use super::seen::Seen;
+use super::snapshot::Snapshot;
 use super::validate::{remarks, rules};
 use super::{hardware, names, reported};
 
@@ -26,11 +26,11 @@ pub struct Checks {
 }
 
 /// Before profiling begins. Afterwards the spec is what it is.
-pub fn before_profiling(seen: &Seen) -> Checks {
-    let spec = &seen.object.spec;
-    let default = seen.settings.default_image.as_deref();
+pub fn before_profiling(snapshot: &Snapshot) -> Checks {
+    let spec = &snapshot.object.spec;
+    let default = snapshot.settings.default_image.as_deref();
     let wrong = [
-        rules::long_name(&seen.object.name),
+        rules::long_name(&snapshot.object.name),
         rules::thorough_auto(spec),
         rules::no_image(spec, default),
         rules::unknown_sku(spec),
@@ -38,7 +38,7 @@ pub fn before_profiling(seen: &Seen) -> Checks {
         rules::graph_name(spec),
         rules::long_spec(spec, default),
     ];
-    let generation = seen.object.generation;
+    let generation = snapshot.object.generation;
     let wrong = wrong.into_iter().flatten().map(|problem| Obstacle {
         finding: problem.finding(Severity::Blocker, "ValidationFailed"),
         problem: ReportedProblem {
@@ -53,27 +53,27 @@ pub fn before_profiling(seen: &Seen) -> Checks {
         problem: ReportedProblem { generation, ..obstacle.problem },
         finding: obstacle.finding,
     };
-    let kept = asked::kept(&seen.object);
+    let kept = asked::kept(&snapshot.object);
     let missing = [
-        model_cache(seen),
-        output_claim(seen, &kept),
-        config_map(seen, &kept),
-        operator_image(seen),
-        cluster_role(seen),
-        hardware::complete(spec.hardware.as_ref(), &seen.hardware).err().map(undiscovered),
+        model_cache(snapshot),
+        output_claim(snapshot, &kept),
+        config_map(snapshot, &kept),
+        operator_image(snapshot),
+        cluster_role(snapshot),
+        hardware::complete(spec.hardware.as_ref(), &snapshot.hardware).err().map(undiscovered),
     ];
     Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
 
 /// What holds in every phase, for the condition that tells what became of the spec's fields.
-pub fn remarks(seen: &Seen) -> Vec<Finding> {
-    let default = seen.settings.default_image.as_deref();
+pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
+    let default = snapshot.settings.default_image.as_deref();
     // Admission refuses it. One that got past is acted on: profiling needs no version.
-    let version = rules::no_version(&seen.object.spec, default)
+    let version = rules::no_version(&snapshot.object.spec, default)
         .map(|problem| problem.finding(Severity::Warning, "RuntimeVersionUnknown"));
-    let mut found: Vec<Finding> = [changed(seen), version].into_iter().flatten().collect();
-    found.extend(remarks::remarks(&seen.object));
-    found.extend(no_token(seen));
+    let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
+    found.extend(remarks::remarks(&snapshot.object));
+    found.extend(no_token(snapshot));
     // Stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
     found
@@ -95,57 +95,57 @@ fn undiscovered(finding: Finding) -> Obstacle {
     Obstacle { finding, problem }
 }
 
-fn model_cache(seen: &Seen) -> Option<Obstacle> {
-    let name = asked::given(seen.object.spec.model_cache.as_ref()?.pvc_name.as_deref())?;
-    (seen.named.model_cache == Some(false)).then(|| {
+fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {
+    let name = asked::given(snapshot.object.spec.model_cache.as_ref()?.pvc_name.as_deref())?;
+    (snapshot.named.model_cache == Some(false)).then(|| {
         lacking(
             reported::about("ModelCacheNotFound", "PersistentVolumeClaim", name),
-            format!("model cache PVC {name} not found in namespace {}", seen.object.namespace),
+            format!("model cache PVC {name} not found in namespace {}", snapshot.object.namespace),
             "Create the PersistentVolumeClaim, or correct spec.modelCache.pvcName.",
         )
     })
 }
 
-fn output_claim(seen: &Seen, kept: &Kept) -> Option<Obstacle> {
+fn output_claim(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
     let name = kept.output_claim.as_ref()?;
-    (seen.named.output_claim == Some(false)).then(|| {
+    (snapshot.named.output_claim == Some(false)).then(|| {
         lacking(
             reported::about("OutputClaimNotFound", "PersistentVolumeClaim", name),
-            format!("output PVC {name} not found in namespace {}", seen.object.namespace),
+            format!("output PVC {name} not found in namespace {}", snapshot.object.namespace),
             "Create the PersistentVolumeClaim, or remove the annotation nvidia.com/dgdr-output-pvc \
              (spec.profilingConfig.outputPVC in v1alpha1).",
         )
     })
 }
 
-fn config_map(seen: &Seen, kept: &Kept) -> Option<Obstacle> {
+fn config_map(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
     let (name, key) = kept.config_map.as_ref()?;
-    (seen.named.config_map == Some(false)).then(|| {
+    (snapshot.named.config_map == Some(false)).then(|| {
         lacking(
             reported::about("ConfigMapNotFound", "ConfigMap", name),
-            format!("ConfigMap {name} with key {key} not found in namespace {}", seen.object.namespace),
+            format!("ConfigMap {name} with key {key} not found in namespace {}", snapshot.object.namespace),
             "Create it, or remove the annotation nvidia.com/dgdr-config-map-ref \
              (spec.profilingConfig.configMapRef in v1alpha1).",
         )
     })
 }
 
-fn operator_image(seen: &Seen) -> Option<Obstacle> {
-    let overridden = seen.object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some());
+fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
+    let overridden = snapshot.object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some());
     let message = if overridden {
         "operator image must be configured when a DGD override is present"
     } else {
         "operator image must be configured: the profiling Job delivers its result with a program in it"
     };
-    seen.settings.operator_image.is_empty().then(|| {
+    snapshot.settings.operator_image.is_empty().then(|| {
         let problem = ReportedProblem { reason: "OperatorImageMissing".to_owned(), ..ReportedProblem::default() };
         lacking(problem, message.to_owned(), "Start the operator with --operator-image.")
     })
 }
 
-fn cluster_role(seen: &Seen) -> Option<Obstacle> {
-    let role = seen.settings.profiling_cluster_role.as_ref()?;
-    (!seen.settings.profiling_cluster_role_found).then(|| {
+fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
+    let role = snapshot.settings.profiling_cluster_role.as_ref()?;
+    (!snapshot.settings.profiling_cluster_role_found).then(|| {
         lacking(
             reported::about("ClusterRoleNotFound", "ClusterRole", role),
             format!("cluster role {role:?} does not exist: ensure it is created by Helm before deploying components"),
@@ -154,9 +154,9 @@ fn cluster_role(seen: &Seen) -> Option<Obstacle> {
     })
 }
 
-fn changed(seen: &Seen) -> Option<Finding> {
-    let phase = asked::phase(&seen.object).filter(|phase| super::phase::is_fixed(*phase))?;
-    (asked::acceptance(&seen.object) == Acceptance::Changed).then(|| {
+fn changed(snapshot: &Snapshot) -> Option<Finding> {
+    let phase = asked::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
+    (asked::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
         remark(
             Severity::Blocker,
             "SpecChangeRejected",
@@ -171,12 +171,12 @@ fn changed(seen: &Seen) -> Option<Finding> {
 }
 
 /// The Job starts without it, and only models that need no token can be downloaded.
-fn no_token(seen: &Seen) -> Option<Finding> {
-    (!seen.named.token_secret).then(|| {
+fn no_token(snapshot: &Snapshot) -> Option<Finding> {
+    (!snapshot.named.token_secret).then(|| {
         remark(
             Severity::Info,
             "TokenSecretMissing",
-            format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, seen.object.namespace),
+            format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),
             &format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
         )
     })

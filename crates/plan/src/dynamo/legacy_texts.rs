@@ -6,9 +6,9 @@ use steersman_api::meta::conditions;
 
 use super::phase::{DEPLOYMENT, PROFILING, SUCCEEDED, VALIDATION};
 use super::profile_job::COPIER;
-use super::seen::ObjectSeen;
+use super::snapshot::ObservedObject;
 
-fn message<'a>(object: &'a ObjectSeen, type_: &str) -> Option<&'a str> {
+fn message<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
     let status = object.status.as_ref().filter(|status| is_legacy(status))?;
     conditions::find(&status.conditions, type_).map(|known| known.message.as_str())
 }
@@ -18,28 +18,28 @@ fn is_legacy(status: &Status) -> bool {
 }
 
 /// A failed write was summed up in `Succeeded`, with the answer of the API server.
-pub fn has_failed_write(object: &ObjectSeen, text: &str) -> bool {
+pub fn has_failed_write(object: &ObservedObject, text: &str) -> bool {
     message(object, SUCCEEDED).is_some_and(|message| message.contains(text))
 }
 
 /// `Validation` held the text of all findings, cut if it was too long.
-pub fn has_findings(object: &ObjectSeen, text: &str) -> bool {
+pub fn has_findings(object: &ObservedObject, text: &str) -> bool {
     message(object, VALIDATION).is_some_and(|message| message == conditions::as_stored(text))
 }
 
 /// `Profiling` named the pods of the Job with an image that cannot be pulled, `DeploymentReady` those of the graph.
-pub fn has_image_pull(object: &ObjectSeen, pod: &str, container: &str) -> bool {
+pub fn has_image_pull(object: &ObservedObject, pod: &str, container: &str) -> bool {
     let place = format!("pod {pod} container {container}");
     [PROFILING, DEPLOYMENT].iter().any(|type_| message(object, type_).is_some_and(|message| message.contains(&place)))
 }
 
 /// `Profiling` said that the Job is gone, until another one could be created.
-pub fn has_deleted_job(object: &ObjectSeen, text: &str) -> bool {
+pub fn has_deleted_job(object: &ObservedObject, text: &str) -> bool {
     message(object, PROFILING).is_some_and(|message| message == text)
 }
 
 /// Whether the sidecar, and not the profiler, failed the Job. NVIDIA's operator wrote the same details of the pod.
-pub fn has_failed_sidecar(object: &ObjectSeen) -> bool {
+pub fn has_failed_sidecar(object: &ObservedObject) -> bool {
     let container = format!("Container: {COPIER}");
     message(object, PROFILING).is_some_and(|message| message.contains(&container))
 }

@@ -1,23 +1,29 @@
-//! The decision for one `DynamoGraphDeploymentRequest`: profile, generate the graph, deploy it and keep watch over it.
+//! The decisions for one `DynamoGraphDeploymentRequest`: profile, generate the graph, deploy it and keep watch over it.
+//!
+//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. This one has more: `phase`
+//! is the way of a request from Pending to Deployed, `checks` says whether it can begin and `needs` what has to be read for
+//! it, `hardware` knows GPUs, and `asked` answers what a spec asks for. `reported` compares problems with
+//! `status.reported`.
 
 pub mod asked;
+pub mod build;
 pub mod checks;
-pub mod graph;
 pub mod hardware;
 pub mod legacy_texts;
 pub mod names;
 mod needs;
 pub mod phase;
 mod plan;
-pub mod profile_job;
-mod report;
 mod reported;
-mod seen;
+mod snapshot;
+mod status;
 pub mod validate;
 
+pub use build::{graph, profile_job};
 pub use needs::{Needs, confirms_job, confirms_output, needs};
 pub use plan::{Plan, plan};
-pub use report::{notes, report};
-pub use seen::{
-    AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings,
+pub use snapshot::{
+    JobState, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject, ObservedOutput,
+    ObservedReferences, Settings, Snapshot,
 };
+pub use status::{events, status};

@@ -2,7 +2,7 @@
 
 use steersman_api::dynamo::v1beta1::Phase;
 
-use super::seen::{JobSeen, JobState, ObjectSeen, OutputSeen};
+use super::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput};
 use super::{asked, graph, hardware, phase};
 
 /// Everything here costs a call, a watch or memory, and is read only if the step looks at it.
@@ -24,7 +24,7 @@ pub struct Needs {
 }
 
 /// Whether a Job that no watch has is read from the API server: a Job of another owner has no label of ours.
-pub fn confirms_job(object: &ObjectSeen) -> bool {
+pub fn confirms_job(object: &ObservedObject) -> bool {
     let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let may_create = match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending | Phase::Profiling => true,
@@ -36,7 +36,7 @@ pub fn confirms_job(object: &ObjectSeen) -> bool {
 
 /// Whether the output is read from the API server: once the Job has ended or is gone it is final, and a watch of ConfigMaps
 /// may be behind that of Jobs.
-pub fn confirms_output(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> bool {
+pub fn confirms_output(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> bool {
     let own = job.filter(|job| phase::is_own(object, Some(job)));
     let runs = own.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
     let has_verdict = output.is_some_and(|output| {
@@ -46,7 +46,7 @@ pub fn confirms_output(object: &ObjectSeen, job: Option<&JobSeen>, output: Optio
     profiles && !object.deleting && !runs && !has_verdict
 }
 
-pub fn needs(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> Needs {
+pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Needs {
     if object.deleting {
         return Needs::default();
     }

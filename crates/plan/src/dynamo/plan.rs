@@ -8,9 +8,10 @@ use steersman_api::dynamo::v1beta1::Phase;
 use steersman_reconcile::{Event, Finding, Requeue, Write, WriteOp};
 
 use super::asked::{self, Acceptance};
+use super::build::account;
 use super::graph::{self, Claim};
 use super::phase::{self, Act, SPEC_ACCEPTED, Step};
-use super::seen::{ObjectSeen, Seen};
+use super::snapshot::{ObservedObject, Snapshot};
 use super::{checks, names, profile_job};
 
 /// How soon to look again at what no watch covers.
@@ -22,7 +23,7 @@ const SPEC_CHANGE_REJECTED: &str = "SpecChangeRejected";
 pub type Plan = steersman_reconcile::Plan<Step>;
 
 /// Total: every request gets an answer.
-pub fn plan(observed: &Seen) -> Plan {
+pub fn plan(observed: &Snapshot) -> Plan {
     let mut expected = observed.clone();
     let mut step = phase::step(&mut expected);
     let patch = owner_patch(&observed.object, &expected.object);
@@ -62,7 +63,7 @@ pub fn plan(observed: &Seen) -> Plan {
 
 /// What the step changes in the request itself. It comes before every other write: the version that it names keeps a
 /// reconcile of an outdated request from creating anything.
-fn owner_patch(observed: &ObjectSeen, expected: &ObjectSeen) -> Option<WriteOp> {
+fn owner_patch(observed: &ObservedObject, expected: &ObservedObject) -> Option<WriteOp> {
     let mut patch = json!({});
     let changed = |key: &String, value: &String| observed.annotations.get(key) != Some(value);
     let annotations: Map<String, Value> = expected
@@ -84,19 +85,19 @@ fn owner_patch(observed: &ObjectSeen, expected: &ObjectSeen) -> Option<WriteOp> 
 }
 
 /// Reported once, for as long as the condition has the same reason.
-fn rejected(object: &ObjectSeen, findings: &[Finding]) -> Option<Event> {
+fn rejected(object: &ObservedObject, findings: &[Finding]) -> Option<Event> {
     let finding = findings.iter().find(|finding| finding.reason == SPEC_CHANGE_REJECTED)?;
     let known = phase::stored_reason(object, SPEC_ACCEPTED) == Some(SPEC_CHANGE_REJECTED);
     (!known).then(|| Event::warning(finding.reason, finding.message.clone()))
 }
 
-fn writes(observed: &Seen, expected: &Seen, step: &Step) -> Vec<WriteOp> {
+fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp> {
     if step.act == Act::Job {
         return job(observed, expected);
     }
     let mut writes = match step.phase {
         Phase::Profiling if observed.job.is_some() && !(observed.account && observed.binding.is_some()) => {
-            account(expected)
+            account_of(expected)
         }
         // Without a view of the graph it is unknown whose they are.
         Phase::Deploying | Phase::Deployed if !expected.graphs_served && !phase::is_unseen(&expected.object) => {
@@ -112,7 +113,7 @@ fn writes(observed: &Seen, expected: &Seen, step: &Step) -> Vec<WriteOp> {
 }
 
 /// The Job comes last: it needs its account, and must not find the output of an earlier one.
-fn job(observed: &Seen, expected: &Seen) -> Vec<WriteOp> {
+fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let Some(image) = asked::image(&expected.settings, &object.spec) else { return Vec::new() };
     // Of an earlier request of this name, or of an earlier Job of this one: a result would have led elsewhere.
@@ -133,18 +134,18 @@ fn job(observed: &Seen, expected: &Seen) -> Vec<WriteOp> {
         version: None,
     });
     let job = create(profile_job::job(expected, image)).map(WriteOp::Owned);
-    [stale, other].into_iter().flatten().chain(account(expected)).chain(job).collect()
+    [stale, other].into_iter().flatten().chain(account_of(expected)).chain(job).collect()
 }
 
 /// Without it the sidecar cannot deliver, however long the profiler has worked.
-fn account(expected: &Seen) -> Vec<WriteOp> {
+fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let Some(role) = &expected.settings.profiling_cluster_role else { return Vec::new() };
-    let both = [profile_job::account(object), profile_job::binding(object, role)];
+    let both = [account::account(object), account::binding(object, role)];
     both.into_iter().filter_map(apply).map(WriteOp::Unowned).collect()
 }
 
-fn additional(expected: &Seen) -> Vec<WriteOp> {
+fn additional(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let followed = asked::generated(object).is_none() && !phase::is_unseen(object);
     let own = expected.graph.as_ref().filter(|found| followed || graph::claim(object, found) == Claim::Ours);

@@ -3,9 +3,9 @@
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::Failure;
 
-use super::seen::ObjectSeen;
+use super::snapshot::ObservedObject;
 
-pub fn contains(object: &ObjectSeen, problem: &ReportedProblem) -> bool {
+pub fn contains(object: &ObservedObject, problem: &ReportedProblem) -> bool {
     object.status.as_ref().is_some_and(|status| status.reported.contains(problem))
 }
 

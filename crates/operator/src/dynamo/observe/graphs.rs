@@ -12,7 +12,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use steersman_api::Family;
-use steersman_plan::dynamo::{GraphSeen, names};
+use steersman_plan::dynamo::{ObservedGraph, names};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::Scope;
@@ -28,14 +28,14 @@ const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
 /// What came of looking for a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    Graph(GraphSeen),
+    Graph(ObservedGraph),
     Absent,
     /// Nobody can say: the cluster does not serve graphs, or not in the version that they are asked for in.
     Unserved,
 }
 
 impl Found {
-    pub fn graph(self) -> Option<GraphSeen> {
+    pub fn graph(self) -> Option<ObservedGraph> {
         match self {
             Self::Graph(graph) => Some(graph),
             Self::Absent | Self::Unserved => None,
@@ -46,7 +46,7 @@ impl Found {
 /// What is known of graphs that were made for requests.
 #[derive(Default)]
 pub struct Graphs {
-    known: Mutex<BTreeMap<NamespacedName, GraphSeen>>,
+    known: Mutex<BTreeMap<NamespacedName, ObservedGraph>>,
     /// The requests whose graph is not there. The API may come, and with it what can be created.
     awaiting: Mutex<BTreeSet<NamespacedName>>,
     /// The API is known not to be served. A server may answer for it a moment longer, and nobody would look again.
@@ -149,7 +149,7 @@ impl Graphs {
     fn take_in(
         &self,
         event: Event<DynamicObject>,
-        incoming: &mut BTreeMap<NamespacedName, GraphSeen>,
+        incoming: &mut BTreeMap<NamespacedName, ObservedGraph>,
     ) -> BTreeSet<NamespacedName> {
         match event {
             Event::Init => incoming.clear(),
@@ -165,7 +165,7 @@ impl Graphs {
         BTreeSet::new()
     }
 
-    fn change(&self, place: NamespacedName, now: Option<GraphSeen>) -> BTreeSet<NamespacedName> {
+    fn change(&self, place: NamespacedName, now: Option<ObservedGraph>) -> BTreeSet<NamespacedName> {
         let mut known = self.known();
         let before = match now.clone() {
             Some(now) => known.insert(place.clone(), now),
@@ -178,7 +178,7 @@ impl Graphs {
     }
 
     /// A complete list: what is not in it is gone.
-    fn replace(&self, now: BTreeMap<NamespacedName, GraphSeen>) -> BTreeSet<NamespacedName> {
+    fn replace(&self, now: BTreeMap<NamespacedName, ObservedGraph>) -> BTreeSet<NamespacedName> {
         let before = std::mem::replace(&mut *self.known(), now.clone());
         let places = before.keys().chain(now.keys()).filter(|place| before.get(*place) != now.get(*place));
         let of = |place: &NamespacedName| {
@@ -191,7 +191,7 @@ impl Graphs {
         self.awaiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, GraphSeen>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, ObservedGraph>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -206,16 +206,16 @@ fn place(object: &DynamicObject) -> NamespacedName {
 }
 
 /// A graph is made where its request is.
-fn request(namespace: &str, graph: &GraphSeen) -> Option<NamespacedName> {
+fn request(namespace: &str, graph: &ObservedGraph) -> Option<NamespacedName> {
     let here = graph.labels.get(names::LABEL_NAMESPACE).is_none_or(|named| named == namespace);
     graph.labels.get(names::LABEL_NAME).filter(|_| here).map(|name| NamespacedName::new(namespace, name))
 }
 
-fn graph_seen(object: &DynamicObject) -> GraphSeen {
+fn graph_seen(object: &DynamicObject) -> ObservedGraph {
     let status = &object.data["status"];
     let conditions = status["conditions"].as_array();
     let unready = conditions.into_iter().flatten().find(|known| known["type"] == "Ready" && known["status"] == "False");
-    GraphSeen {
+    ObservedGraph {
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),
         api_version: resource().api_version,

@@ -17,9 +17,9 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_plan::dynamo::asked::{self, Kept};
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::{
-    AdditionalSeen, BindingSeen, JobSeen, JobState, NamedSeen, Needs, ObjectSeen, OutputSeen, Seen, Settings,
+    ObservedConfigMap, ObservedBinding, ObservedJob, JobState, ObservedReferences, Needs, ObservedObject, ObservedOutput, Snapshot, Settings,
     confirms_job, confirms_output, graph, names, needs,
 };
 use steersman_plan::pods::ObservedPod;
@@ -61,7 +61,7 @@ pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
 }
 
 /// Everything whose name is known beforehand.
-fn named(object: &ObjectSeen) -> Vec<(GroupVersionKind, String)> {
+fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
         (gvk_of::<ConfigMap>(), names::output(&object.name)),
@@ -78,7 +78,7 @@ pub async fn observe(
     settings: &Settings,
     beside: &Beside,
     object: &DynamicObject,
-) -> Result<Observed<Seen>, ReconcileError> {
+) -> Result<Observed<Snapshot>, ReconcileError> {
     let server = &context.server;
     let seen = object_seen(object)?;
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
@@ -123,10 +123,10 @@ pub async fn observe(
         beside.hardware.seen(server, &place).await?
     } else {
         beside.hardware.forget(&place);
-        HardwareSeen::awaited()
+        ObservedHardware::awaited()
     };
     let additional = additional(server, &seen, needs.additional, &mut live).await?;
-    let seen = Seen {
+    let seen = Snapshot {
         now: Timestamp::now(),
         settings,
         output,
@@ -149,17 +149,17 @@ pub async fn observe(
 /// watch of ours sees, is asked for.
 async fn additional(
     server: &Server,
-    object: &ObjectSeen,
+    object: &ObservedObject,
     names: Vec<String>,
     live: &mut Live,
-) -> Result<Vec<AdditionalSeen>, CallError> {
+) -> Result<Vec<ObservedConfigMap>, CallError> {
     let kind = gvk_of::<ConfigMap>();
     let mut found = Vec::new();
     for name in names.into_iter().filter(|name| is_name(name)) {
         if live.get(&kind, &name).is_none() {
             ask_for(server, object, &kind, &name, live).await?;
         }
-        found.extend(live.get(&kind, &name).map(|map| AdditionalSeen {
+        found.extend(live.get(&kind, &name).map(|map| ObservedConfigMap {
             name,
             resource_version: map.resource_version(),
             created: map.creation_timestamp().map(|time| time.0),
@@ -173,7 +173,7 @@ async fn additional(
 /// Asks the API server for what no watch has brought.
 async fn ask_for(
     server: &Server,
-    object: &ObjectSeen,
+    object: &ObservedObject,
     kind: &GroupVersionKind,
     name: &str,
     live: &mut Live,
@@ -187,7 +187,7 @@ async fn ask_for(
 }
 
 /// The request as plain data.
-pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, ReconcileError> {
+pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Dgdr), object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose();
@@ -199,7 +199,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, ReconcileError>
     } else {
         (spec, status)
     };
-    Ok(ObjectSeen {
+    Ok(ObservedObject {
         name: object.name_any(),
         namespace: object.namespace().unwrap_or_default(),
         uid: object.uid().unwrap_or_default(),
@@ -213,7 +213,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObjectSeen, ReconcileError>
     })
 }
 
-fn job_seen(object: &DynamicObject) -> JobSeen {
+fn job_seen(object: &DynamicObject) -> ObservedJob {
     let conditions: Vec<JobCondition> =
         serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default();
     let stands =
@@ -227,7 +227,7 @@ fn job_seen(object: &DynamicObject) -> JobSeen {
         (None, None) if object.data["spec"]["suspend"] == Value::Bool(true) => JobState::Suspended,
         (None, None) => JobState::Running,
     };
-    JobSeen {
+    ObservedJob {
         owner: controller(object).map(|reference| reference.uid.clone()),
         mark: object.annotations().get(names::ACCEPTED_SPEC).cloned(),
         state,
@@ -239,7 +239,7 @@ async fn job_pods(
     server: &Server,
     beside: &Beside,
     place: &NamespacedName,
-    job: &JobSeen,
+    job: &ObservedJob,
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
     // The pods of an earlier operator's Job have no label that they could be watched by.
@@ -254,8 +254,8 @@ async fn job_pods(
     Ok(known)
 }
 
-fn output_seen(object: &DynamicObject) -> OutputSeen {
-    OutputSeen {
+fn output_seen(object: &DynamicObject) -> ObservedOutput {
+    ObservedOutput {
         uid: object.uid().unwrap_or_default(),
         version: object.resource_version(),
         owner: controller(object).map(|reference| reference.uid.clone()),
@@ -263,18 +263,18 @@ fn output_seen(object: &DynamicObject) -> OutputSeen {
     }
 }
 
-fn binding_seen(object: &DynamicObject) -> Option<BindingSeen> {
+fn binding_seen(object: &DynamicObject) -> Option<ObservedBinding> {
     let cluster_role = object.data["roleRef"]["name"].as_str()?.to_owned();
-    Some(BindingSeen { uid: object.uid()?, cluster_role })
+    Some(ObservedBinding { uid: object.uid()?, cluster_role })
 }
 
 async fn named_seen(
     server: &Server,
     beside: &Beside,
-    object: &ObjectSeen,
+    object: &ObservedObject,
     place: &NamespacedName,
     needs: &Needs,
-) -> Result<NamedSeen, CallError> {
+) -> Result<ObservedReferences, CallError> {
     let here = |name: &str| NamespacedName::new(object.namespace.clone(), name);
     let Kept { config_map, output_claim, .. } = asked::kept(object);
     let token = here(names::TOKEN_SECRET);
@@ -282,7 +282,7 @@ async fn named_seen(
     beside.secrets.refer(place, [token.clone()].into());
     beside.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
     let mut seen =
-        NamedSeen { token_secret: beside.secrets.get(server, &token).await?.content.is_some(), ..NamedSeen::default() };
+        ObservedReferences { token_secret: beside.secrets.get(server, &token).await?.content.is_some(), ..ObservedReferences::default() };
     if let Some((name, key)) = config_map {
         let found = beside.config_maps.get(server, &here(&name)).await?.content;
         seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));

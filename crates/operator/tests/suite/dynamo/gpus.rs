@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use steersman::dynamo::observe::hardware::{Endpoint, Hardware, Sources};
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::http::{Http, Inside};
 use steersman_testkit::wait;
@@ -55,7 +55,7 @@ fn http(fake: &Fake) -> Http {
 }
 
 /// What is known once somebody has looked.
-async fn looked(server: &Server, sources: Sources) -> HardwareSeen {
+async fn looked(server: &Server, sources: Sources) -> ObservedHardware {
     let hardware = Hardware::new(sources);
     let place = NamespacedName::new("ns", NAME);
     let before = hardware.seen(server, &place).await.unwrap();

@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use steersman::relay::deliver::Request;
 use steersman::relay::follow::{Pace, Place};
 use steersman::relay::rules;
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::build::account;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::{
-    JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Seen, Settings, names, profile_job,
+    JobState, ObservedJob, ObservedObject, ObservedOutput, ObservedReferences, Settings, Snapshot, names, profile_job,
 };
 use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, Log, Namespace, object, process, wait};
@@ -30,13 +31,13 @@ pub const BEGAN: &str = "2026-11-16T06:00:00Z";
 const POD: &str = "profile-qwen-x7k2p";
 
 /// The request in the phase Profiling, as the operator would see it.
-pub fn a_request(namespace: &str, features: Value) -> Seen {
+pub fn a_request(namespace: &str, features: Value) -> Snapshot {
     let spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "features": features });
     let status = json!({ "phase": "Profiling", "profilingPhase": "Initializing", "observedGeneration": 1 });
-    Seen {
+    Snapshot {
         now: Timestamp::now(),
         settings: Settings { operator_image: "steersman:1".into(), ..Settings::default() },
-        object: ObjectSeen {
+        object: ObservedObject {
             name: "qwen".into(),
             namespace: namespace.into(),
             uid: UID.into(),
@@ -48,17 +49,17 @@ pub fn a_request(namespace: &str, features: Value) -> Seen {
             spec: serde_json::from_value(spec).unwrap(),
             status: Some(serde_json::from_value(status).unwrap()),
         },
-        job: Some(JobSeen { owner: Some(UID.into()), mark: None, state: JobState::Running }),
+        job: Some(ObservedJob { owner: Some(UID.into()), mark: None, state: JobState::Running }),
         job_pods: vec![],
         output: None,
         graph: None,
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        named: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
         account: false,
         binding: None,
-        hardware: HardwareSeen::awaited(),
+        hardware: ObservedHardware::awaited(),
     }
 }
 
@@ -111,13 +112,13 @@ impl Scene {
         let mut seen = a_request(namespace.name(), json!({}));
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         seen.object.annotations.extend(annotations);
-        let account: ServiceAccount = object(profile_job::account(&seen.object));
+        let account: ServiceAccount = object(account::account(&seen.object));
         namespace.all().create(&PostParams::default(), &account).await.unwrap();
         let role = json!({ "metadata": { "name": namespace.name() }, "rules": as_rules(&granted) });
         let role: ClusterRole = object(role);
         let admin = cluster.admin().await.unwrap();
         Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
-        let binding: RoleBinding = object(profile_job::binding(&seen.object, namespace.name()));
+        let binding: RoleBinding = object(account::binding(&seen.object, namespace.name()));
         namespace.all().create(&PostParams::default(), &binding).await.unwrap();
         let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
         let (verb, resource) = if granted("configmaps") { ("create", "configmaps") } else { ("get", "pods") };
@@ -202,15 +203,15 @@ impl Scene {
     }
 
     /// What the operator sees once the Job has ended.
-    pub async fn seen(&self, state: JobState, features: Value) -> Seen {
+    pub async fn seen(&self, state: JobState, features: Value) -> Snapshot {
         let output = self.output().await;
         let owners = output.metadata.owner_references.unwrap();
         let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         let mut seen = a_request(self.namespace.name(), features);
         let accepted = steersman_plan::dynamo::asked::mark(&seen.object.spec);
         seen.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
-        seen.job = Some(JobSeen { owner: Some(UID.into()), mark: None, state });
-        seen.output = Some(OutputSeen {
+        seen.job = Some(ObservedJob { owner: Some(UID.into()), mark: None, state });
+        seen.output = Some(ObservedOutput {
             uid: output.metadata.uid.unwrap(),
             version: output.metadata.resource_version,
             owner,

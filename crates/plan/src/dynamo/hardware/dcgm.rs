@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_reconcile::Lookup;
 
-use super::{Gpus, HardwareSeen};
+use super::{Gpus, ObservedHardware};
 use crate::exposition::{self, Sample};
 
 const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP";
@@ -17,13 +17,13 @@ const LINKS: &str = "DCGM_FI_DEV_NVLINK_LINK_COUNT";
 const NAMED: usize = 3;
 
 /// One exporter that answers is enough.
-pub fn gpus(seen: &HardwareSeen) -> Result<Vec<Gpus>, String> {
-    let exporters = match &seen.exporters {
+pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
+    let exporters = match &snapshot.exporters {
         Lookup::Known(exporters) => exporters,
         Lookup::Unknown(why) => return Err(format!("listing DCGM exporter pods failed: list pods: {why}")),
     };
     if exporters.is_empty() {
-        return Err(if seen.gpu_operator {
+        return Err(if snapshot.gpu_operator {
             "DCGM is not enabled in the GPU Operator (check GPU Operator configuration and permissions)".to_owned()
         } else {
             "gpu operator is not installed gpu-operator".to_owned()

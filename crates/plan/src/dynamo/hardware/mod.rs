@@ -29,22 +29,22 @@ const RDMA: [&str; 3] = [
 
 /// What the cluster tells of its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HardwareSeen {
+pub struct ObservedHardware {
     /// Nobody has looked yet, and somebody does: nothing follows from what is not known.
     pub awaited: bool,
     /// Exporter pods. Unknown: why they could not be listed.
-    pub exporters: Lookup<Vec<ExporterSeen>>,
+    pub exporters: Lookup<Vec<ObservedExporter>>,
     /// Whether pods of NVIDIA's GPU operator run.
     pub gpu_operator: bool,
     /// Whether the operator's settings let it look at nodes.
     pub by_labels: bool,
     /// All nodes. Unknown: why they could not be listed, or that it is not allowed to.
-    pub nodes: Lookup<Vec<NodeSeen>>,
+    pub nodes: Lookup<Vec<ObservedNode>>,
     /// Whether the network operator runs a pod for RDMA.
     pub rdma_pod: bool,
 }
 
-impl HardwareSeen {
+impl ObservedHardware {
     /// What is known before anybody has looked.
     pub fn awaited() -> Self {
         let nobody = || "nobody has looked".to_owned();
@@ -60,13 +60,13 @@ impl HardwareSeen {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ExporterSeen {
+pub struct ObservedExporter {
     /// What its metrics tell, by [`dcgm::read`]; None: of no GPU. Unknown: why there are no metrics.
     pub gpus: Lookup<Option<Gpus>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NodeSeen {
+pub struct ObservedNode {
     pub name: String,
     pub labels: BTreeMap<String, String>,
 }
@@ -109,16 +109,16 @@ pub fn wanted(asked: Option<&Hardware>) -> bool {
 
 /// The request's hardware with everything in it that the profiler needs, or what there is of it while somebody looks. What
 /// the request says stays.
-pub fn complete(asked: Option<&Hardware>, seen: &HardwareSeen) -> Result<Hardware, Finding> {
+pub fn complete(asked: Option<&Hardware>, snapshot: &ObservedHardware) -> Result<Hardware, Finding> {
     let mut hardware = asked.cloned().unwrap_or_default();
-    if !wanted(asked) || seen.awaited {
+    if !wanted(asked) || snapshot.awaited {
         return Ok(hardware);
     }
     let needed = hardware.gpu_sku.is_none()
         || hardware.vram_mb.is_none()
         || hardware.num_gpus_per_node.is_none()
         || hardware.total_gpus.is_none();
-    let found = match discover(hardware.gpu_sku.as_ref(), seen) {
+    let found = match discover(hardware.gpu_sku.as_ref(), snapshot) {
         Ok(found) => found,
         // Good to know, and not worth waiting for.
         Err(_) if !needed => return Ok(hardware),
@@ -136,15 +136,16 @@ pub fn complete(asked: Option<&Hardware>, seen: &HardwareSeen) -> Result<Hardwar
 }
 
 /// The exporters first: they see what is there, while labels may be old.
-pub fn discover(filter: Option<&GpuSku>, seen: &HardwareSeen) -> Result<Discovered, String> {
-    let (gpus, none) = match dcgm::gpus(seen) {
+pub fn discover(filter: Option<&GpuSku>, snapshot: &ObservedHardware) -> Result<Discovered, String> {
+    let (gpus, none) = match dcgm::gpus(snapshot) {
         Ok(gpus) => match select(filter, gpus) {
-            Some(found) => return Ok(with_rdma(found, seen)),
-            None => {
-                (labelled(seen), filter.map(|sku| format!("no GPU nodes matching SKU \"{}\" found", sku::text(sku))))
-            }
+            Some(found) => return Ok(with_rdma(found, snapshot)),
+            None => (
+                labelled(snapshot),
+                filter.map(|sku| format!("no GPU nodes matching SKU \"{}\" found", sku::text(sku))),
+            ),
         },
-        Err(why) => (labelled(seen), Some(why)),
+        Err(why) => (labelled(snapshot), Some(why)),
     };
     // Where neither tells, both causes: whoever mends one of them is done.
     let both = |why: String| none.map_or_else(|| why.clone(), |dcgm| format!("{dcgm}; {why}"));
@@ -153,7 +154,7 @@ pub fn discover(filter: Option<&GpuSku>, seen: &HardwareSeen) -> Result<Discover
         Err(why) => return Err(both(why)),
     };
     match select(filter, gpus) {
-        Some(found) => Ok(with_rdma(found, seen)),
+        Some(found) => Ok(with_rdma(found, snapshot)),
         None => Err(both(filter.map_or_else(String::new, |sku| {
             let sku = sku::text(sku);
             format!(
@@ -163,11 +164,11 @@ pub fn discover(filter: Option<&GpuSku>, seen: &HardwareSeen) -> Result<Discover
     }
 }
 
-fn labelled(seen: &HardwareSeen) -> Result<(Vec<Gpus>, usize), String> {
-    if !seen.by_labels {
+fn labelled(snapshot: &ObservedHardware) -> Result<(Vec<Gpus>, usize), String> {
+    if !snapshot.by_labels {
         return Err("node-label discovery is disabled".to_owned());
     }
-    let nodes = match &seen.nodes {
+    let nodes = match &snapshot.nodes {
         Lookup::Known(nodes) if nodes.is_empty() => return Err("no nodes found in cluster".to_owned()),
         Lookup::Known(nodes) => nodes,
         Lookup::Unknown(why) => return Err(format!("failed to list cluster nodes: {why}")),
@@ -183,7 +184,7 @@ fn labelled(seen: &HardwareSeen) -> Result<(Vec<Gpus>, usize), String> {
     Ok((gpus, nodes.len()))
 }
 
-fn gpus_of(node: &NodeSeen) -> Option<Gpus> {
+fn gpus_of(node: &ObservedNode) -> Option<Gpus> {
     let number = |label: &str| node.labels.get(label)?.parse::<i32>().ok().filter(|number| *number > 0);
     let model = node.labels.get(PRODUCT).filter(|model| !model.is_empty())?;
     Some(Gpus {
@@ -213,9 +214,9 @@ fn select(filter: Option<&GpuSku>, gpus: Vec<Gpus>) -> Option<Discovered> {
 }
 
 /// By the labels of nodes with the same type; where nodes cannot be seen, nobody has looked.
-fn with_rdma(found: Discovered, seen: &HardwareSeen) -> Discovered {
-    let by_label = seen.nodes.known().map(|nodes| {
-        let same = |node: &&NodeSeen| {
+fn with_rdma(found: Discovered, snapshot: &ObservedHardware) -> Discovered {
+    let by_label = snapshot.nodes.known().map(|nodes| {
+        let same = |node: &&ObservedNode| {
             let model = node.labels.get(PRODUCT);
             node.name == found.best.node || model.is_some_and(|model| sku::infer(model) == found.sku)
         };
@@ -224,7 +225,7 @@ fn with_rdma(found: Discovered, seen: &HardwareSeen) -> Discovered {
             .filter(same)
             .any(|node| RDMA.iter().any(|label| node.labels.get(*label).is_some_and(|v| v == "true")))
     });
-    Discovered { rdma: if seen.rdma_pod { Some(true) } else { by_label }, ..found }
+    Discovered { rdma: if snapshot.rdma_pod { Some(true) } else { by_label }, ..found }
 }
 
 fn undiscovered(why: &str) -> Finding {

@@ -11,7 +11,7 @@ use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_re
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
-use crate::dynamo::seen::{GraphSeen, ObjectSeen, Seen};
+use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, Snapshot};
 use crate::dynamo::{legacy_texts, reported};
 
 /// The state of a graph that serves.
@@ -23,27 +23,27 @@ const INITIALIZING: &str = "initializing";
 const MAX_REPORTED_PULLS: usize = 64;
 
 /// Waits until the graph is asked for.
-pub fn ready(seen: &mut Seen) -> Step {
-    let object = &seen.object;
+pub fn ready(snapshot: &mut Snapshot) -> Step {
+    let object = &snapshot.object;
     let wanted = asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed;
     if !wanted {
         return offered(object);
     }
-    if seen.graph.is_none() && was_deleted(object) {
-        return deleted(seen, &graph::name(object));
+    if snapshot.graph.is_none() && was_deleted(object) {
+        return deleted(snapshot, &graph::name(object));
     }
     let generated = Step::to(Phase::Deploying, object).says(SPEC_GENERATED, Truth::True, "SpecGenerated", GENERATED);
-    entered(seen, Phase::Deploying);
-    step(seen).after(generated)
+    entered(snapshot, Phase::Deploying);
+    step(snapshot).after(generated)
 }
 
 /// v1alpha1 had a state for it, which v1beta1 shows as Ready. The graph is not made again, though its manifest is there.
-fn was_deleted(object: &ObjectSeen) -> bool {
+fn was_deleted(object: &ObservedObject) -> bool {
     stored_reason(object, DEPLOYMENT) == Some("DeploymentDeleted")
 }
 
 /// Ready, with the way from there to a graph.
-pub fn offered(object: &ObjectSeen) -> Step {
+pub fn offered(object: &ObservedObject) -> Step {
     // Replacing the request by its manifest removes the annotation.
     let place = match asked::generated(object) {
         Some(_) => format!("annotation {GENERATED_GRAPH}"),
@@ -55,72 +55,72 @@ pub fn offered(object: &ObjectSeen) -> Step {
     ))
 }
 
-pub fn step(seen: &mut Seen) -> Step {
-    let object = &seen.object;
+pub fn step(snapshot: &mut Snapshot) -> Step {
+    let object = &snapshot.object;
     if !asked::auto_apply(object) && asked::acceptance(object) != Acceptance::Changed {
         return offered(object);
     }
     let name = graph::name(object);
     let marked = asked::generated(object).is_some();
-    match &seen.graph {
-        None if was_deleted(object) => deleted(seen, &name),
-        None if marked || is_unseen(object) => missing(seen, &name),
-        None => absent(seen, &name),
-        Some(found) if !marked && !is_unseen(object) => follow_on(seen, found),
+    match &snapshot.graph {
+        None if was_deleted(object) => deleted(snapshot, &name),
+        None if marked || is_unseen(object) => missing(snapshot, &name),
+        None => absent(snapshot, &name),
+        Some(found) if !marked && !is_unseen(object) => follow_on(snapshot, found),
         Some(found) => match graph::claim(object, found) {
             Claim::Ours => {
-                let step = follow(seen, found);
+                let step = follow(snapshot, found);
                 // From now on its absence means that it was deleted.
                 if marked {
-                    seen.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
+                    snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
                 }
                 step
             }
-            claim => refused(seen, &name, claim),
+            claim => refused(snapshot, &name, claim),
         },
     }
 }
 
-pub fn deployed(seen: &Seen) -> Step {
-    match &seen.graph {
-        None => absent(seen, &graph::name(&seen.object)),
-        Some(found) => follow_on(seen, found),
+pub fn deployed(snapshot: &Snapshot) -> Step {
+    match &snapshot.graph {
+        None => absent(snapshot, &graph::name(&snapshot.object)),
+        Some(found) => follow_on(snapshot, found),
     }
 }
 
 /// A graph that was there. Where the cluster serves none, as after a CRD was rolled back, it may still be: nothing is known,
 /// and nothing ends for that.
-fn absent(seen: &Seen, name: &str) -> Step {
-    if seen.graphs_served {
-        return deleted(seen, name);
+fn absent(snapshot: &Snapshot, name: &str) -> Step {
+    if snapshot.graphs_served {
+        return deleted(snapshot, name);
     }
     let (kind, version) = (Family::Dgd.kind(), format!("{}/{}", Family::Dgd.group(), Family::Dgd.storage_version()));
     let text = format!(
         "the cluster does not serve {kind} ({version}), so that nothing is known of DGD {name}. Install its CRD \
          (steersman crds --apply); this request goes on by itself once it is served."
     );
-    let phase = asked::phase(&seen.object).unwrap_or(Phase::Deploying);
-    let step = Step::to(phase, &seen.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
-    let known = stored_reason(&seen.object, DEPLOYMENT) == Some("DeploymentUnknown");
+    let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
+    let step = Step::to(phase, &snapshot.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
+    let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");
     let step = step.because(text.clone());
     if known { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
 }
 
 /// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
 /// graph fares is the same: earlier operators followed whatever had the name, and labels may be taken off.
-fn follow_on(seen: &Seen, found: &GraphSeen) -> Step {
-    let object = &seen.object;
+fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
+    let object = &snapshot.object;
     let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let said = conditions::find(conditions, DEPLOYMENT).map(|known| known.last_transition_time.0);
     let newer = matches!((found.created, said), (Some(made), Some(said)) if made > said);
     if newer && graph::claim(object, found) != Claim::Ours {
-        return deleted(seen, &found.name);
+        return deleted(snapshot, &found.name);
     }
-    follow(seen, found)
+    follow(snapshot, found)
 }
 
-fn missing(seen: &Seen, name: &str) -> Step {
-    let object = &seen.object;
+fn missing(snapshot: &Snapshot, name: &str) -> Step {
+    let object = &snapshot.object;
     let step = Step::to(Phase::Deploying, object);
     match graph::wanted(object) {
         Ok(graph) => step.with(Act::Graph(graph)),
@@ -133,7 +133,7 @@ fn missing(seen: &Seen, name: &str) -> Step {
 }
 
 /// Nothing is taken over from others, however much it looks like ours.
-fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
+fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
     let whose = match claim {
         Claim::Earlier => "was made for an earlier request of the same name",
         _ => "was not made for this request",
@@ -141,10 +141,10 @@ fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
     let text = format!(
         "DGD {name} exists and {whose}; it is left as it is. Delete it (kubectl delete dgd -n {} {name}), or create a new \
          DGDR with another name in spec.overrides.dgd.metadata.name.",
-        seen.object.namespace
+        snapshot.object.namespace
     );
-    let known = stored_reason(&seen.object, DEPLOYMENT) == Some("DeploymentNameTaken");
-    let step = Step::to(Phase::Deploying, &seen.object)
+    let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");
+    let step = Step::to(Phase::Deploying, &snapshot.object)
         .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
         .because(text.clone());
     // Its labels do not name us, so no watch covers it.
@@ -152,8 +152,8 @@ fn refused(seen: &Seen, name: &str, claim: Claim) -> Step {
     if known { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
 }
 
-fn follow(seen: &Seen, found: &GraphSeen) -> Step {
-    let object = &seen.object;
+fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
+    let object = &snapshot.object;
     let name = &found.name;
     let was = asked::phase(object);
     let state = asked::given(found.state.as_deref()).unwrap_or(INITIALIZING);
@@ -175,7 +175,7 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
             step.tells(EventType::Normal, "DeploymentReady", text)
         };
     }
-    let pulls = pulls_of_graph(&seen.graph_pods);
+    let pulls = pulls_of_graph(&snapshot.graph_pods);
     let more: Vec<String> =
         pulls.iter().map(Explained::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
@@ -199,17 +199,17 @@ fn follow(seen: &Seen, found: &GraphSeen) -> Step {
 }
 
 /// An image that cannot be pulled, with an event once for each container.
-pub fn report_pull(object: &ObjectSeen, step: Step, pull: &Explained) -> Step {
+pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Step {
     let problem = pull.reported();
     let known =
         reported::contains(object, &problem) || legacy_texts::has_image_pull(object, pull.pod(), pull.container());
     step.reports(problem, "ImagePullFailed", known, pull.message.clone())
 }
 
-fn deleted(seen: &Seen, name: &str) -> Step {
+fn deleted(snapshot: &Snapshot, name: &str) -> Step {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
-    let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &seen.object) };
-    step.fails(&seen.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
+    let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &snapshot.object) };
+    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
         EventType::Warning,
         "DeploymentDeleted",
         format!(

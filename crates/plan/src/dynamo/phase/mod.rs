@@ -18,7 +18,7 @@ use steersman_reconcile::{Event, EventType};
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
-use super::seen::{JobSeen, ObjectSeen, OutputSeen, Seen};
+use super::snapshot::{ObservedJob, ObservedObject, ObservedOutput, Snapshot};
 use super::{legacy_texts, profile_job};
 
 pub const SUCCEEDED: &str = "Succeeded";
@@ -75,7 +75,7 @@ pub struct Step {
 
 impl Step {
     /// To a phase, with everything else as it was.
-    pub(super) fn to(phase: Phase, object: &ObjectSeen) -> Self {
+    pub(super) fn to(phase: Phase, object: &ObservedObject) -> Self {
         let stored = object.status.clone().unwrap_or_default();
         Self {
             phase,
@@ -135,7 +135,7 @@ impl Step {
     }
 
     /// Failed, for a reason that leads the message.
-    fn fails(self, object: &ObjectSeen, type_: &str, reason: &str, message: &str) -> Self {
+    fn fails(self, object: &ObservedObject, type_: &str, reason: &str, message: &str) -> Self {
         let detail = ending(object, type_, reason, message, Log::Profiler);
         self.says(type_, Truth::False, reason, message).because(detail)
     }
@@ -143,7 +143,7 @@ impl Step {
 
 /// Whether the status has no graph of ours yet. The annotation alone does not say: replacing the request by its manifest
 /// removes it.
-pub fn is_unseen(object: &ObjectSeen) -> bool {
+pub fn is_unseen(object: &ObservedObject) -> bool {
     let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
     matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
 }
@@ -155,7 +155,7 @@ pub fn is_fixed(phase: Phase) -> bool {
 
 /// The phase that a step begins in. A request with a Job or a result of its own profiles, even if a crash kept its status
 /// from saying so.
-pub fn first_phase(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&OutputSeen>) -> Phase {
+pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Phase {
     match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
         phase => phase,
@@ -163,48 +163,48 @@ pub fn first_phase(object: &ObjectSeen, job: Option<&JobSeen>, output: Option<&O
 }
 
 /// Whether a Job is the request's own.
-pub fn is_own(object: &ObjectSeen, job: Option<&JobSeen>) -> bool {
+pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
     job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()))
 }
 
 /// Goes as far as it can from where the request is, and changes `seen` to what will be true then.
-pub fn step(seen: &mut Seen) -> Step {
-    let phase = asked::phase(&seen.object).unwrap_or(Phase::Pending);
-    if seen.object.deleting {
+pub fn step(snapshot: &mut Snapshot) -> Step {
+    let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Pending);
+    if snapshot.object.deleting {
         // Only an earlier operator's finalizer is removed; nothing of ours needs one.
-        seen.object.finalizers.retain(|name| name != FINALIZER);
-        return Step::to(phase, &seen.object);
+        snapshot.object.finalizers.retain(|name| name != FINALIZER);
+        return Step::to(phase, &snapshot.object);
     }
-    accept_spec(seen);
+    accept_spec(snapshot);
     match phase {
-        Phase::Pending => pending::step(seen),
-        Phase::Profiling => profiling::step(seen),
-        Phase::Ready => deploying::ready(seen),
-        Phase::Deploying => deploying::step(seen),
-        Phase::Deployed => deploying::deployed(seen),
-        Phase::Failed => failed(seen),
+        Phase::Pending => pending::step(snapshot),
+        Phase::Profiling => profiling::step(snapshot),
+        Phase::Ready => deploying::ready(snapshot),
+        Phase::Deploying => deploying::step(snapshot),
+        Phase::Deployed => deploying::deployed(snapshot),
+        Phase::Failed => failed(snapshot),
     }
 }
 
 /// Marks the spec of a request that has begun without a mark, or that has changed where it may.
-fn accept_spec(seen: &mut Seen) {
-    if let Acceptance::Marked(mark) = asked::acceptance(&seen.object)
-        && asked::phase(&seen.object).is_some_and(is_fixed)
+fn accept_spec(snapshot: &mut Snapshot) {
+    if let Acceptance::Marked(mark) = asked::acceptance(&snapshot.object)
+        && asked::phase(&snapshot.object).is_some_and(is_fixed)
     {
-        seen.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
+        snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
     }
 }
 
 /// The status as the next phase of the same step finds it.
-fn entered(seen: &mut Seen, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
-    let status = seen.object.status.get_or_insert_default();
+fn entered(snapshot: &mut Snapshot, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
+    let status = snapshot.object.status.get_or_insert_default();
     status.phase = Some(phase);
     status
 }
 
 /// Whether the request failed under an earlier operator, which has no condition for what became of the spec, and has not
 /// been changed since. For that operator it was final, and its users may have made another one.
-pub fn is_inherited(object: &ObjectSeen) -> bool {
+pub fn is_inherited(object: &ObservedObject) -> bool {
     let Some(status) = object.status.as_ref().filter(|status| status.phase == Some(Phase::Failed)) else {
         return false;
     };
@@ -216,17 +216,17 @@ pub fn is_inherited(object: &ObjectSeen) -> bool {
 
 /// Final, unless it failed before there was anything to profile with: then a changed spec is tried. `Succeeded` is rendered
 /// again, so that an improved text reaches old objects.
-fn failed(seen: &mut Seen) -> Step {
-    let stored = seen.object.status.clone().unwrap_or_default();
-    let own_job = is_own(&seen.object, seen.job.as_ref());
-    let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&seen.object);
+fn failed(snapshot: &mut Snapshot) -> Step {
+    let stored = snapshot.object.status.clone().unwrap_or_default();
+    let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
+    let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&snapshot.object);
     let wrong = conditions::find(&stored.conditions, VALIDATION).is_some_and(|known| known.status == "False");
-    if !began && (wrong || stored.observed_generation != seen.object.generation) {
-        return pending::step(seen);
+    if !began && (wrong || stored.observed_generation != snapshot.object.generation) {
+        return pending::step(snapshot);
     }
-    let object = &seen.object;
+    let object = &snapshot.object;
     let step = Step { reported: stored.reported.clone(), ..Step::to(Phase::Failed, object) };
-    if let Some((reason, message)) = profiling::verdict_of_failed(seen) {
+    if let Some((reason, message)) = profiling::verdict_of_failed(snapshot) {
         let reported = vec![profiling::failed_job(object)];
         return Step { reported, ..step.fails(object, PROFILING, &reason, &message) };
     }
@@ -240,7 +240,7 @@ fn failed(seen: &mut Seen) -> Step {
 }
 
 /// Whether the sidecar, and not the profiler, failed the Job.
-fn has_failed_sidecar(object: &ObjectSeen) -> bool {
+fn has_failed_sidecar(object: &ObservedObject) -> bool {
     let reported = object.status.as_ref().map(|status| status.reported.as_slice()).unwrap_or_default();
     reported
         .iter()
@@ -258,7 +258,7 @@ pub(super) enum Log {
 }
 
 /// Why a request has failed, and what is left to do about it.
-pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &str, log: Log) -> String {
+pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
     let next = match (type_, reason) {
         (PROFILING, "JobCreationFailed") if !has_begun(object) => {
@@ -286,7 +286,7 @@ pub(super) fn ending(object: &ObjectSeen, type_: &str, reason: &str, message: &s
 }
 
 /// Once there was a Job, its spec is all that was ever profiled with.
-fn has_begun(object: &ObjectSeen) -> bool {
+fn has_begun(object: &ObservedObject) -> bool {
     asked::phase(object) == Some(Phase::Profiling)
         || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
 }
@@ -312,7 +312,7 @@ pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> S
 }
 
 /// The reason of a stored condition.
-pub(super) fn stored_reason<'a>(object: &'a ObjectSeen, type_: &str) -> Option<&'a str> {
+pub(super) fn stored_reason<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
     conditions::find(&object.status.as_ref()?.conditions, type_).map(|known| known.reason.as_str())
 }
 

@@ -4,7 +4,7 @@ use steersman_api::dynamo::v1beta1::ReportedProblem;
 
 use crate::dynamo::names;
 use crate::dynamo::profile_job::{COPIER, PROFILER};
-use crate::dynamo::seen::ObjectSeen;
+use crate::dynamo::snapshot::ObservedObject;
 use crate::pods::{
     ObservedContainer, ObservedPod, PodCause, PodFailure, PodProblem, Terminated, Unschedulable, Waiting, explain,
     last_log_line, problems,
@@ -97,7 +97,7 @@ fn explained(problem: PodProblem, pull: &'static str) -> Explained {
 }
 
 /// Why a profiler that works or has ended may have no result, while its Job still runs: only the sidecar delivers.
-pub fn undelivered(object: &ObjectSeen, pods: &[ObservedPod]) -> Option<String> {
+pub fn undelivered(object: &ObservedObject, pods: &[ObservedPod]) -> Option<String> {
     let (namespace, job) = (&object.namespace, names::profiling_job(&object.name));
     // The Job judges or replaces a pod that has ended as a whole.
     let pods = pods.iter().filter(|pod| pod.phase == "Running");

@@ -12,7 +12,7 @@ use super::{
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
 use crate::dynamo::profile_job::{COPIER, PROFILER};
-use crate::dynamo::seen::{JobState, ObjectSeen, OutputSeen, Seen};
+use crate::dynamo::snapshot::{JobState, ObservedObject, ObservedOutput, Snapshot};
 use crate::dynamo::{graph, legacy_texts, reported};
 use crate::pods::{ObservedPod, failure as pod_failure};
 
@@ -21,15 +21,15 @@ const RUNNING: &str = "Profiling is in progress";
 const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
-pub fn step(seen: &mut Seen) -> Step {
+pub fn step(snapshot: &mut Snapshot) -> Step {
     // An earlier operator may not have named the Job; without a name, a failure would look as if nothing had been profiled.
-    let job_name = names::profiling_job(&seen.object.name);
-    entered(seen, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
-    match state(seen) {
-        State::Running => running(seen),
-        State::Failed(job) => failed(seen, job.as_deref()),
-        State::Ended => ended(seen),
-        State::Gone => gone(seen),
+    let job_name = names::profiling_job(&snapshot.object.name);
+    entered(snapshot, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
+    match state(snapshot) {
+        State::Running => running(snapshot),
+        State::Failed(job) => failed(snapshot, job.as_deref()),
+        State::Ended => ended(snapshot),
+        State::Gone => gone(snapshot),
     }
 }
 
@@ -42,16 +42,16 @@ enum State {
     Gone,
 }
 
-fn state(seen: &Seen) -> State {
-    let object = &seen.object;
-    let output = output(seen);
+fn state(snapshot: &Snapshot) -> State {
+    let object = &snapshot.object;
+    let output = output(snapshot);
     let verdict = output.and_then(|output| output.data.get("profiler_status")).map(String::as_str);
     let has_result = output.is_some_and(|output| has_result(object, output));
-    let job = seen.job.as_ref().filter(|job| is_own(object, Some(job)));
+    let job = snapshot.job.as_ref().filter(|job| is_own(object, Some(job)));
     match (job.map(|job| &job.state), verdict) {
         // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away, nor does its successor.
         (Some(JobState::Running | JobState::Suspended), Some("success"))
-            if has_result && seen.job_pods.iter().any(|pod| pod.phase == "Failed") =>
+            if has_result && snapshot.job_pods.iter().any(|pod| pod.phase == "Failed") =>
         {
             State::Ended
         }
@@ -68,18 +68,18 @@ fn state(seen: &Seen) -> State {
 }
 
 /// Of this request: an earlier one of the same name may have left its own.
-fn output(seen: &Seen) -> Option<&OutputSeen> {
-    let output = seen.output.as_ref()?;
+fn output(snapshot: &Snapshot) -> Option<&ObservedOutput> {
+    let output = snapshot.output.as_ref()?;
     // The earlier protocol wrote it without an owner, and the Job's creation took away what was older.
-    output.owner.as_ref().is_none_or(|owner| *owner == seen.object.uid).then_some(output)
+    output.owner.as_ref().is_none_or(|owner| *owner == snapshot.object.uid).then_some(output)
 }
 
-pub fn has_result(object: &ObjectSeen, output: &OutputSeen) -> bool {
+pub fn has_result(object: &ObservedObject, output: &ObservedOutput) -> bool {
     graph::key(&output.data, asked::simulated(&object.spec)).is_some()
 }
 
 /// What the profiler says it is busy with. A word that nobody knows says nothing.
-fn relayed(output: Option<&OutputSeen>) -> Option<ProfilingPhase> {
+fn relayed(output: Option<&ObservedOutput>) -> Option<ProfilingPhase> {
     let word = output?.data.get("phase")?;
     serde_json::from_value(Value::String(word.clone())).ok()
 }
@@ -97,33 +97,33 @@ fn word(phase: ProfilingPhase) -> &'static str {
     }
 }
 
-fn running(seen: &Seen) -> Step {
-    let (object, output) = (&seen.object, output(seen));
+fn running(snapshot: &Snapshot) -> Step {
+    let (object, output) = (&snapshot.object, output(snapshot));
     let known = object.status.as_ref().and_then(|status| status.profiling_phase);
     // Without any output, what is known is of an earlier Job.
     let known = known.filter(|_| output.is_some());
     let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
     let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
-    if let Some(problem) = pods::of_job(&seen.job_pods) {
+    if let Some(problem) = pods::of_job(&snapshot.job_pods) {
         let text = problem.sentence();
         let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
         return if problem.is_image_pull() { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
-    if let Some(text) = pods::undelivered(object, &seen.job_pods).filter(|_| !verdict) {
+    if let Some(text) = pods::undelivered(object, &snapshot.job_pods).filter(|_| !verdict) {
         return step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
     }
-    if seen.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
+    if snapshot.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
         let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
         return step.says(PROFILING, Truth::False, word(phase), text).because(text);
     }
     let said = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
     match (phase, said) {
-        (ProfilingPhase::Initializing, None) if seen.job_pods.iter().any(|pod| pod.phase != "Pending") => {
+        (ProfilingPhase::Initializing, None) if snapshot.job_pods.iter().any(|pod| pod.phase != "Pending") => {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            let text = starting(object, seen.job_pods.first());
+            let text = starting(object, snapshot.job_pods.first());
             step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text)
         }
         (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
@@ -132,7 +132,7 @@ fn running(seen: &Seen) -> Step {
 }
 
 /// Quotas, limits and pod security are told to the Job alone, volumes and networks to the pod alone.
-fn starting(object: &ObjectSeen, pod: Option<&ObservedPod>) -> String {
+fn starting(object: &ObservedObject, pod: Option<&ObservedPod>) -> String {
     let namespace = &object.namespace;
     match pod {
         None => format!(
@@ -146,13 +146,13 @@ fn starting(object: &ObjectSeen, pod: Option<&ObservedPod>) -> String {
 }
 
 /// By the profiler's own verdict, or the Job's if it gave none.
-fn failed(seen: &Seen, job: Option<&str>) -> Step {
-    let object = &seen.object;
-    let (reason, mut message) = (failed_reason(seen), verdict(seen));
+fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
+    let object = &snapshot.object;
+    let (reason, mut message) = (failed_reason(snapshot), verdict(snapshot));
     let mut problem = failed_job(object);
     if let Some(job) = job {
         message = format!("profiling job failed: {job}");
-        let failure = pod_failure(&seen.job_pods, PROFILER);
+        let failure = pod_failure(&snapshot.job_pods, PROFILER);
         if let Some((details, failure)) = failure.and_then(|failure| Some((pods::details(&failure)?, failure))) {
             message = format!("{message}. Details: {details}");
             problem.kind = Some("Pod".to_owned());
@@ -171,33 +171,33 @@ fn failed(seen: &Seen, job: Option<&str>) -> Step {
 }
 
 /// A failed profiling in `status.reported`.
-pub fn failed_job(object: &ObjectSeen) -> ReportedProblem {
+pub fn failed_job(object: &ObservedObject) -> ReportedProblem {
     reported::about(PROFILING_CHECK_FAILED, "Job", &names::profiling_job(&object.name))
 }
 
 /// Names the sub-phase that failed.
-fn failed_reason(seen: &Seen) -> String {
-    let known = seen.object.status.as_ref().and_then(|status| status.profiling_phase);
-    let phase = relayed(output(seen)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
+fn failed_reason(snapshot: &Snapshot) -> String {
+    let known = snapshot.object.status.as_ref().and_then(|status| status.profiling_phase);
+    let phase = relayed(output(snapshot)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
     phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)))
 }
 
 /// The profiler's own words.
-fn verdict(seen: &Seen) -> String {
-    let error = output(seen).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
+fn verdict(snapshot: &Snapshot) -> String {
+    let error = output(snapshot).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
     format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
 }
 
 /// Reason and words of the profiler, if they came after the Job's end was reported.
-pub fn verdict_of_failed(seen: &Seen) -> Option<(String, String)> {
-    let output = output(seen)?;
-    let reason = stored_reason(&seen.object, PROFILING).filter(|reason| is_failed_reason(reason))?;
+pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
+    let output = output(snapshot)?;
+    let reason = stored_reason(&snapshot.object, PROFILING).filter(|reason| is_failed_reason(reason))?;
     if output.data.get("profiler_status").map(String::as_str) != Some("failed") {
         return None;
     }
     // The sub-phase that the status had is cleared by now; its name in the reason is what is left of it.
-    let reason = if relayed(Some(output)).is_some() { failed_reason(seen) } else { reason.to_owned() };
-    Some((reason, verdict(seen)))
+    let reason = if relayed(Some(output)).is_some() { failed_reason(snapshot) } else { reason.to_owned() };
+    Some((reason, verdict(snapshot)))
 }
 
 /// Whether a reason is one of [`failed_reason`], which NVIDIA's operator shares.
@@ -219,7 +219,7 @@ fn is_failed_reason(reason: &str) -> bool {
 
 /// The keys that a result would have, where others were delivered or none with a success: all of it comes at once, so that
 /// nothing more will.
-fn lacking(object: &ObjectSeen, output: &OutputSeen) -> Option<String> {
+fn lacking(object: &ObservedObject, output: &ObservedOutput) -> Option<String> {
     let success = output.data.get("profiler_status").is_some_and(|verdict| verdict == "success");
     let others: Vec<&str> = graph::EARLIER.into_iter().filter(|key| output.data.contains_key(*key)).collect();
     if has_result(object, output) || (others.is_empty() && !success) {
@@ -234,16 +234,16 @@ fn lacking(object: &ObjectSeen, output: &OutputSeen) -> Option<String> {
     ))
 }
 
-fn ungenerated(object: &ObjectSeen, why: String) -> Step {
+fn ungenerated(object: &ObservedObject, why: String) -> Step {
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
     step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
         .tells(EventType::Warning, "GenerationFailed", why)
 }
 
-fn ended(seen: &mut Seen) -> Step {
-    let object = &seen.object;
-    let output = output(seen);
+fn ended(snapshot: &mut Snapshot) -> Step {
+    let object = &snapshot.object;
+    let output = output(snapshot);
     if let Some(why) = output.and_then(|output| lacking(object, output)) {
         return ungenerated(object, why);
     }
@@ -260,17 +260,17 @@ fn ended(seen: &mut Seen) -> Step {
         return Step::to(Phase::Profiling, object).says(PROFILING, Truth::False, reason, text.clone()).because(text);
     };
     match graph::generate(object, output) {
-        Ok(generated) => deliver(seen, generated),
+        Ok(generated) => deliver(snapshot, generated),
         Err(why) => ungenerated(object, why),
     }
 }
 
 /// Keeps on the request what was generated, and goes on with it.
-fn deliver(seen: &mut Seen, generated: graph::Generated) -> Step {
+fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
     // A spec that was changed meanwhile does not say what to do with a graph that was made from another.
-    let apply = asked::auto_apply(&seen.object) && asked::acceptance(&seen.object) != Acceptance::Changed;
+    let apply = asked::auto_apply(&snapshot.object) && asked::acceptance(&snapshot.object) != Acceptance::Changed;
     let (phase, message) = if apply { (Phase::Deploying, GENERATED.to_owned()) } else { (Phase::Ready, available()) };
-    let mut step = Step::to(phase, &seen.object)
+    let mut step = Step::to(phase, &snapshot.object)
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
         .tells(EventType::Normal, "SpecGenerated", GENERATED);
@@ -283,13 +283,13 @@ fn deliver(seen: &mut Seen, generated: graph::Generated) -> Step {
     }
     let name = generated.name().to_owned();
     let graph::Generated { graph, text, additional, pareto, .. } = generated;
-    seen.object.annotations.insert(GENERATED_GRAPH.to_owned(), text);
-    seen.object.annotations.insert(ADDITIONAL.to_owned(), additional);
-    let status = entered(seen, phase);
+    snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), text);
+    snapshot.object.annotations.insert(ADDITIONAL.to_owned(), additional);
+    let status = entered(snapshot, phase);
     status.profiling_phase = None;
     status.dgd_name = Some(name);
     status.profiling_results = Some(results(graph, pareto));
-    let next = if apply { deploying::step(seen) } else { deploying::offered(&seen.object) };
+    let next = if apply { deploying::step(snapshot) } else { deploying::offered(&snapshot.object) };
     next.after(step)
 }
 
@@ -298,11 +298,11 @@ fn available() -> String {
 }
 
 /// The Job was removed before it delivered. It is made again: only the profiler can say that there is no answer.
-fn gone(seen: &mut Seen) -> Step {
-    let object = &seen.object;
+fn gone(snapshot: &mut Snapshot) -> Step {
+    let object = &snapshot.object;
     let step = Step { profiling_phase: Some(ProfilingPhase::Initializing), ..Step::to(Phase::Profiling, object) };
     let name = names::profiling_job(&object.name);
-    if seen.job.is_some() {
+    if snapshot.job.is_some() {
         let text = format!(
             "Job {name} belongs to somebody else. Profiling begins anew when it is gone: kubectl delete job -n {} {name}",
             object.namespace
@@ -326,10 +326,10 @@ fn gone(seen: &mut Seen) -> Step {
         text,
     );
     // Without an image there is nothing to make it from.
-    if asked::image(&seen.settings, &object.spec).is_none() {
+    if asked::image(&snapshot.settings, &object.spec).is_none() {
         return gone;
     }
-    pending::expect_job(seen);
-    let again = Step { events: gone.events.clone(), ..running(seen) };
+    pending::expect_job(snapshot);
+    let again = Step { events: gone.events.clone(), ..running(snapshot) };
     Step { otherwise: Some(Box::new(gone)), ..again.with(Act::Job) }
 }

@@ -10,7 +10,7 @@ use super::rules::VERSION;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::ACCEPTED_SPEC;
 use crate::dynamo::phase;
-use crate::dynamo::seen::ObjectSeen;
+use crate::dynamo::snapshot::ObservedObject;
 
 const AUTO_APPLY: &str = "spec.autoApply";
 const OVERRIDES: &str = "spec.overrides.";
@@ -18,7 +18,7 @@ const OVERRIDES: &str = "spec.overrides.";
 /// How many places of a change are named.
 const NAMED: usize = 5;
 
-pub fn refusal(old: &ObjectSeen, new: &ObjectSeen, filled: &Filled) -> Option<Problem> {
+pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<Problem> {
     let phase = asked::phase(old).filter(|phase| phase::is_fixed(*phase))?;
     let changed = changes(old, new, filled);
     let permitted = changed.is_empty() || deferred(old, phase, &changed) || taken_back(old, new, phase, &changed);
@@ -36,7 +36,7 @@ pub fn refusal(old: &ObjectSeen, new: &ObjectSeen, filled: &Filled) -> Option<Pr
 }
 
 /// What its author can still decide while the graph is not made: the version, and at last that it shall be made.
-fn deferred(old: &ObjectSeen, phase: Phase, changed: &[String]) -> bool {
+fn deferred(old: &ObservedObject, phase: Phase, changed: &[String]) -> bool {
     let open: &[&str] = match phase {
         Phase::Profiling => &[VERSION],
         Phase::Ready => &[VERSION, AUTO_APPLY],
@@ -47,22 +47,22 @@ fn deferred(old: &ObjectSeen, phase: Phase, changed: &[String]) -> bool {
 
 /// Back to what profiling began with, after a change that slipped in while nobody was asked. A graph that is deployed was
 /// to be deployed, so that this can always be said again.
-fn taken_back(old: &ObjectSeen, new: &ObjectSeen, phase: Phase, changed: &[String]) -> bool {
+fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[String]) -> bool {
     let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && asked::auto_apply(new);
     if switched && matches!(changed, [only] if only == AUTO_APPLY) {
         return true;
     }
     // As the plan will see it: with the mark of the stored one.
-    let then = ObjectSeen { spec: new.spec.clone(), ..old.clone() };
+    let then = ObservedObject { spec: new.spec.clone(), ..old.clone() };
     strays(old) && asked::acceptance(&then) != Acceptance::Changed
 }
 
 /// It is not what profiling began with already.
-fn strays(old: &ObjectSeen) -> bool {
+fn strays(old: &ObservedObject) -> bool {
     old.annotations.contains_key(ACCEPTED_SPEC) && asked::acceptance(old) == Acceptance::Changed
 }
 
-fn remedy(old: &ObjectSeen, phase: Phase, changed: &[String]) -> String {
+fn remedy(old: &ObservedObject, phase: Phase, changed: &[String]) -> String {
     let mut named = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if changed.len() > NAMED {
         named.push_str(&format!(" and {} more", changed.len() - NAMED));
@@ -81,7 +81,7 @@ fn remedy(old: &ObjectSeen, phase: Phase, changed: &[String]) -> String {
 }
 
 /// The places that differ in meaning.
-fn changes(old: &ObjectSeen, new: &ObjectSeen, filled: &Filled) -> Vec<String> {
+fn changes(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Vec<String> {
     let mut found = Vec::new();
     compare(&json!(old.spec), &json!(new.spec), "spec", filled, &mut found);
     found

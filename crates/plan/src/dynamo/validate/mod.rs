@@ -16,7 +16,7 @@ use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_reconcile::{DecodeError, decode};
 
 use super::asked;
-use super::seen::ObjectSeen;
+use super::snapshot::ObservedObject;
 
 use filled::Filled;
 
@@ -65,14 +65,14 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict 
 }
 
 /// Another image needs another version, and a graph that is to be made now needs one at last.
-fn touches(before: &ObjectSeen, after: &ObjectSeen, problem: &Problem) -> bool {
-    let version = |object: &ObjectSeen| object.spec.runtime_version_override.clone().unwrap_or_default();
+fn touches(before: &ObservedObject, after: &ObservedObject, problem: &Problem) -> bool {
+    let version = |object: &ObservedObject| object.spec.runtime_version_override.clone().unwrap_or_default();
     let activated = !asked::auto_apply(before) && asked::auto_apply(after);
     let others = before.spec.image != after.spec.image || version(before) != version(after);
     problem.path == rules::VERSION && (others || activated)
 }
 
-fn in_vain(before: &ObjectSeen) -> Option<String> {
+fn in_vain(before: &ObservedObject) -> Option<String> {
     let failed = asked::phase(before) == Some(Phase::Failed);
     let began = before.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     (failed && began).then(|| {
@@ -83,7 +83,7 @@ fn in_vain(before: &ObjectSeen) -> Option<String> {
 }
 
 /// As far as admission looks at it.
-fn read(object: &Value) -> Result<ObjectSeen, Box<Problem>> {
+fn read(object: &Value) -> Result<ObservedObject, Box<Problem>> {
     let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
         Box::new(Problem::new(&path, Cause::Invalid(None), format!("cannot be read: {cause}"), remedy))
@@ -92,7 +92,7 @@ fn read(object: &Value) -> Result<ObjectSeen, Box<Problem>> {
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
     let annotations: BTreeMap<String, String> =
         serde_json::from_value(metadata["annotations"].clone()).unwrap_or_default();
-    Ok(ObjectSeen {
+    Ok(ObservedObject {
         name: text("name"),
         namespace: text("namespace"),
         uid: text("uid"),

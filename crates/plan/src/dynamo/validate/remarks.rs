@@ -7,7 +7,7 @@ use steersman_reconcile::{Finding, Severity};
 
 use super::version::of_image;
 use crate::dynamo::asked::{self, Kept};
-use crate::dynamo::seen::ObjectSeen;
+use crate::dynamo::snapshot::ObservedObject;
 use crate::dynamo::{graph, names, profile_job};
 
 /// What the profiler allows for the names of a graph and of a component together.
@@ -18,7 +18,7 @@ const FRONTEND: &str = "Frontend";
 /// The longest name that the profiler gives to a component.
 const LONGEST: &str = "VllmPrefillWorker";
 
-pub fn remarks(object: &ObjectSeen) -> Vec<Finding> {
+pub fn remarks(object: &ObservedObject) -> Vec<Finding> {
     let spec = &object.spec;
     let kept = asked::kept(object);
     let found = [
@@ -43,7 +43,7 @@ fn remark(reason: &'static str, message: String, remedy: impl Into<String>) -> F
 
 /// Which components there will be is the profiler's to choose. One with a shorter name may do, and older profilers do not
 /// look at all.
-fn long_graph_name(object: &ObjectSeen) -> Option<Finding> {
+fn long_graph_name(object: &ObservedObject) -> Option<Finding> {
     let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
     let graph = names::graph(&object.name, wanted);
     let vllm = matches!(object.spec.backend, None | Some(Backend::Auto | Backend::Vllm));

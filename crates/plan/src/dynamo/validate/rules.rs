@@ -7,7 +7,7 @@ use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec, 
 use super::Facts;
 use super::problem::{Cause, Problem};
 use super::version::has_version;
-use crate::dynamo::seen::ObjectSeen;
+use crate::dynamo::snapshot::ObservedObject;
 use crate::dynamo::{asked, graph, hardware, names, profile_job};
 
 type Spec = DynamoGraphDeploymentRequestSpec;
@@ -18,7 +18,7 @@ pub const VERSION: &str = "spec.runtimeVersionOverride";
 const LONGEST_ARGUMENT: usize = 131_071;
 
 /// Everything that refuses a new request.
-pub fn wrong(object: &ObjectSeen, facts: &Facts<'_>) -> Vec<Problem> {
+pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<Problem> {
     let spec = &object.spec;
     let found = [
         no_hardware(spec, facts.discovery),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::graph::{ANNOTATION_LIMIT, generate, name, read};
 use steersman_plan::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH, REQUEST_UID};
-use steersman_plan::dynamo::{GraphSeen, plan};
+use steersman_plan::dynamo::{ObservedGraph, plan};
 use steersman_reconcile::{Failure, ObjectId};
 
 use super::{FINAL, World, a_request, now, output, spec};
@@ -134,14 +134,14 @@ fn other_configurations_are_kept_where_the_profiler_delivers_them() {
 #[test]
 fn a_graph_that_is_not_this_requests_is_left_alone_until_it_is_gone() {
     let ours = names::labels("qwen", "team-a");
-    let graph = |labels: BTreeMap<String, String>, uid: &str| GraphSeen {
+    let graph = |labels: BTreeMap<String, String>, uid: &str| ObservedGraph {
         name: "qwen-dgd".into(),
         uid: "theirs".into(),
         labels,
         annotations: [(REQUEST_UID.to_owned(), uid.to_owned())].into_iter().filter(|_| !uid.is_empty()).collect(),
         created: Some(now() - jiff::SignedDuration::from_hours(1)),
         state: Some("successful".into()),
-        ..GraphSeen::default()
+        ..ObservedGraph::default()
     };
     for (found, whose) in [
         (graph(BTreeMap::new(), ""), "was not made for this request"),
@@ -193,7 +193,8 @@ fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
     replaced(&mut world);
     world.settle();
     assert!(world.says("Succeeded").2.ends_with("yourself from status.profilingResults.selectedConfig"));
-    let theirs = GraphSeen { name: "qwen-dgd".into(), state: Some("successful".into()), ..GraphSeen::default() };
+    let theirs =
+        ObservedGraph { name: "qwen-dgd".into(), state: Some("successful".into()), ..ObservedGraph::default() };
     world.seen.graph = Some(theirs);
     world.edit(&spec(""));
     world.settle();
@@ -204,12 +205,12 @@ fn a_request_replaced_by_its_manifest_still_knows_which_graph_is_its() {
 #[test]
 fn a_graph_that_an_earlier_operator_made_for_this_request_is_followed() {
     let mut world = World::settled(&spec(""));
-    world.seen.graph = Some(GraphSeen {
+    world.seen.graph = Some(ObservedGraph {
         name: "qwen-dgd".into(),
         labels: names::labels("qwen", "team-a"),
         created: Some(now() + jiff::SignedDuration::from_mins(5)),
         state: Some("successful".into()),
-        ..GraphSeen::default()
+        ..ObservedGraph::default()
     });
     world.deliver(FINAL);
     assert_eq!(world.phase(), Phase::Deployed);

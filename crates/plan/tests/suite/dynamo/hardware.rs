@@ -2,36 +2,36 @@
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Hardware, Phase};
-use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, LABELS, NodeSeen, complete, dcgm, sku};
+use steersman_plan::dynamo::hardware::{LABELS, ObservedExporter, ObservedHardware, ObservedNode, complete, dcgm, sku};
 use steersman_reconcile::Lookup;
 
 use super::{World, a_request, no_hardware, node, spec};
 
-fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> NodeSeen {
+fn gpu_node(name: &str, product: &str, count: &str, memory: &str) -> ObservedNode {
     node(
         name,
         &[("nvidia.com/gpu.count", count), ("nvidia.com/gpu.product", product), ("nvidia.com/gpu.memory", memory)],
     )
 }
 
-fn nodes(nodes: Vec<NodeSeen>) -> HardwareSeen {
-    HardwareSeen { nodes: Lookup::Known(nodes), ..no_hardware() }
+fn nodes(nodes: Vec<ObservedNode>) -> ObservedHardware {
+    ObservedHardware { nodes: Lookup::Known(nodes), ..no_hardware() }
 }
 
-fn exporter(node: &str, metrics: &str) -> ExporterSeen {
-    ExporterSeen { gpus: Lookup::Known(dcgm::read(node, metrics)) }
+fn exporter(node: &str, metrics: &str) -> ObservedExporter {
+    ObservedExporter { gpus: Lookup::Known(dcgm::read(node, metrics)) }
 }
 
-fn silent(why: &str) -> ExporterSeen {
-    ExporterSeen { gpus: Lookup::Unknown(why.into()) }
+fn silent(why: &str) -> ObservedExporter {
+    ObservedExporter { gpus: Lookup::Unknown(why.into()) }
 }
 
-fn found(asked: serde_json::Value, seen: &HardwareSeen) -> serde_json::Value {
+fn found(asked: serde_json::Value, seen: &ObservedHardware) -> serde_json::Value {
     let asked: Hardware = serde_json::from_value(asked).unwrap();
     json!(complete(Some(&asked), seen).unwrap())
 }
 
-fn refused(asked: serde_json::Value, seen: &HardwareSeen) -> String {
+fn refused(asked: serde_json::Value, seen: &ObservedHardware) -> String {
     let asked: Hardware = serde_json::from_value(asked).unwrap();
     let finding = complete(Some(&asked), seen).unwrap_err();
     format!("{} {}", finding.message, finding.remedy)
@@ -125,7 +125,7 @@ fn exporters_are_asked_first_and_tell_more() {
 
 #[test]
 fn a_pod_for_rdma_counts_for_all_and_without_nodes_nobody_has_looked() {
-    let mut seen = HardwareSeen { nodes: Lookup::Unknown("forbidden".into()), ..no_hardware() };
+    let mut seen = ObservedHardware { nodes: Lookup::Unknown("forbidden".into()), ..no_hardware() };
     seen.exporters = Lookup::Known(vec![exporter("n", &TWO_GPUS.replace("NVLINK", "OTHER"))]);
     let hardware = found(json!({}), &seen);
     assert_eq!((&hardware["interconnect"], &hardware["rdma"]), (&json!("pcie"), &json!(null)));
@@ -141,7 +141,7 @@ fn what_cannot_be_found_out_says_why_from_both_sides() {
         "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
          namespace, or set spec.hardware.{gpuSku,vramMb,numGpusPerNode} explicitly."
     ));
-    type Change = fn(&mut HardwareSeen);
+    type Change = fn(&mut ObservedHardware);
     let cases: [(Change, &str); 8] = [
         (|_| (), "Cause: gpu operator is not installed gpu-operator; no nodes found in cluster"),
         (
@@ -195,7 +195,7 @@ fn of_many_exporters_that_do_not_answer_three_are_named_and_it_is_told_once() {
 #[test]
 fn a_finding_that_no_condition_can_hold_is_told_once() {
     let mut seen = a_request("model: m\nimage: planner:1.4.0");
-    seen.hardware = HardwareSeen { exporters: Lookup::Unknown("x".repeat(40_000)), ..no_hardware() };
+    seen.hardware = ObservedHardware { exporters: Lookup::Unknown("x".repeat(40_000)), ..no_hardware() };
     let mut world = World::new(seen);
     for _ in 0..4 {
         world.pass(None);
@@ -266,7 +266,7 @@ fn an_exporter_of_another_type_leaves_the_word_to_the_labels_and_both_say_why_no
 
 #[test]
 fn without_the_right_to_see_nodes_exporters_are_enough() {
-    let mut seen = HardwareSeen { by_labels: false, nodes: Lookup::Unknown("off".into()), ..no_hardware() };
+    let mut seen = ObservedHardware { by_labels: false, nodes: Lookup::Unknown("off".into()), ..no_hardware() };
     seen.exporters = Lookup::Known(vec![exporter("a", TWO_GPUS)]);
     let want = json!({
         "gpuSku": "h100_sxm", "vramMb": 81559, "numGpusPerNode": 2, "totalGpus": 2, "interconnect": "nvlink",
@@ -290,7 +290,7 @@ fn labels_that_count_are_all_that_needs_to_be_kept() {
 #[test]
 fn a_request_waits_without_a_verdict_while_somebody_looks_and_is_told_of_once() {
     let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
-    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.hardware = ObservedHardware::awaited();
     world.settle();
     assert_eq!(world.phase(), Phase::Pending);
     assert_eq!(world.says("Profiling").1, "DiscoveringHardware");
@@ -305,7 +305,7 @@ fn a_request_waits_without_a_verdict_while_somebody_looks_and_is_told_of_once() 
 
     // An operator that starts again has to look first, and takes nothing back until it has.
     let before = world.status();
-    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.hardware = ObservedHardware::awaited();
     assert!(!world.pass(None));
     assert_eq!(world.status(), before);
 
@@ -317,7 +317,7 @@ fn a_request_waits_without_a_verdict_while_somebody_looks_and_is_told_of_once() 
 #[test]
 fn nobody_is_waited_for_where_everything_is_given() {
     let mut world = World::new(a_request(&spec("")));
-    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.hardware = ObservedHardware::awaited();
     world.settle();
     assert_eq!(world.phase(), Phase::Profiling);
 }

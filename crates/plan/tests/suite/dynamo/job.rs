@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_plan::dynamo::asked::mark as mark_of;
-use steersman_plan::dynamo::{BindingSeen, Seen, plan};
+use steersman_plan::dynamo::{ObservedBinding, Snapshot, plan};
 use steersman_reconcile::WriteOp;
 
 use super::{IMAGE, World, a_request, spec, the_job, yaml};
 
 /// The Job that this request leads to.
-fn job_of(seen: Seen) -> Value {
+fn job_of(seen: Snapshot) -> Value {
     let mut world = World::new(seen);
     while plan(&world.seen).writes.iter().all(|write| !matches!(write, WriteOp::Owned(_))) {
         assert!(world.pass(None), "no Job comes: {:?}", world.seen.object.status);
@@ -322,7 +322,7 @@ fn the_merging_program_is_installed_where_there_is_something_to_merge_and_wins_o
 #[test]
 fn the_account_belongs_to_nobody_and_a_binding_to_another_role_is_replaced() {
     let mut seen = a_request(&spec(""));
-    seen.binding = Some(BindingSeen { uid: "old".into(), cluster_role: "other".into() });
+    seen.binding = Some(ObservedBinding { uid: "old".into(), cluster_role: "other".into() });
     let mut world = World::new(seen);
     world.settle();
     assert_eq!(world.seen.binding.as_ref().unwrap().cluster_role, "dgdr-profiling");

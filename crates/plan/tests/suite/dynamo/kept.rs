@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
-use steersman_plan::dynamo::{AdditionalSeen, GraphSeen, JobState, plan};
+use steersman_plan::dynamo::{JobState, ObservedConfigMap, ObservedGraph, plan};
 use steersman_reconcile::{Failure, ObjectId, Write, WriteOp};
 
 use super::{FINAL, World, now, said, spec};
@@ -57,12 +57,12 @@ fn whose_content_a_config_map_has_is_told_by_our_mark_and_of_earlier_operators_b
             let metadata = results.selected_config.as_mut().unwrap().get_mut("metadata").unwrap();
             metadata.as_object_mut().unwrap().remove("annotations");
         }
-        world.seen.additional = vec![AdditionalSeen {
+        world.seen.additional = vec![ObservedConfigMap {
             name: MAP.into(),
             created: Some(now() + age),
             request: mark.map(str::to_owned),
             content: json!({"data": {"a": "b"}}).as_object().unwrap().clone(),
-            ..AdditionalSeen::default()
+            ..ObservedConfigMap::default()
         }];
         let want = if kept { json!({"a": "b"}) } else { json!({"planner_config.json": "{}"}) };
         assert_eq!(map_asked_for(&world)["data"], want, "{mark:?} {age} {earlier}");
@@ -110,12 +110,12 @@ fn a_graph_of_somebody_elses_that_has_taken_the_name_is_not_followed() {
     for serving in [true, false] {
         let mut world = if serving { World::deployed(&spec("")) } else { World::profiled(&spec("")) };
         world.notes.clear();
-        let theirs = GraphSeen {
+        let theirs = ObservedGraph {
             name: "qwen-dgd".into(),
             uid: "theirs".into(),
             created: Some(world.seen.now + SignedDuration::from_mins(1)),
             state: Some("successful".into()),
-            ..GraphSeen::default()
+            ..ObservedGraph::default()
         };
         world.seen.graph = Some(theirs);
         world.settle();

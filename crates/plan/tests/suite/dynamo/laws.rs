@@ -8,8 +8,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::graph::merge::merge;
-use steersman_plan::dynamo::hardware::{ExporterSeen, HardwareSeen, dcgm};
-use steersman_plan::dynamo::{GraphSeen, JobSeen, JobState, NamedSeen, OutputSeen, Seen, notes, plan, report};
+use steersman_plan::dynamo::hardware::{ObservedExporter, ObservedHardware, dcgm};
+use steersman_plan::dynamo::{
+    JobState, ObservedGraph, ObservedJob, ObservedOutput, ObservedReferences, Snapshot, events, plan, status,
+};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::{Failure, Lookup, ObjectId, Outcome, WriteOp};
 
@@ -111,7 +113,7 @@ fn pods() -> impl Strategy<Value = Vec<ObservedPod>> {
     prop::collection::vec(pod, 0..2)
 }
 
-fn outputs() -> impl Strategy<Value = Option<OutputSeen>> {
+fn outputs() -> impl Strategy<Value = Option<ObservedOutput>> {
     let data = (
         prop::option::of(of(vec!["SweepingDecode", "Done", "odd", ""])),
         prop::option::of(of(vec!["success", "failed", "odd"])),
@@ -130,22 +132,27 @@ fn outputs() -> impl Strategy<Value = Option<OutputSeen>> {
             data
         });
     let owner = of(vec![None, Some("8f3c".to_owned()), Some("other".to_owned())]);
-    prop::option::of((data, owner).prop_map(|(data, owner)| OutputSeen { uid: "o".into(), version: None, owner, data }))
+    prop::option::of((data, owner).prop_map(|(data, owner)| ObservedOutput {
+        uid: "o".into(),
+        version: None,
+        owner,
+        data,
+    }))
 }
 
-fn graphs() -> impl Strategy<Value = Option<GraphSeen>> {
+fn graphs() -> impl Strategy<Value = Option<ObservedGraph>> {
     let state = of(vec![None, Some("successful"), Some("pending"), Some("")]);
-    prop::option::of((state, any::<bool>(), any::<bool>()).prop_map(|(state, labelled, old)| GraphSeen {
+    prop::option::of((state, any::<bool>(), any::<bool>()).prop_map(|(state, labelled, old)| ObservedGraph {
         name: "qwen-dgd".into(),
         uid: "g".into(),
         labels: if labelled { steersman_plan::dynamo::names::labels("qwen", "team-a") } else { BTreeMap::new() },
         created: Some(if old { now() - SignedDuration::from_hours(1) } else { now() }),
         state: state.map(str::to_owned),
-        ..GraphSeen::default()
+        ..ObservedGraph::default()
     }))
 }
 
-fn hardware() -> impl Strategy<Value = HardwareSeen> {
+fn hardware() -> impl Strategy<Value = ObservedHardware> {
     let labels =
         [("nvidia.com/gpu.count", "4"), ("nvidia.com/gpu.product", "Tesla T4"), ("nvidia.com/gpu.memory", "15360")];
     let nodes = of(vec![
@@ -154,9 +161,9 @@ fn hardware() -> impl Strategy<Value = HardwareSeen> {
         Lookup::Known(vec![node("a", &labels), node("b", &labels[..1])]),
     ]);
     let odd = (".{0,80}", any::<(bool, bool, bool)>());
-    (nodes, odd).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| HardwareSeen {
+    (nodes, odd).prop_map(|(nodes, (metrics, (awaited, by_labels, rdma_pod)))| ObservedHardware {
         awaited,
-        exporters: Lookup::Known(vec![ExporterSeen { gpus: Lookup::Known(dcgm::read("a", &metrics)) }]),
+        exporters: Lookup::Known(vec![ObservedExporter { gpus: Lookup::Known(dcgm::read("a", &metrics)) }]),
         gpu_operator: false,
         by_labels,
         nodes,
@@ -179,17 +186,19 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
         .prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-fn jobs() -> impl Strategy<Value = Option<JobSeen>> {
+fn jobs() -> impl Strategy<Value = Option<ObservedJob>> {
     let state = of(vec![JobState::Running, JobState::Suspended, JobState::Complete, JobState::Failed("x".into())]);
     let owner = of(vec![Some("8f3c".to_owned()), Some("8f3c".to_owned()), Some("other".to_owned()), None]);
-    prop::option::of((state, owner, of(vec![None, Some("odd".to_owned())])).prop_map(|(state, owner, mark)| JobSeen {
-        owner,
-        mark,
-        state,
-    }))
+    prop::option::of(
+        (state, owner, of(vec![None, Some("odd".to_owned())])).prop_map(|(state, owner, mark)| ObservedJob {
+            owner,
+            mark,
+            state,
+        }),
+    )
 }
 
-pub(super) fn seen() -> impl Strategy<Value = Seen> {
+pub(super) fn seen() -> impl Strategy<Value = Snapshot> {
     let object = (specs(), statuses(), annotations(), prop::option::of(1..9i64), prop::bool::weighted(0.1));
     let around = (jobs(), pods(), outputs(), graphs(), hardware(), any::<bool>());
     (object, around).prop_map(|((spec, status, annotations, generation, deleting), around)| {
@@ -200,14 +209,14 @@ pub(super) fn seen() -> impl Strategy<Value = Seen> {
         seen.object.generation = generation;
         seen.object.deleting = deleting;
         seen.object.finalizers = vec!["nvidia.com/finalizer".into()];
-        seen.named = NamedSeen {
+        seen.named = ObservedReferences {
             model_cache: Some(there),
             output_claim: Some(true),
             config_map: Some(there),
             token_secret: there,
         };
         let graphs_served = there || graph.is_some();
-        Seen { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..seen }
+        Snapshot { job, graph_pods: pods.clone(), job_pods: pods, output, graph, graphs_served, hardware, ..seen }
     })
 }
 
@@ -250,8 +259,8 @@ proptest! {
         let first = plan(&seen);
         prop_assert_eq!(&first, &plan(&seen.clone()));
         prop_assert!(first.findings.is_sorted_by_key(|finding| finding.severity));
-        let status = report(&seen, &first, &outcome);
-        prop_assert_eq!(&status, &report(&seen.clone(), &first, &outcome));
+        let status = status(&seen, &first, &outcome);
+        prop_assert_eq!(&status, &status(&seen.clone(), &first, &outcome));
         // What is left of the profiling is cleared; a status that is only passed on stays as it was.
         let passed_on = seen.object.status.as_ref() == Some(&status);
         prop_assert!(passed_on || status.profiling_phase.is_none() || status.phase == Some(Phase::Profiling));
@@ -302,7 +311,7 @@ proptest! {
     #[test]
     fn values_in_the_jobs_environment_are_told_nowhere_but_in_the_job(seen in seen(), outcome in outcome()) {
         let plan = plan(&seen);
-        let told = format!("{:?}{:?}{}", plan.findings, notes(&seen, &plan, &outcome), json!(report(&seen, &plan, &outcome)));
+        let told = format!("{:?}{:?}{}", plan.findings, events(&seen, &plan, &outcome), json!(status(&seen, &plan, &outcome)));
         prop_assert!(!told.contains(SECRET), "{}", told);
         for write in &plan.writes {
             let held = format!("{write:?}").contains(SECRET);
@@ -330,7 +339,7 @@ proptest! {
 
     #[test]
     fn a_status_is_stored_and_read_as_it_was_said(seen in seen(), outcome in outcome()) {
-        let status = report(&seen, &plan(&seen), &outcome);
+        let status = status(&seen, &plan(&seen), &outcome);
         prop_assert_eq!(&stored(&status), &status);
     }
 

@@ -13,6 +13,7 @@ mod laws;
 mod leaves;
 mod legacy;
 mod merge;
+mod needs;
 mod phases;
 mod problems;
 mod versions;
@@ -25,10 +26,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::DynamicObject;
 use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
-use steersman_plan::dynamo::hardware::{HardwareSeen, NodeSeen};
+use steersman_plan::dynamo::hardware::{ObservedHardware, ObservedNode};
 use steersman_plan::dynamo::{
-    AdditionalSeen, BindingSeen, GraphSeen, JobSeen, JobState, NamedSeen, ObjectSeen, OutputSeen, Plan, Seen, Settings,
-    names, notes, plan, report,
+    JobState, ObservedBinding, ObservedConfigMap, ObservedGraph, ObservedJob, ObservedObject, ObservedOutput,
+    ObservedReferences, Plan, Settings, Snapshot, events, names, plan, status,
 };
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{Event, Failure, Lookup, ObjectId, Outcome, WriteOp};
@@ -51,8 +52,8 @@ fn spec(more: &str) -> String {
     format!("model: Qwen/Qwen3-0.6B\nimage: {IMAGE}\n{HARDWARE}\n{more}")
 }
 
-fn no_hardware() -> HardwareSeen {
-    HardwareSeen {
+fn no_hardware() -> ObservedHardware {
+    ObservedHardware {
         awaited: false,
         exporters: Lookup::Known(vec![]),
         gpu_operator: false,
@@ -62,14 +63,14 @@ fn no_hardware() -> HardwareSeen {
     }
 }
 
-fn node(name: &str, labels: &[(&str, &str)]) -> NodeSeen {
+fn node(name: &str, labels: &[(&str, &str)]) -> ObservedNode {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    NodeSeen { name: name.into(), labels }
+    ObservedNode { name: name.into(), labels }
 }
 
 /// The request `team-a/qwen` with this spec, as on the first pass.
-fn a_request(spec: &str) -> Seen {
-    Seen {
+fn a_request(spec: &str) -> Snapshot {
+    Snapshot {
         now: now(),
         settings: Settings {
             default_image: None,
@@ -79,7 +80,7 @@ fn a_request(spec: &str) -> Seen {
             profiling_cluster_role_found: true,
             infrastructure: BTreeMap::new(),
         },
-        object: ObjectSeen {
+        object: ObservedObject {
             name: "qwen".into(),
             namespace: "team-a".into(),
             uid: "8f3c".into(),
@@ -98,20 +99,20 @@ fn a_request(spec: &str) -> Seen {
         graphs_served: true,
         graph_pods: vec![],
         additional: vec![],
-        named: NamedSeen { token_secret: true, ..NamedSeen::default() },
+        named: ObservedReferences { token_secret: true, ..ObservedReferences::default() },
         account: false,
         binding: None,
         hardware: no_hardware(),
     }
 }
 
-fn output(data: &[(&str, &str)]) -> OutputSeen {
+fn output(data: &[(&str, &str)]) -> ObservedOutput {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    OutputSeen { uid: "out-1".into(), version: Some("7".into()), owner: Some("8f3c".into()), data }
+    ObservedOutput { uid: "out-1".into(), version: Some("7".into()), owner: Some("8f3c".into()), data }
 }
 
 struct World {
-    seen: Seen,
+    seen: Snapshot,
     /// Everything that was told, in order.
     notes: Vec<Event>,
     /// Phases, each as often as it was entered.
@@ -125,7 +126,7 @@ struct World {
 }
 
 impl World {
-    fn new(seen: Seen) -> Self {
+    fn new(seen: Snapshot) -> Self {
         Self { seen, notes: vec![], phases: vec![], created: vec![], objects: BTreeMap::new(), reconciles: 0 }
     }
 
@@ -162,7 +163,7 @@ impl World {
         let mark =
             self.objects.get("Job profile-qwen").map(|job| &job["metadata"]["annotations"][names::ACCEPTED_SPEC]);
         let mark = mark.and_then(|mark| mark.as_str().map(str::to_owned));
-        self.seen.job = Some(JobSeen { owner: Some("8f3c".into()), mark, state });
+        self.seen.job = Some(ObservedJob { owner: Some("8f3c".into()), mark, state });
     }
 
     fn pods(&mut self, phase: &str) {
@@ -170,7 +171,7 @@ impl World {
             vec![ObservedPod { name: "profile-qwen-x".into(), phase: phase.into(), ..ObservedPod::default() }];
     }
 
-    fn graph(&mut self) -> &mut GraphSeen {
+    fn graph(&mut self) -> &mut ObservedGraph {
         self.seen.graph.as_mut().unwrap()
     }
 
@@ -179,8 +180,8 @@ impl World {
         let before = self.seen.clone();
         let plan = plan(&self.seen);
         let outcome = Outcome { written: 0, failure };
-        let status = report(&self.seen, &plan, &outcome);
-        self.notes.extend(notes(&self.seen, &plan, &outcome));
+        let status = status(&self.seen, &plan, &outcome);
+        self.notes.extend(events(&self.seen, &plan, &outcome));
         let done = outcome.failure.as_ref().map_or(plan.writes.len(), |failure| written_before(&plan, failure));
         plan.writes.iter().take(done).for_each(|write| self.write(write));
         if let Some(phase) =
@@ -235,7 +236,7 @@ impl World {
             "ServiceAccount" => self.seen.account = true,
             "RoleBinding" => {
                 let role = object.data["roleRef"]["name"].as_str().unwrap().to_owned();
-                self.seen.binding = Some(BindingSeen { uid: "rb-1".into(), cluster_role: role });
+                self.seen.binding = Some(ObservedBinding { uid: "rb-1".into(), cluster_role: role });
             }
             "ConfigMap" => {
                 let metadata = &object.metadata;
@@ -244,17 +245,23 @@ impl World {
                 let created = known.map_or(Some(self.seen.now), |place| self.seen.additional.remove(place).created);
                 let content = steersman_plan::dynamo::graph::content(&object.data);
                 let resource_version = Some("7".to_owned());
-                self.seen.additional.push(AdditionalSeen { name, resource_version, created, request: mark, content });
+                self.seen.additional.push(ObservedConfigMap {
+                    name,
+                    resource_version,
+                    created,
+                    request: mark,
+                    content,
+                });
             }
             "DynamoGraphDeployment" if self.seen.graph.is_none() => {
-                self.seen.graph = Some(GraphSeen {
+                self.seen.graph = Some(ObservedGraph {
                     name,
                     uid: "graph-1".into(),
                     api_version: object.types.as_ref().unwrap().api_version.clone(),
                     created: Some(self.seen.now),
                     labels: object.metadata.labels.clone().unwrap_or_default(),
                     annotations: object.metadata.annotations.clone().unwrap_or_default(),
-                    ..GraphSeen::default()
+                    ..ObservedGraph::default()
                 });
             }
             _ => {}

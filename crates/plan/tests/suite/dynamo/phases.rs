@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
 use steersman_plan::dynamo::phase::succeeded;
 use steersman_plan::dynamo::{JobState, plan};
@@ -81,7 +81,7 @@ fn item_2_2_the_stored_phase_decides_what_is_done() {
 #[test]
 fn item_2_3_initializing_is_pending_with_no_generation_observed() {
     let mut world = World::new(a_request(&spec("")));
-    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.hardware = ObservedHardware::awaited();
     world.seen.object.spec.hardware = None;
     assert!(world.pass(None));
     assert_eq!(world.phase(), Phase::Pending);
@@ -326,7 +326,7 @@ fn item_2_9_news_within_one_sub_phase_are_shown_and_words_nobody_knows_are_not()
 #[test]
 fn item_2_10_the_job_is_named_in_the_status_once_it_is_there() {
     let mut world = World::new(a_request(&spec("")));
-    world.seen.hardware = HardwareSeen::awaited();
+    world.seen.hardware = ObservedHardware::awaited();
     world.seen.object.spec.hardware = None;
     assert!(world.pass(None));
     assert_eq!(world.status().profiling_job_name, None);

@@ -1,7 +1,7 @@
 //! A problem is the same by its code and its object: its text may change without another event.
 
 use serde_json::json;
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
 use steersman_reconcile::{Failure, Lookup, ObjectId};
 
@@ -46,7 +46,7 @@ fn undiscovered_hardware_is_reported_once() {
     let mut world = World::new(a_request("model: m\nimage: i:1.0.0"));
     for count in 1..4 {
         let nodes = (0..count).map(|name| node(&name.to_string(), &[])).collect();
-        world.seen.hardware = HardwareSeen { nodes: Lookup::Known(nodes), ..no_hardware() };
+        world.seen.hardware = ObservedHardware { nodes: Lookup::Known(nodes), ..no_hardware() };
         world.settle();
         assert!(world.says("Validation").2.contains(&format!("checked {count} nodes")));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steersman_api::dynamo::v1beta1::Phase;
-use steersman_plan::dynamo::{JobSeen, JobState, Seen, plan};
+use steersman_plan::dynamo::{JobState, ObservedJob, Snapshot, plan};
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
 use steersman_reconcile::Requeue;
 
@@ -66,8 +66,8 @@ fn the_default_image_stands_in_for_one_that_is_not_given() {
 
 #[test]
 fn what_the_cluster_lacks_is_awaited_in_pending() {
-    type Change = fn(&mut Seen, bool);
-    let annotated = |seen: &mut Seen, key: &str, value: &str| {
+    type Change = fn(&mut Snapshot, bool);
+    let annotated = |seen: &mut Snapshot, key: &str, value: &str| {
         seen.object.annotations.insert(key.into(), value.into());
     };
     let cases: [(&str, Change, &str); 5] = [
@@ -186,7 +186,7 @@ fn an_image_that_is_tried_again_and_again_is_told_once() {
 #[test]
 fn a_job_of_somebody_else_is_waited_for_and_never_used() {
     let mut world = World::new(a_request(&spec("")));
-    world.seen.job = Some(JobSeen { owner: Some("other".into()), mark: None, state: JobState::Complete });
+    world.seen.job = Some(ObservedJob { owner: Some("other".into()), mark: None, state: JobState::Complete });
     world.settle();
     assert_eq!((world.phase(), world.created.len()), (Phase::Pending, 0));
     assert!(world.says("Profiling").2.starts_with("Job profile-qwen belongs to somebody else"));

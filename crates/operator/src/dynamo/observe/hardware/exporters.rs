@@ -12,7 +12,7 @@ use http::Uri;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use steersman_plan::dynamo::hardware::{ExporterSeen, Gpus, dcgm};
+use steersman_plan::dynamo::hardware::{Gpus, ObservedExporter, dcgm};
 use steersman_reconcile::Lookup;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::http::{Http, HttpRequest};
@@ -72,7 +72,11 @@ impl Endpoint {
 }
 
 /// What all exporters tell. Unknown: why they could not be listed.
-pub async fn look(server: &Server, http: &Http, endpoint: &Endpoint) -> Result<Lookup<Vec<ExporterSeen>>, CallError> {
+pub async fn look(
+    server: &Server,
+    http: &Http,
+    endpoint: &Endpoint,
+) -> Result<Lookup<Vec<ObservedExporter>>, CallError> {
     let api: Api<Pod> = Api::all(server.client.clone());
     let mut pods = BTreeMap::new();
     for selector in SELECTORS {
@@ -86,7 +90,7 @@ pub async fn look(server: &Server, http: &Http, endpoint: &Endpoint) -> Result<L
     }
     let until = Instant::now() + ALL;
     let asked = stream::iter(pods.into_values())
-        .map(|pod| async move { ExporterSeen { gpus: told(ask(http, endpoint, &pod, until).await) } })
+        .map(|pod| async move { ObservedExporter { gpus: told(ask(http, endpoint, &pod, until).await) } })
         // In the order of the pods, so that the same answers are the same.
         .buffered(AT_ONCE);
     Ok(Lookup::Known(asked.collect().await))

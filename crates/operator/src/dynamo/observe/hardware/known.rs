@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use steersman_plan::dynamo::hardware::HardwareSeen;
+use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_reconcile::NamespacedName;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub struct Known {
-    last: Option<(Instant, HardwareSeen)>,
+    last: Option<(Instant, ObservedHardware)>,
     /// Who wants to know, and whether they were told anything yet.
     waiting: BTreeMap<NamespacedName, bool>,
     failures: u32,
@@ -26,7 +26,7 @@ pub struct Known {
 impl Known {
     /// What there is to know. None: it is to be looked up. Who was told something is told it until there is something new,
     /// however old it is by then: otherwise a request that waits would take back each time what it waits for.
-    pub fn want(&mut self, place: &NamespacedName, now: Instant) -> Option<HardwareSeen> {
+    pub fn want(&mut self, place: &NamespacedName, now: Instant) -> Option<ObservedHardware> {
         let told = self.waiting.get(place).copied().unwrap_or_default();
         let known = self.last.as_ref().filter(|(when, _)| told || now.duration_since(*when) < HOLDS);
         let known = known.map(|(_, seen)| seen.clone());
@@ -50,7 +50,7 @@ impl Known {
     }
 
     /// Keeps an answer. Returns for whom it is new.
-    pub fn learned(&mut self, seen: HardwareSeen, now: Instant) -> Vec<NamespacedName> {
+    pub fn learned(&mut self, seen: ObservedHardware, now: Instant) -> Vec<NamespacedName> {
         (self.failures, self.not_before) = (0, None);
         let new = self.last.as_ref().is_none_or(|(_, before)| *before != seen);
         self.last = Some((now, seen));
@@ -79,8 +79,8 @@ mod tests {
         NamespacedName::new("ns", name)
     }
 
-    fn seen(rdma_pod: bool) -> HardwareSeen {
-        HardwareSeen { awaited: false, rdma_pod, nodes: Lookup::Known(vec![]), ..HardwareSeen::awaited() }
+    fn seen(rdma_pod: bool) -> ObservedHardware {
+        ObservedHardware { awaited: false, rdma_pod, nodes: Lookup::Known(vec![]), ..ObservedHardware::awaited() }
     }
 
     #[test]

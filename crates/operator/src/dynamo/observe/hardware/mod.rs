@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PartialObjectMeta};
-use steersman_plan::dynamo::hardware::{HardwareSeen, LABELS, NodeSeen};
+use steersman_plan::dynamo::hardware::{ObservedHardware, LABELS, ObservedNode};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::http::Http;
@@ -60,14 +60,14 @@ impl Hardware {
 
     /// What is known now, for a request that from now on wants to know. Where nothing runs beside the passes, it is looked
     /// up here and now.
-    pub async fn seen(&self, server: &Server, place: &NamespacedName) -> Result<HardwareSeen, CallError> {
+    pub async fn seen(&self, server: &Server, place: &NamespacedName) -> Result<ObservedHardware, CallError> {
         if self.sources.exporters.is_none() {
             return look(server, &self.sources).await;
         }
         let known = self.known().want(place, Instant::now());
         Ok(known.unwrap_or_else(|| {
             self.work.notify_one();
-            HardwareSeen::awaited()
+            ObservedHardware::awaited()
         }))
     }
 
@@ -114,13 +114,13 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn look(server: &Server, sources: &Sources) -> Result<HardwareSeen, CallError> {
+async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, CallError> {
     let exporters = match &sources.exporters {
         Some((http, endpoint)) => exporters::look(server, http, endpoint).await?,
         None => Lookup::Unknown(UNASKED.to_owned()),
     };
     let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(SWITCHED_OFF.to_owned()) };
-    let seen = HardwareSeen {
+    let seen = ObservedHardware {
         awaited: false,
         // Tells why there is no exporter; with one, nobody asks.
         gpu_operator: exporters.known().is_some_and(Vec::is_empty) && any_pod(server, GPU_OPERATOR, |_| true).await?,
@@ -139,16 +139,16 @@ async fn look(server: &Server, sources: &Sources) -> Result<HardwareSeen, CallEr
     Ok(seen)
 }
 
-async fn nodes(server: &Server) -> Result<Lookup<Vec<NodeSeen>>, CallError> {
+async fn nodes(server: &Server) -> Result<Lookup<Vec<ObservedNode>>, CallError> {
     let api: Api<Node> = Api::all(server.client.clone());
     let listed = server.call(api.list_metadata(&ListParams::default())).await;
     known_unless_forbidden(listed.map(|listed| listed.items.iter().map(node_seen).collect()))
 }
 
-fn node_seen(node: &PartialObjectMeta<Node>) -> NodeSeen {
+fn node_seen(node: &PartialObjectMeta<Node>) -> ObservedNode {
     let labels = node.labels();
     let kept = LABELS.iter().filter_map(|label| Some(((*label).to_owned(), labels.get(*label)?.clone())));
-    NodeSeen { name: node.name_any(), labels: kept.collect::<BTreeMap<_, _>>() }
+    ObservedNode { name: node.name_any(), labels: kept.collect::<BTreeMap<_, _>>() }
 }
 
 async fn any_pod(server: &Server, namespace: &str, is: impl Fn(&str) -> bool) -> Result<bool, CallError> {

@@ -4,19 +4,19 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_plan::dynamo::checks::before_profiling;
 use steersman_plan::dynamo::validate::{Facts, validate};
-use steersman_plan::dynamo::{Seen, plan};
+use steersman_plan::dynamo::{Snapshot, plan};
 
 use super::super::laws::seen;
 use super::{Verdict, labelled};
 
-fn written(seen: &Seen) -> Value {
+fn written(seen: &Snapshot) -> Value {
     let object = &seen.object;
     json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest",
         "metadata": { "name": object.name, "namespace": object.namespace, "annotations": object.annotations },
         "spec": object.spec, "status": object.status })
 }
 
-fn facts(seen: &Seen) -> Facts<'_> {
+fn facts(seen: &Snapshot) -> Facts<'_> {
     Facts { default_image: seen.settings.default_image.as_deref(), discovery: true }
 }
 
@@ -40,7 +40,7 @@ proptest! {
         if !validate(&new, Some(&old), &facts(&seen)).errors.is_empty() || seen.object.deleting {
             return Ok(());
         }
-        let rejected = |seen: &Seen| {
+        let rejected = |seen: &Snapshot| {
             plan(seen).findings.iter().any(|finding| finding.reason == "SpecChangeRejected")
         };
         let mut then = seen.clone();

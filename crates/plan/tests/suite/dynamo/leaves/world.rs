@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
 use steersman_plan::dynamo::asked::mark;
-use steersman_plan::dynamo::{Seen, names, plan};
+use steersman_plan::dynamo::{Snapshot, names, plan};
 use steersman_reconcile::{Finding, Lookup};
 
 use super::super::{FINAL, World, a_request, node, the_job};
 use crate::leaves::Output;
 
 /// What the operator finds where the request says nothing.
-fn request(spec: &Value) -> Seen {
+fn request(spec: &Value) -> Snapshot {
     let mut seen = a_request(&spec.to_string());
     seen.settings.default_image = Some("default-planner:1.4.0".into());
     let labels = [

@@ -10,7 +10,7 @@ use super::phase::{
     self, Act, DEPLOYMENT, Log, PROFILING, SPEC_ACCEPTED as SPEC, SPEC_GENERATED, SUCCEEDED, Step, VALIDATION,
 };
 use super::plan::Plan;
-use super::seen::{ObjectSeen, Seen};
+use super::snapshot::{ObservedObject, Snapshot};
 use super::{legacy_texts, reported};
 
 /// In the order of the way, then the sum of it all.
@@ -18,8 +18,8 @@ const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUC
 
 const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
 
-pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
-    let object = &seen.object;
+pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploymentRequestStatus {
+    let object = &snapshot.object;
     let stored = object.status.clone().unwrap_or_default();
     let failure = outcome.failure.as_ref();
     let step = taken(plan, failure);
@@ -47,7 +47,7 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
     if !plan.resolution.inherited {
         statements.push(spec(&plan.findings));
     }
-    let conditions = conditions::merge(&stored.conditions, &statements, generation, seen.now);
+    let conditions = conditions::merge(&stored.conditions, &statements, generation, snapshot.now);
     DynamoGraphDeploymentRequestStatus {
         phase: Some(phase),
         profiling_phase: step.profiling_phase.filter(|_| phase == Phase::Profiling),
@@ -62,9 +62,9 @@ pub fn report(seen: &Seen, plan: &Plan, outcome: &Outcome) -> DynamoGraphDeploym
 }
 
 /// The events once the writes were tried: those of the step, and a failure that was not reported yet.
-pub fn notes(seen: &Seen, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
+pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
     let Some(failure) = &outcome.failure else { return plan.events.clone() };
-    let object = &seen.object;
+    let object = &snapshot.object;
     if object.deleting {
         return Vec::new();
     }
@@ -85,7 +85,7 @@ fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a Step {
 }
 
 /// The generation that the status is about.
-fn generation(object: &ObjectSeen, plan: &Plan, failure: Option<&Failure>) -> Option<i64> {
+fn generation(object: &ObservedObject, plan: &Plan, failure: Option<&Failure>) -> Option<i64> {
     if failure.is_some_and(is_owner) { object.generation } else { plan.resolution.generation }
 }
 
@@ -103,7 +103,7 @@ struct Failed<'a> {
 
 /// Only an object that the server rejects for good ends the request, and only if the step was for that object. Everything
 /// else is tried again.
-fn failed<'a>(object: &ObjectSeen, plan: &Plan, failure: &'a Failure) -> Failed<'a> {
+fn failed<'a>(object: &ObservedObject, plan: &Plan, failure: &'a Failure) -> Failed<'a> {
     let step = taken(plan, Some(failure));
     let text = failure.to_string();
     let generation = generation(object, plan, Some(failure));
@@ -165,7 +165,7 @@ fn failed<'a>(object: &ObjectSeen, plan: &Plan, failure: &'a Failure) -> Failed<
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// What to do if the patch leaves no room for the request's other annotations.
-fn crowded(object: &ObjectSeen, patch: &Value) -> Option<String> {
+fn crowded(object: &ObservedObject, patch: &Value) -> Option<String> {
     let new = patch["metadata"]["annotations"].as_object()?;
     let size = |key: &str, value: &str| key.len() + value.len();
     let ours: usize = new.iter().map(|(key, value)| size(key, value.as_str().unwrap_or_default())).sum();

@@ -9,35 +9,35 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, DynamoGraphDeploymentRequestStatus};
 
-use super::hardware::HardwareSeen;
+use super::hardware::ObservedHardware;
 use crate::pods::ObservedPod;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct Snapshot {
     pub now: Timestamp,
     pub settings: Settings,
-    pub object: ObjectSeen,
+    pub object: ObservedObject,
     /// The Job with the request's name.
-    pub job: Option<JobSeen>,
+    pub job: Option<ObservedJob>,
     /// The pods of that Job.
     pub job_pods: Vec<ObservedPod>,
     /// The ConfigMap that the profiler's sidecar writes.
-    pub output: Option<OutputSeen>,
+    pub output: Option<ObservedOutput>,
     /// The graph that goes by the name this request's graph has or would have.
-    pub graph: Option<GraphSeen>,
+    pub graph: Option<ObservedGraph>,
     /// Whether the cluster serves graphs at all, as far as anybody asked. Where it does not, nothing is known of any.
     pub graphs_served: bool,
     /// The pods of that graph.
     pub graph_pods: Vec<ObservedPod>,
     /// The ConfigMaps that were generated with the graph, as far as there are objects of their names.
-    pub additional: Vec<AdditionalSeen>,
+    pub additional: Vec<ObservedConfigMap>,
     /// Objects that the request names, and whether they are there.
-    pub named: NamedSeen,
+    pub named: ObservedReferences,
     /// Whether the account of profiling Jobs is there.
     pub account: bool,
     /// The binding of that account.
-    pub binding: Option<BindingSeen>,
-    pub hardware: HardwareSeen,
+    pub binding: Option<ObservedBinding>,
+    pub hardware: ObservedHardware,
 }
 
 /// What the operator was told when it started.
@@ -57,7 +57,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ObjectSeen {
+pub struct ObservedObject {
     pub name: String,
     pub namespace: String,
     pub uid: String,
@@ -73,7 +73,7 @@ pub struct ObjectSeen {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct JobSeen {
+pub struct ObservedJob {
     /// The UID of its controller.
     pub owner: Option<String>,
     /// Which spec it was made from, by its annotation. None: an earlier operator made it.
@@ -92,7 +92,7 @@ pub enum JobState {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OutputSeen {
+pub struct ObservedOutput {
     pub uid: String,
     /// Its resourceVersion.
     pub version: Option<String>,
@@ -102,7 +102,7 @@ pub struct OutputSeen {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct GraphSeen {
+pub struct ObservedGraph {
     pub name: String,
     pub uid: String,
     /// As served, such as `nvidia.com/v1beta1`.
@@ -121,7 +121,7 @@ pub struct GraphSeen {
 
 /// A ConfigMap with the name of a generated one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct AdditionalSeen {
+pub struct ObservedConfigMap {
     pub name: String,
     pub resource_version: Option<String>,
     pub created: Option<Timestamp>,
@@ -133,7 +133,7 @@ pub struct AdditionalSeen {
 
 /// Whether what the request names is there. None: it names nothing of the kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct NamedSeen {
+pub struct ObservedReferences {
     pub model_cache: Option<bool>,
     pub output_claim: Option<bool>,
     pub config_map: Option<bool>,
@@ -142,7 +142,7 @@ pub struct NamedSeen {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct BindingSeen {
+pub struct ObservedBinding {
     pub uid: String,
     /// The ClusterRole that it refers to, which can never change.
     pub cluster_role: String,

@@ -8,29 +8,29 @@ use steersman_api::Family;
 use super::{KEPT_METADATA, is_ours, put, read};
 use crate::dynamo::asked;
 use crate::dynamo::names::{self, ADDITIONAL, REQUEST_UID};
-use crate::dynamo::seen::{AdditionalSeen, GraphSeen, ObjectSeen};
+use crate::dynamo::snapshot::{ObservedConfigMap, ObservedGraph, ObservedObject};
 
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
 
 /// What they are called, in their order.
-pub fn additional_names(object: &ObjectSeen) -> Vec<String> {
+pub fn additional_names(object: &ObservedObject) -> Vec<String> {
     names_in(object, annotation(object))
 }
 
 /// The names of the ConfigMaps in a text of documents.
-pub(super) fn names_in(object: &ObjectSeen, text: &str) -> Vec<String> {
+pub(super) fn names_in(object: &ObservedObject, text: &str) -> Vec<String> {
     let maps = read::documents(text).into_iter().filter(is_config_map);
     let maps = maps.filter_map(|document| config_map(object, None, &[], document));
     maps.filter_map(|map| map["metadata"]["name"].as_str().map(str::to_owned)).collect()
 }
 
-fn annotation(object: &ObjectSeen) -> &str {
+fn annotation(object: &ObservedObject) -> &str {
     object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default()
 }
 
 /// Before the graph is there they belong to nobody, afterwards to the graph: they have to outlive the request as it does. Other
 /// kinds are passed over.
-pub fn additional(object: &ObjectSeen, graph: Option<&GraphSeen>, there: &[AdditionalSeen]) -> Vec<Value> {
+pub fn additional(object: &ObservedObject, graph: Option<&ObservedGraph>, there: &[ObservedConfigMap]) -> Vec<Value> {
     let documents = read::documents(annotation(object)).into_iter().filter(is_config_map);
     documents.filter_map(|document| config_map(object, graph, there, document)).collect()
 }
@@ -41,7 +41,7 @@ pub(super) fn is_config_map(document: &Value) -> bool {
 
 /// Whether it has had the content that was generated for this request. Without our mark, an earlier operator may have given it,
 /// if it was that which generated it.
-fn is_written(object: &ObjectSeen, there: &AdditionalSeen) -> bool {
+fn is_written(object: &ObservedObject, there: &ObservedConfigMap) -> bool {
     match &there.request {
         Some(uid) => *uid == object.uid,
         None => {
@@ -51,9 +51,9 @@ fn is_written(object: &ObjectSeen, there: &AdditionalSeen) -> bool {
 }
 
 fn config_map(
-    object: &ObjectSeen,
-    graph: Option<&GraphSeen>,
-    there: &[AdditionalSeen],
+    object: &ObservedObject,
+    graph: Option<&ObservedGraph>,
+    there: &[ObservedConfigMap],
     document: Value,
 ) -> Option<Value> {
     let Value::Object(mut document) = document else { return None };

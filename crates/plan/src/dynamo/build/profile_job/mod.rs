@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec;
 
-use super::asked::{self, Kept};
-use super::names;
-use super::seen::{ObjectSeen, Seen};
+use crate::dynamo::asked::{self, Kept};
+use crate::dynamo::names;
+use crate::dynamo::snapshot::{ObservedObject, Snapshot};
 
 pub const PROFILER: &str = "profiler";
 pub const COPIER: &str = "output-copier";
@@ -29,8 +29,8 @@ const TOOL: &str = "/opt/dynamo/bin/dgd-apply-overrides";
 const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
 
 /// The Job as it is created. It is never changed afterwards: its pods' template cannot be.
-pub fn job(seen: &Seen, image: &str) -> Value {
-    let object = &seen.object;
+pub fn job(snapshot: &Snapshot, image: &str) -> Value {
+    let object = &snapshot.object;
     let labels = json!({ "labels": { names::LABEL_PROFILED: object.name } });
     let mut spec = json!({
         "backoffLimit": 0,
@@ -38,7 +38,7 @@ pub fn job(seen: &Seen, image: &str) -> Value {
         "podFailurePolicy": {
             "rules": [{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }],
         },
-        "template": { "metadata": labels, "spec": pod(seen, image) },
+        "template": { "metadata": labels, "spec": pod(snapshot, image) },
     });
     if let Some(wanted) = object.spec.overrides.as_ref().and_then(|overrides| overrides.profiling_job.as_ref()) {
         overrides::merge(&mut spec, wanted);
@@ -46,7 +46,7 @@ pub fn job(seen: &Seen, image: &str) -> Value {
     if let Some(pod) = spec["template"]["spec"].as_object_mut() {
         token(pod);
         if wants_tool(object) {
-            install(pod, seen);
+            install(pod, snapshot);
         }
     }
     json!({
@@ -64,7 +64,7 @@ pub fn job(seen: &Seen, image: &str) -> Value {
 }
 
 /// What makes a child ours, and lets it go when the request goes.
-pub fn owner(object: &ObjectSeen) -> Value {
+pub fn owner(object: &ObservedObject) -> Value {
     reference(&object.name, &object.uid)
 }
 
@@ -80,50 +80,21 @@ pub fn reference(request: &str, uid: &str) -> Value {
     })
 }
 
-/// The account of all profiling Jobs in the namespace. It belongs to no request, as others use it too.
-pub fn account(object: &ObjectSeen) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": names::SERVICE_ACCOUNT,
-            "namespace": object.namespace,
-            "labels": names::account_labels(),
-        },
-    })
-}
-
-pub fn binding(object: &ObjectSeen, cluster_role: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {
-            "name": names::ROLE_BINDING,
-            "namespace": object.namespace,
-            "labels": names::account_labels(),
-        },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": cluster_role },
-        "subjects": [
-            { "kind": "ServiceAccount", "name": names::SERVICE_ACCOUNT, "namespace": object.namespace },
-        ],
-    })
-}
-
-fn pod(seen: &Seen, image: &str) -> Value {
-    let object = &seen.object;
+fn pod(snapshot: &Snapshot, image: &str) -> Value {
+    let object = &snapshot.object;
     let kept = asked::kept(object);
     json!({
         "restartPolicy": "Never",
         "serviceAccountName": names::SERVICE_ACCOUNT,
         "imagePullSecrets": [{ "name": names::PULL_SECRET }],
         "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000 },
-        "containers": [profiler(seen, &kept, image), copier(seen)],
+        "containers": [profiler(snapshot, &kept, image), copier(snapshot)],
         "volumes": volumes(object, &kept),
     })
 }
 
-fn profiler(seen: &Seen, kept: &Kept, image: &str) -> Value {
-    let object = &seen.object;
+fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
+    let object = &snapshot.object;
     let mut mounts = vec![json!({ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH })];
     if cache(object).is_some() {
         mounts.push(json!({ "name": CACHE_VOLUME, "mountPath": cache_path(object), "readOnly": true }));
@@ -137,7 +108,7 @@ fn profiler(seen: &Seen, kept: &Kept, image: &str) -> Value {
         "command": ["python", "-m", "dynamo.profiler"],
         "args": ["--config", config(&object.spec, image), "--output-dir", OUTPUT_PATH],
         "workingDir": "/workspace",
-        "env": env(seen),
+        "env": env(snapshot),
         "volumeMounts": mounts,
     })
 }
@@ -150,10 +121,10 @@ pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
 }
 
 /// Names are unique and in a fixed order.
-fn env(seen: &Seen) -> Vec<Value> {
-    let object = &seen.object;
+fn env(snapshot: &Snapshot) -> Vec<Value> {
+    let object = &snapshot.object;
     let told = [("DGDR_NAME", &object.name), ("DGDR_NAMESPACE", &object.namespace), ("DGDR_UID", &object.uid)];
-    let infrastructure = seen.settings.infrastructure.iter().filter(|(_, value)| !value.is_empty());
+    let infrastructure = snapshot.settings.infrastructure.iter().filter(|(_, value)| !value.is_empty());
     let mut env: Vec<Value> = told
         .into_iter()
         .map(|(name, value)| json!({ "name": name, "value": value }))
@@ -172,11 +143,11 @@ fn env(seen: &Seen) -> Vec<Value> {
 }
 
 /// Follows the profiler and writes the output ConfigMap: `steersman relay` learns all it needs from its arguments.
-fn copier(seen: &Seen) -> Value {
-    let object = &seen.object;
+fn copier(snapshot: &Snapshot) -> Value {
+    let object = &snapshot.object;
     let mut container = json!({
         "name": COPIER,
-        "image": seen.settings.operator_image,
+        "image": snapshot.settings.operator_image,
         "command": ["steersman", "relay"],
         "args": [
             "--name", object.name,
@@ -198,17 +169,17 @@ fn copier(seen: &Seen) -> Value {
         },
         "volumeMounts": [{ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH, "readOnly": true }],
     });
-    pull_policy(&mut container, seen);
+    pull_policy(&mut container, snapshot);
     container
 }
 
-fn pull_policy(container: &mut Value, seen: &Seen) {
-    if let Some(policy) = asked::given(seen.settings.operator_image_pull_policy.as_deref()) {
+fn pull_policy(container: &mut Value, snapshot: &Snapshot) {
+    if let Some(policy) = asked::given(snapshot.settings.operator_image_pull_policy.as_deref()) {
         container["imagePullPolicy"] = policy.into();
     }
 }
 
-fn volumes(object: &ObjectSeen, kept: &Kept) -> Vec<Value> {
+fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
     let output = match &kept.output_claim {
         Some(claim) => json!({ "name": OUTPUT_VOLUME, "persistentVolumeClaim": { "claimName": claim } }),
         None => json!({ "name": OUTPUT_VOLUME, "emptyDir": {} }),
@@ -223,16 +194,16 @@ fn volumes(object: &ObjectSeen, kept: &Kept) -> Vec<Value> {
     [Some(output), cache, config].into_iter().flatten().collect()
 }
 
-fn cache(object: &ObjectSeen) -> Option<&str> {
+fn cache(object: &ObservedObject) -> Option<&str> {
     asked::given(object.spec.model_cache.as_ref()?.pvc_name.as_deref())
 }
 
-fn cache_path(object: &ObjectSeen) -> &str {
+fn cache_path(object: &ObservedObject) -> &str {
     let given = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_mount_path.as_deref()));
     given.unwrap_or(CACHE_PATH)
 }
 
-pub fn wants_tool(object: &ObjectSeen) -> bool {
+pub fn wants_tool(object: &ObservedObject) -> bool {
     object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some())
 }
 
@@ -255,10 +226,10 @@ fn token(pod: &mut Map<String, Value>) {
 
 /// Our own program for merging `overrides.dgd`, which the profiler runs for every graph that it writes. Comes after the
 /// user's wishes: what collides with it goes.
-fn install(pod: &mut Map<String, Value>, seen: &Seen) {
+fn install(pod: &mut Map<String, Value>, snapshot: &Snapshot) {
     let mut installer = json!({
         "name": INSTALLER,
-        "image": seen.settings.operator_image,
+        "image": snapshot.settings.operator_image,
         "command": ["steersman", "dgd-apply-overrides"],
         "args": ["--install-to", TOOL],
         "securityContext": {
@@ -272,7 +243,7 @@ fn install(pod: &mut Map<String, Value>, seen: &Seen) {
         },
         "volumeMounts": [{ "name": TOOL_VOLUME, "mountPath": TOOL_PATH }],
     });
-    pull_policy(&mut installer, seen);
+    pull_policy(&mut installer, snapshot);
     set(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
     set(pod, "initContainers", installer);
     if let Some(container) = container(pod, PROFILER) {

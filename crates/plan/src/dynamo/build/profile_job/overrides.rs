@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use super::super::names;
 use super::{COPIER, PROFILER};
+use crate::dynamo::names;
 
 type Object = Map<String, Value>;
 

@@ -1,0 +1,35 @@
+//! The account that profiling Jobs run as, and its binding.
+
+use serde_json::{Value, json};
+
+use crate::dynamo::names;
+use crate::dynamo::snapshot::ObservedObject;
+
+/// The account of all profiling Jobs in the namespace. No request owns it, because all share it.
+pub fn account(object: &ObservedObject) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": names::SERVICE_ACCOUNT,
+            "namespace": object.namespace,
+            "labels": names::account_labels(),
+        },
+    })
+}
+
+pub fn binding(object: &ObservedObject, cluster_role: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {
+            "name": names::ROLE_BINDING,
+            "namespace": object.namespace,
+            "labels": names::account_labels(),
+        },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": cluster_role },
+        "subjects": [
+            { "kind": "ServiceAccount", "name": names::SERVICE_ACCOUNT, "namespace": object.namespace },
+        ],
+    })
+}
