@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod client;
 pub mod controller;
+pub mod cpu_bound;
 pub mod http;
 pub mod leader;
 mod proxy;

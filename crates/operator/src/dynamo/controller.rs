@@ -11,7 +11,7 @@ use serde_json::Value;
 use steersman_api::Family as Api;
 use steersman_plan::dynamo::phase::Step;
 use steersman_plan::dynamo::validate::{DYNAMO_VERSION, default_image};
-use steersman_plan::dynamo::{self as family, Plan, Snapshot, Settings};
+use steersman_plan::dynamo::{self as family, Plan, Settings, Snapshot};
 use steersman_reconcile::{Event, NamespacedName, Outcome, Requeue};
 use steersman_runtime::client::CallError;
 use steersman_runtime::controller::{
@@ -245,7 +245,7 @@ fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
         Err(ReconcileError::Call(_)) => Some(503),
         Err(ReconcileError::Write(failure)) if failure.conflict => Some(409),
         Err(ReconcileError::Write(failure)) if !failure.transient => Some(422),
-        Err(ReconcileError::Write(_) | ReconcileError::Invalid { .. } | ReconcileError::Status { .. }) => Some(500),
+        Err(ReconcileError::Write(_) | ReconcileError::Invalid { .. } | ReconcileError::Status { .. } | ReconcileError::Panicked { .. }) => Some(500),
     };
     Ended::Failed(status)
 }

@@ -17,6 +17,7 @@ use super::invalid_objects::InvalidObjects;
 use super::requeue::ReconcileQueue;
 use crate::apply::{self, Live, Owner, Recorder, StatusWrite, Stored};
 use crate::client::{CallError, Server};
+use crate::cpu_bound;
 use crate::resource::CustomResource;
 use crate::store::Scope;
 use crate::store::cache::{Cache, Watched};
@@ -145,6 +146,9 @@ pub enum ReconcileError {
     Invalid { object: ObjectId, error: DecodeError },
     #[error("the status of {object} cannot be written as JSON: {cause}")]
     Status { object: NamespacedName, cause: String },
+    /// A defect of the operator. Reported as an event on the object; a retry may meet other data.
+    #[error("the reconcile of {object} panicked")]
+    Panicked { object: ObjectId },
 }
 
 impl ReconcileError {
@@ -156,7 +160,7 @@ impl ReconcileError {
     /// Whether a retry may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Call(_) => true,
+            Self::Call(_) | Self::Panicked { .. } => true,
             Self::Write(failure) => failure.transient,
             Self::Invalid { .. } | Self::Status { .. } => false,
         }
@@ -191,7 +195,7 @@ pub async fn reconcile<R: Reconciler>(
         Err(_) => {}
     }
     let Observed { owner, snapshot, live } = observed?;
-    let plan = reconciler.plan(&snapshot);
+    let plan = cpu_bound::run(|| reconciler.plan(&snapshot));
     let live = live.of_owner(object.resource_version());
     let applied = apply::apply(server, reconciler.field_manager(), &owner, &plan, &live).await;
     applied.children.iter().for_each(|child| cache.wrote(child));
@@ -206,7 +210,7 @@ pub async fn reconcile<R: Reconciler>(
         return Err(ReconcileError::Write(failure));
     }
     // Even after a failed write: the status is where users read about it.
-    let status = reconciler.status(&snapshot, &plan, &outcome)?;
+    let status = cpu_bound::run(|| reconciler.status(&snapshot, &plan, &outcome))?;
     // Before the status, which records that they were published: a crash in between publishes them twice, never not at all.
     for event in reconciler.events(&snapshot, &plan, &outcome) {
         recorder.publish(&owner, &event).await;

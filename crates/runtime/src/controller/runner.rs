@@ -11,12 +11,14 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
-use steersman_reconcile::{NamespacedName, ObjectId, Requeue};
+use steersman_reconcile::{Event, NamespacedName, ObjectId, Requeue};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::invalid_objects;
 use super::priority::{DEFER_INTERVAL, Priority};
 use super::reconcile::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
+use crate::apply::Owner;
 use crate::client::Server;
 use crate::store::watching::Watching;
 use crate::store::{Scope, served};
@@ -37,6 +39,11 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bounds the wait for the watch event that follows a conflict or a stale object, in case that event is lost.
 const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The panic itself is in the log: its text may quote the object.
+const PANICKED: &str = "The reconcile panicked, which is a defect of the operator. What runs stays as it is, other objects are \
+                        not affected, and the reconcile is retried with backoff. Find \"panicked\" in the operator's log and \
+                        report it; a change of the object may avoid it.";
 
 /// What the process gives to a controller.
 #[derive(Clone)]
@@ -132,10 +139,13 @@ fn own_changes(
     })
 }
 
-async fn reconcile_object<R: Reconciler>(
+async fn reconcile_object<R: Reconciler + Send + Sync + 'static>(
     object: Arc<DynamicObject>,
     runner: Arc<Runner<R>>,
-) -> Result<Action, ReconcileError> {
+) -> Result<Action, ReconcileError>
+where
+    R::Snapshot: Send + Sync,
+{
     let Runner { reconciler, context, .. } = &*runner;
     context.cache.synced().await;
     let name = name_of(&object);
@@ -149,7 +159,7 @@ async fn reconcile_object<R: Reconciler>(
     };
     let started = Instant::now();
     reconciler.on_start(&object);
-    let reconciled = reconcile(reconciler, context, &object).await;
+    let reconciled = runner.clone().reconcile_in_task(object.clone()).await;
     let result = match &reconciled {
         Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(_), .. } | ReconcileOutcome::Conflict) => {
             ReconcileResult::RequeueAfter
@@ -171,6 +181,31 @@ async fn reconcile_object<R: Reconciler>(
     };
     runner.forget(&name);
     Ok(action)
+}
+
+impl<R: Reconciler + Send + Sync + 'static> Runner<R>
+where
+    R::Snapshot: Send + Sync,
+{
+    /// Reconciles the object in a task of its own: a panic is an error of this object, and the controller goes on.
+    async fn reconcile_in_task(
+        self: Arc<Self>,
+        object: Arc<DynamicObject>,
+    ) -> Result<ReconcileOutcome, ReconcileError> {
+        let (runner, task_object) = (self.clone(), object.clone());
+        let task =
+            tokio::spawn(async move { reconcile(&runner.reconciler, &runner.context, &task_object).await });
+        // Aborted with the controller, which is dropped when the Lease is lost.
+        match AbortOnDropHandle::new(task).await {
+            Ok(reconciled) => reconciled,
+            Err(_) => {
+                let owner = Owner::of(self.reconciler.resource().gvk(), &object);
+                self.context.recorder.publish(&owner, &Event::warning("ReconcilePanicked", PANICKED)).await;
+                let kind = self.reconciler.resource().kind;
+                Err(ReconcileError::Panicked { object: ObjectId { kind: kind.to_owned(), name: name_of(&object) } })
+            }
+        }
+    }
 }
 
 impl<R: Reconciler> Runner<R> {

@@ -19,8 +19,8 @@ use steersman_api::Family;
 use steersman_plan::dynamo::asked::{self, Kept};
 use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_plan::dynamo::{
-    ObservedConfigMap, ObservedBinding, ObservedJob, JobState, ObservedReferences, Needs, ObservedObject, ObservedOutput, Snapshot, Settings,
-    confirms_job, confirms_output, graph, names, needs,
+    JobState, Needs, ObservedBinding, ObservedConfigMap, ObservedJob, ObservedObject, ObservedOutput,
+    ObservedReferences, Settings, Snapshot, confirms_job, confirms_output, graph, names, needs,
 };
 use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::{NamespacedName, decode};
@@ -281,8 +281,10 @@ async fn named_seen(
     let config_map = config_map.filter(|(name, _)| is_name(name));
     beside.secrets.refer(place, [token.clone()].into());
     beside.config_maps.refer(place, config_map.iter().map(|(name, _)| here(name)).collect());
-    let mut seen =
-        ObservedReferences { token_secret: beside.secrets.get(server, &token).await?.content.is_some(), ..ObservedReferences::default() };
+    let mut seen = ObservedReferences {
+        token_secret: beside.secrets.get(server, &token).await?.content.is_some(),
+        ..ObservedReferences::default()
+    };
     if let Some((name, key)) = config_map {
         let found = beside.config_maps.get(server, &here(&name)).await?.content;
         seen.config_map = Some(found.is_some_and(|content| content.data.contains_key(&key)));

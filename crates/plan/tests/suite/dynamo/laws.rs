@@ -259,11 +259,11 @@ proptest! {
         let first = plan(&seen);
         prop_assert_eq!(&first, &plan(&seen.clone()));
         prop_assert!(first.findings.is_sorted_by_key(|finding| finding.severity));
-        let status = status(&seen, &first, &outcome);
-        prop_assert_eq!(&status, &status(&seen.clone(), &first, &outcome));
+        let rendered = status(&seen, &first, &outcome);
+        prop_assert_eq!(&rendered, &status(&seen.clone(), &first, &outcome));
         // What is left of the profiling is cleared; a status that is only passed on stays as it was.
-        let passed_on = seen.object.status.as_ref() == Some(&status);
-        prop_assert!(passed_on || status.profiling_phase.is_none() || status.phase == Some(Phase::Profiling));
+        let passed_on = seen.object.status.as_ref() == Some(&rendered);
+        prop_assert!(passed_on || rendered.profiling_phase.is_none() || rendered.phase == Some(Phase::Profiling));
     }
 
     #[test]

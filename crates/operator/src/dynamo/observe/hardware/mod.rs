@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PartialObjectMeta};
-use steersman_plan::dynamo::hardware::{ObservedHardware, LABELS, ObservedNode};
+use steersman_plan::dynamo::hardware::{LABELS, ObservedHardware, ObservedNode};
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::http::Http;
