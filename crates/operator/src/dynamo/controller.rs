@@ -245,7 +245,12 @@ fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
         Err(ReconcileError::Call(_)) => Some(503),
         Err(ReconcileError::Write(failure)) if failure.conflict => Some(409),
         Err(ReconcileError::Write(failure)) if !failure.transient => Some(422),
-        Err(ReconcileError::Write(_) | ReconcileError::Invalid { .. } | ReconcileError::Status { .. } | ReconcileError::Panicked { .. }) => Some(500),
+        Err(
+            ReconcileError::Write(_)
+            | ReconcileError::Invalid { .. }
+            | ReconcileError::Status { .. }
+            | ReconcileError::Panicked { .. },
+        ) => Some(500),
     };
     Ended::Failed(status)
 }

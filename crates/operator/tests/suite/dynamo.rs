@@ -43,7 +43,7 @@ const NAME: &str = "qwen";
 const GRAPH: &str = "qwen-dgd";
 
 /// A cluster of these tests alone, with both CRDs and the shipped roles: each test acts in a namespace of its own.
-async fn with_crds() -> Option<(&'static Cluster, Client)> {
+pub async fn with_crds() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let cluster = alone(&CLUSTER, async |cluster| {
         let admin = cluster.admin().await?;
@@ -75,7 +75,7 @@ fn graph_crd() -> CustomResourceDefinition {
     serde_saphyr::from_str(steersman_testkit::graphs::CRD).unwrap()
 }
 
-fn family() -> Dynamo {
+pub fn family() -> Dynamo {
     Dynamo::new(
         &Installation { operator_image: Some("steersman:1".to_owned()), ..Installation::default() },
         &RequestOptions::default(),
@@ -83,7 +83,7 @@ fn family() -> Dynamo {
 }
 
 /// With all hardware given.
-fn spec(more: Value) -> Value {
+pub fn spec(more: Value) -> Value {
     let mut spec = json!({
         "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0",
         "hardware": { "gpuSku": "h100_sxm", "vramMb": 81_920, "numGpusPerNode": 8, "totalGpus": 8,
@@ -209,8 +209,12 @@ fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 async fn create(client: &Client, namespace: &str, spec: Value) -> Result<DynamicObject> {
+    create_named(client, namespace, NAME, spec).await
+}
+
+pub async fn create_named(client: &Client, namespace: &str, name: &str, spec: Value) -> Result<DynamicObject> {
     let wish: DynamicObject = object(json!({
-        "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": NAME },
+        "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": name },
         "spec": spec,
     }));
     Ok(requests(client, namespace).create(&PostParams::default(), &wish).await?)

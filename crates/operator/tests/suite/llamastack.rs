@@ -31,13 +31,13 @@ use tokio::sync::OnceCell;
 use crate::schemas::{install, only, resource};
 use crate::server::server;
 
-const VERSION: &str = "v1alpha2";
+pub const VERSION: &str = "v1alpha2";
 
 fn family() -> LlamaStack {
     LlamaStack::shipped()
 }
 
-fn starter() -> Value {
+pub fn starter() -> Value {
     json!({
         "apiVersion": "llamastack.io/v1alpha2",
         "kind": "LlamaStackDistribution",
@@ -78,7 +78,7 @@ async fn without_env(client: &Client, namespace: &Namespace) -> Result<()> {
 
 /// A cluster of these tests alone, with the CRD installed: each test acts in a namespace of its own, so that none has to wait
 /// for its turn.
-async fn with_crd() -> Option<(&'static Cluster, Client)> {
+pub async fn with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let cluster = alone(&CLUSTER, async |cluster| {
         install(&cluster.admin().await?, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;

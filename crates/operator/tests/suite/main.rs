@@ -12,6 +12,7 @@ mod core_schema;
 mod crds;
 mod dynamo;
 mod init;
+mod isolation;
 mod leader;
 mod llamastack;
 mod moving;

@@ -193,8 +193,7 @@ where
         object: Arc<DynamicObject>,
     ) -> Result<ReconcileOutcome, ReconcileError> {
         let (runner, task_object) = (self.clone(), object.clone());
-        let task =
-            tokio::spawn(async move { reconcile(&runner.reconciler, &runner.context, &task_object).await });
+        let task = tokio::spawn(async move { reconcile(&runner.reconciler, &runner.context, &task_object).await });
         // Aborted with the controller, which is dropped when the Lease is lost.
         match AbortOnDropHandle::new(task).await {
             Ok(reconciled) => reconciled,

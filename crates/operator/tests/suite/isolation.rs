@@ -1,0 +1,234 @@
+//! A reconcile that blocks or panics costs its own object, and no other. The fault is planted in the plan of a real family.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use serde_json::{Value, json};
+use steersman::llamastack::LlamaStack;
+use steersman_api::Family;
+use steersman_reconcile::{Event, NamespacedName, Outcome, Plan};
+use steersman_runtime::client::Server;
+use steersman_runtime::controller::{
+    self, ControllerContext, Observed, ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler,
+};
+use steersman_runtime::leader::{Election, LeaseThread, Timing};
+use steersman_runtime::resource::CustomResource;
+use steersman_runtime::store::Scope;
+use steersman_runtime::store::cache::Watched;
+use steersman_runtime::telemetry::metrics::Metrics;
+use steersman_testkit::{Cluster, Namespace, object, wait};
+use tokio_util::sync::CancellationToken;
+
+use crate::schemas::resource;
+use crate::server::server;
+use crate::{dynamo, llamastack};
+
+/// The object for which the plan misbehaves.
+const FAULTY: &str = "faulty";
+
+const BLOCKED: Duration = Duration::from_secs(30);
+
+const TIMING: Timing =
+    Timing { lease: Duration::from_secs(9), deadline: Duration::from_secs(6), retry: Duration::from_millis(200) };
+
+#[derive(Clone, Copy)]
+enum Fault {
+    Panic,
+    Block,
+}
+
+/// A family whose plan misbehaves for one object.
+struct Planted<R: Reconciler> {
+    family: R,
+    name_of: fn(&R::Snapshot) -> &str,
+    fault: Fault,
+}
+
+impl<R: Reconciler + Send + Sync> Reconciler for Planted<R>
+where
+    R::Snapshot: Send + Sync,
+{
+    type Snapshot = R::Snapshot;
+    type Resolution = R::Resolution;
+
+    fn resource(&self) -> CustomResource {
+        self.family.resource()
+    }
+
+    fn field_manager(&self) -> &str {
+        self.family.field_manager()
+    }
+
+    fn children(&self) -> Vec<Watched> {
+        self.family.children()
+    }
+
+    fn is_deferrable(&self, context: &ReconcileContext, object: &DynamicObject) -> bool {
+        self.family.is_deferrable(context, object)
+    }
+
+    async fn observe(
+        &self,
+        context: &ReconcileContext,
+        object: &DynamicObject,
+    ) -> Result<Observed<R::Snapshot>, ReconcileError> {
+        self.family.observe(context, object).await
+    }
+
+    fn plan(&self, snapshot: &R::Snapshot) -> Plan<R::Resolution> {
+        if (self.name_of)(snapshot) == FAULTY {
+            match self.fault {
+                Fault::Panic => panic!("planted"),
+                Fault::Block => std::thread::sleep(BLOCKED),
+            }
+        }
+        self.family.plan(snapshot)
+    }
+
+    fn events(&self, snapshot: &R::Snapshot, plan: &Plan<R::Resolution>, outcome: &Outcome) -> Vec<Event> {
+        self.family.events(snapshot, plan, outcome)
+    }
+
+    fn publishes_failures(&self) -> bool {
+        self.family.publishes_failures()
+    }
+
+    fn status(
+        &self,
+        snapshot: &R::Snapshot,
+        plan: &Plan<R::Resolution>,
+        outcome: &Outcome,
+    ) -> Result<Value, ReconcileError> {
+        self.family.status(snapshot, plan, outcome)
+    }
+
+    async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
+        self.family.run_watches(context, scope, stop).await;
+    }
+
+    fn on_end(&self, object: &DynamicObject, result: &Result<ReconcileOutcome, ReconcileError>, time: Duration) {
+        self.family.on_end(object, result, time);
+    }
+
+    fn forget(&self, object: &NamespacedName) {
+        self.family.forget(object);
+    }
+}
+
+fn starters(fault: Fault) -> Planted<LlamaStack> {
+    Planted { family: LlamaStack::shipped(), name_of: |snapshot| &snapshot.object.name, fault }
+}
+
+/// Runs the controller on one namespace until the guard is dropped.
+fn run<R: Reconciler + Send + Sync + 'static>(
+    family: Planted<R>,
+    server: Server,
+    namespace: &Namespace,
+) -> tokio_util::sync::DropGuard
+where
+    R::Snapshot: Send + Sync,
+{
+    let stop = CancellationToken::new();
+    let context = ControllerContext {
+        server,
+        scope: Scope::Namespace(namespace.name().to_owned()),
+        identity: "test".to_owned(),
+        metrics: Arc::new(Metrics::new(Timestamp::now(), |_| ()).0),
+    };
+    tokio::spawn(controller::run(family, context, stop.clone()));
+    stop.drop_guard()
+}
+
+async fn create_starter(admin: &Client, namespace: &Namespace, name: &str) {
+    let mut starter = llamastack::starter();
+    starter["metadata"]["name"] = json!(name);
+    let starter: DynamicObject = object(starter);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(admin.clone(), namespace.name(), &resource(Family::Llsd, llamastack::VERSION));
+    api.create(&PostParams::default(), &starter).await.unwrap();
+}
+
+async fn has_deployment(namespace: &Namespace, name: &str) {
+    let deployments = namespace.all::<Deployment>();
+    wait::eventually(&format!("the Deployment {name}"), async || deployments.get_opt(name).await.unwrap())
+        .await
+        .unwrap();
+}
+
+async fn panic_event(namespace: &Namespace) -> KubeEvent {
+    let events = namespace.all::<KubeEvent>();
+    let found = async || {
+        let listed = events.list(&ListParams::default()).await.unwrap();
+        listed.items.into_iter().find(|event| event.reason.as_deref() == Some("ReconcilePanicked"))
+    };
+    wait::eventually("the event of the panic", found).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn panic_of_one_server_affects_no_other() {
+    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let namespace = cluster.namespace("panic").await.unwrap();
+    let _running = run(starters(Fault::Panic), server(cluster, admin.clone()), &namespace);
+    create_starter(&admin, &namespace, FAULTY).await;
+    let event = panic_event(&namespace).await;
+    assert_eq!(event.regarding.unwrap().name.as_deref(), Some(FAULTY));
+    let note = event.note.unwrap();
+    assert!(note.contains("operator's log") && !note.contains("planted"), "{note}");
+    create_starter(&admin, &namespace, "sound").await;
+    has_deployment(&namespace, "sound").await;
+    assert!(namespace.all::<Deployment>().get_opt(FAULTY).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn panic_of_one_request_affects_no_other() {
+    let Some((cluster, admin)) = dynamo::with_crds().await else { return };
+    let namespace = cluster.namespace("panic").await.unwrap();
+    let family = Planted { family: dynamo::family(), name_of: |snapshot| &snapshot.object.name, fault: Fault::Panic };
+    let _running = run(family, server(cluster, admin.clone()), &namespace);
+    dynamo::create_named(&admin, namespace.name(), FAULTY, dynamo::spec(json!({}))).await.unwrap();
+    let event = panic_event(&namespace).await;
+    assert_eq!(event.regarding.unwrap().name.as_deref(), Some(FAULTY));
+    dynamo::create_named(&admin, namespace.name(), "sound", dynamo::spec(json!({}))).await.unwrap();
+    let jobs = namespace.all::<Job>();
+    wait::eventually("the Job", async || jobs.get_opt("profile-sound").await.unwrap()).await.unwrap();
+    assert!(jobs.get_opt(&format!("profile-{FAULTY}")).await.unwrap().is_none());
+}
+
+/// The whole process leads by a Lease that expires after 9 s without a renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocked_reconcile_keeps_lease_and_delays_nothing() {
+    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let namespace = cluster.namespace("blocked").await.unwrap();
+    let mut leader = lease(cluster, &namespace).await;
+    let fence = leader.acquired().await.unwrap();
+    let _running = run(starters(Fault::Block), fence.guard(&server(cluster, admin.clone())), &namespace);
+    let started = Instant::now();
+    create_starter(&admin, &namespace, FAULTY).await;
+    for number in 0..4 {
+        let name = format!("sound-{number}");
+        create_starter(&admin, &namespace, &name).await;
+        has_deployment(&namespace, &name).await;
+    }
+    assert!(started.elapsed() < BLOCKED, "the others did not wait: {:?}", started.elapsed());
+    has_deployment(&namespace, FAULTY).await;
+    assert!(started.elapsed() >= BLOCKED && fence.is_open());
+    let lease = namespace.all::<Lease>().get("steersman").await.unwrap().spec.unwrap();
+    assert_eq!((lease.holder_identity.as_deref(), lease.lease_transitions), (Some("test"), Some(0)));
+    leader.release().await;
+}
+
+async fn lease(cluster: &'static Cluster, namespace: &Namespace) -> LeaseThread {
+    let name = namespace.name().to_owned();
+    let connect = async move || {
+        let admin = cluster.admin().await?;
+        anyhow::Ok(Election::new(server(cluster, admin), &name, "steersman", "test", TIMING))
+    };
+    LeaseThread::spawn(connect, CancellationToken::new(), Duration::ZERO).await.unwrap().unwrap()
+}
