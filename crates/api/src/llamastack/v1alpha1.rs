@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
-use super::status::{DistributionConfig, FindingCode, Phase, PodProblem, VersionInfo};
+use super::status::{DistributionConfig, Phase, VersionInfo};
 
 /// What is to run: a server, how many of it, and who may reach it.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
@@ -273,16 +273,6 @@ pub struct LlamaStackDistributionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Findings about the spec, the most serious first. Absent: an earlier version of the operator wrote this status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub findings: Option<Vec<FindingCode>>,
-    /// ConfigMap with the configuration that the Deployment was last seen to use. Absent: the server runs with the
-    /// configuration of its image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployed_config_map_name: Option<String>,
-    /// What keeps the newest pod from getting ready. Absent: nothing is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_problem: Option<PodProblem>,
     /// Pods that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,

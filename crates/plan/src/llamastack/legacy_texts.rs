@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use steersman_api::llamastack::status::PodProblem;
+use steersman_api::llamastack::v1alpha2::PodProblem;
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Finding, sentences};
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use steersman_api::llamastack::status::FindingCode;
-use steersman_api::llamastack::v1alpha2::ResolvedDistribution;
+use steersman_api::llamastack::v1alpha2::{FindingCode, ResolvedDistribution};
 use steersman_reconcile::Finding;
 
 use super::build::{adoption, configmap};

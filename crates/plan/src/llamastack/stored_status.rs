@@ -1,7 +1,7 @@
 //! What the stored status already reports. The plan asks it whether an event is due, the status whether a spec is new.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use steersman_api::llamastack::status::{FindingCode, PodProblem};
+use steersman_api::llamastack::v1alpha2::{FindingCode, PodProblem};
 use steersman_api::meta::conditions::find;
 use steersman_reconcile::Finding;
 

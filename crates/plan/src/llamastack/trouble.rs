@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use steersman_api::llamastack::status::PodProblem;
+use steersman_api::llamastack::v1alpha2::PodProblem;
 
 use super::config::{External, external_providers};
 use super::snapshot::{ObservedContainer, ObservedObject, ObservedPod};

@@ -86,7 +86,8 @@ pub(super) static PAIRS: [Pair; 20] = [
 pub(super) const GENERATED: [&str; 4] = ["providers", "resources", "storage", "disabled"];
 
 /// Fields of the status that only v1alpha2 has; all others have the same name in both.
-pub(super) const STATUS: [&str; 2] = ["resolvedDistribution", "configGeneration"];
+pub(super) const STATUS: [&str; 5] =
+    ["resolvedDistribution", "configGeneration", "findings", "deployedConfigMapName", "podProblem"];
 
 impl Pair {
     pub fn path(&self, version: Version) -> &'static [&'static str] {

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
-use super::status::{DistributionConfig, FindingCode, Phase, PodProblem, VersionInfo};
+use super::status::{DistributionConfig, Phase, VersionInfo};
 
 pub use external::{ExternalProvider, ExternalProviders, PullPolicy};
 pub use networking::{Expose, ExposeForm, Networking, Tls};
@@ -205,4 +205,43 @@ pub struct ConfigGeneration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::integer")]
     pub config_version: Option<i64>,
+}
+
+/// One finding about the spec, for programs. The message of the condition `SpecAccepted` has the text for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingCode {
+    /// How much it matters.
+    pub severity: FindingSeverity,
+    /// One word in CamelCase, such as `SecretNotFound`.
+    pub reason: String,
+    /// Field that it is about, such as `spec.networking.port`. Absent: no field alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
+
+/// `Blocker`: nothing is written until it is corrected. `Warning`: it works, but not as the spec suggests. `Info`: good to
+/// know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FindingSeverity {
+    Blocker,
+    Warning,
+    Info,
+}
+
+/// What keeps the newest pod from getting ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodProblem {
+    /// `Unschedulable`, or the reason that the kubelet gives, such as `ImagePullBackOff`. `Unknown`: an earlier version of the
+    /// operator stored the message alone.
+    pub reason: String,
+    /// Container that does not start. Absent: the pod has no node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Exit code of its last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The same in words, with what to do about it.
+    pub message: String,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
-use steersman_api::llamastack::status::{FindingCode, FindingSeverity};
+use steersman_api::llamastack::v1alpha2::{FindingCode, FindingSeverity};
 use steersman_reconcile::quantity::billionths;
 use steersman_reconcile::{Finding, Severity};
 

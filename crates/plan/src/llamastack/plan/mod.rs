@@ -12,7 +12,7 @@ use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
-use steersman_api::llamastack::status::FindingCode;
+use steersman_api::llamastack::v1alpha2::FindingCode;
 use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp, sentences};
 
 use self::findings::{SpecFinding, findings};

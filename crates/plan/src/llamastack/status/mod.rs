@@ -7,8 +7,10 @@ mod server;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use steersman_api::llamastack::status::{Phase, PodProblem};
-use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus};
+use steersman_api::llamastack::status::Phase;
+use steersman_api::llamastack::v1alpha2::{
+    ExposeForm, LlamaStackDistributionSpec, LlamaStackDistributionStatus, PodProblem,
+};
 use steersman_api::meta::conditions::{self, Statement, Truth};
 use steersman_reconcile::{Failure, Finding, Outcome, Severity, sentences};
 

@@ -1,6 +1,6 @@
 //! What keeps the pods from getting ready.
 
-use steersman_api::llamastack::status::PodProblem;
+use steersman_api::llamastack::v1alpha2::PodProblem;
 
 use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::{stored_status, trouble};

@@ -1,8 +1,7 @@
 //! Decisions that depend on the stored status: by codes, and by texts for statuses that have no codes.
 
 use serde_json::json;
-use steersman_api::llamastack::status::PodProblem;
-use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
+use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionStatus, PodProblem};
 use steersman_plan::llamastack::{ObservedContainer, ObservedPod, Snapshot, plan};
 use steersman_reconcile::Outcome;
 
