@@ -1,6 +1,5 @@
-//! Everything that counts for one object, as plain data.
-//! Comes in: the object, its live children, what it refers to and the operator's settings; goes out: nothing, this is what
-//! the plan reads.
+//! The observed state of one object, as plain data: the object, its live children, what it refers to and the operator's
+//! settings. Plan and status read nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,8 +164,8 @@ impl ObservedRoute {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedConfigMap {
     pub name: String,
-    /// Its `config.yaml`.
-    pub text: String,
+    /// The value of its key `config.yaml`.
+    pub config_yaml: String,
     pub created: Option<Timestamp>,
 }
 

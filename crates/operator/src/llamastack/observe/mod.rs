@@ -224,7 +224,7 @@ fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
         .filter(ours)
         .map(|map| ObservedConfigMap {
             name: map.name_any(),
-            text: text(map),
+            config_yaml: text(map),
             created: map.creation_timestamp().map(|time| time.0),
         })
         .collect()

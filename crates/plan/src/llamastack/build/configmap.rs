@@ -21,7 +21,7 @@ const DIGITS: [usize; 3] = [8, 16, 64];
 
 /// A ConfigMap that has the content keeps its name; otherwise the name is longer where another content has the short one.
 pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -> String {
-    if let Some(known) = there.iter().find(|known| known.text == text) {
+    if let Some(known) = there.iter().find(|known| known.config_yaml == text) {
         return known.name.clone();
     }
     let names = DIGITS.map(|digits| names::config(object, hash.get(..digits).unwrap_or(hash)));
@@ -79,5 +79,5 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
 
 /// As a write that changes nothing: what is not written is swept.
 pub fn unchanged(object: &ObservedObject, map: &ObservedConfigMap) -> DynamicObject {
-    generated(object, &map.name, &crate::llamastack::resolution::digest(&map.text), &map.text)
+    generated(object, &map.name, &crate::llamastack::resolution::digest(&map.config_yaml), &map.config_yaml)
 }

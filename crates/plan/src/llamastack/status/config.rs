@@ -1,6 +1,5 @@
-//! What the status says of the configuration: whether it could be made, whether its Secrets are there, and whether the
-//! Deployment uses it.
-//! Comes in: what was seen and what it amounts to; goes out: conditions and fields.
+//! Renders the conditions and fields about the configuration: whether it could be generated, whether its Secrets exist, and
+//! whether the Deployment uses it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

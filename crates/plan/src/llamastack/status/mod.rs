@@ -1,5 +1,5 @@
-//! What an object's status says.
-//! Comes in: what was seen, planned and done; goes out: the status, equal to the stored one where there is nothing new.
+//! Renders the status of one object from its snapshot, its plan and the outcome. It equals the stored one if nothing changed,
+//! so that a settled object causes no write.
 
 mod config;
 mod pods;

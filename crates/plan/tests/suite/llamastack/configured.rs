@@ -305,7 +305,7 @@ fn an_image_without_a_base_says_what_it_needs() {
 
 fn old(name: &str, age: i64) -> ObservedConfigMap {
     let created = Some(now() - SignedDuration::from_hours(age));
-    ObservedConfigMap { name: name.into(), text: name.into(), created }
+    ObservedConfigMap { name: name.into(), config_yaml: name.into(), created }
 }
 
 fn stay(seen: &Snapshot) -> Vec<String> {
@@ -348,10 +348,10 @@ fn another_content_under_the_same_name_gets_a_longer_one() {
     let mut seen = found(an_object(VLLM));
     let short = name_of(&seen);
     let text = written(&plan(&seen), "ConfigMap").unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
-    seen.config_maps = vec![ObservedConfigMap { name: short.clone(), text: "else".into(), created: None }];
+    seen.config_maps = vec![ObservedConfigMap { name: short.clone(), config_yaml: "else".into(), created: None }];
     let long = name_of(&seen);
     assert!(long.starts_with(&short) && long.len() == short.len() + 8, "{long}");
-    seen.config_maps = vec![ObservedConfigMap { name: long.clone(), text, created: None }];
+    seen.config_maps = vec![ObservedConfigMap { name: long.clone(), config_yaml: text, created: None }];
     assert_eq!(name_of(&seen), long, "the name stays when the other is gone");
 }
 

@@ -197,8 +197,11 @@ fn config_maps() -> impl Strategy<Value = (Vec<ObservedConfigMap>, Option<BTreeS
     let names = prop::collection::btree_set("starter-config-[0-9a-f]", 0..5);
     (names, prop::option::of(prop::collection::btree_set("starter-config-[0-9a-f]", 0..3))).prop_map(
         |(names, in_use)| {
-            let maps =
-                names.into_iter().map(|name| ObservedConfigMap { text: name.clone(), name, created: Some(now()) });
+            let maps = names.into_iter().map(|name| ObservedConfigMap {
+                config_yaml: name.clone(),
+                name,
+                created: Some(now()),
+            });
             (maps.collect(), in_use)
         },
     )
