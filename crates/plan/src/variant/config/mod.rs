@@ -198,10 +198,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
 
 /// Whether what was found in the configuration holds for objects of the namespace: maps of other users' namespaces do not.
 pub fn concerns(finding: &ConfigFinding, seen: &ConfigSeen, namespace: &str) -> bool {
-    finding
-        .config_map
-        .as_ref()
-        .is_none_or(|map| map.namespace == namespace || seen.namespaces.iter().any(|own| *own == map.namespace))
+    finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || seen.namespaces.contains(&map.namespace))
 }
 
 fn found<'a>(seen: &'a ConfigSeen, namespace: &str, candidates: &[String]) -> Option<(NamespacedName, &'a Data)> {
