@@ -5,12 +5,15 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use crate::FieldPath;
 
 /// Where and why a part of an object does not fit its type. The object may be stored under the schema of another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// As `spec.workload.replicas`.
-    pub path: String,
+    pub path: FieldPath,
     /// As `invalid type: string (a value), expected i32`.
     pub cause: String,
 }
@@ -25,9 +28,12 @@ impl fmt::Display for DecodeError {
 pub fn decode<T: DeserializeOwned>(part: &Value, at: &str) -> Result<T, DecodeError> {
     // Tracking the path is slow, so it is done only after a first failure.
     T::deserialize(part).or_else(|_| serde_path_to_error::deserialize(part)).map_err(|error| {
-        let inside = error.path().to_string();
-        // The library writes "." for the part as a whole.
-        let path = if inside == "." { at.to_owned() } else { format!("{at}.{inside}") };
+        let path = error.path().iter().fold(FieldPath::default().field(at.to_owned()), |path, segment| match segment {
+            Segment::Seq { index } => path.index(*index),
+            Segment::Map { key } => path.field(key.clone()),
+            Segment::Enum { variant } => path.field(variant.clone()),
+            Segment::Unknown => path.field("?"),
+        });
         DecodeError { path, cause: without_values(&error.inner().to_string()) }
     })
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::{FieldNames, Message};
+
 /// How much a finding matters. The order is the order in which findings are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -16,16 +18,32 @@ pub enum Severity {
     Info,
 }
 
-/// A finding is reported and awaited, never retried: asking again does not change it.
+/// A finding is reported and awaited, never retried: asking again does not change it. With texts of type `Message`, the
+/// version of the reader is still open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Finding<T = String> {
     pub severity: Severity,
     /// One word in CamelCase, stable, for scripts.
     pub reason: &'static str,
     /// What is the case, and where.
-    pub message: String,
+    pub message: T,
     /// What to do about it.
-    pub remedy: String,
+    pub remedy: T,
+}
+
+impl Finding<Message> {
+    /// For a reader who knows the fields by these names.
+    pub fn render(&self, names: &FieldNames) -> Finding {
+        let (message, remedy) = (self.message.render(names), self.remedy.render(names));
+        Finding { severity: self.severity, reason: self.reason, message, remedy }
+    }
+}
+
+/// A finding that refers to no field.
+impl From<Finding> for Finding<Message> {
+    fn from(Finding { severity, reason, message, remedy }: Finding) -> Self {
+        Self { severity, reason, message: message.into(), remedy: remedy.into() }
+    }
 }
 
 /// All findings as running text, each message before its remedy.
