@@ -29,6 +29,37 @@ pub enum ConvertError {
     Unreadable { path: String, problem: String },
 }
 
+/// A field that the stored version and another one have both, from the tables by which objects are converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedField {
+    pub stored: StoredPlace,
+    /// Below `spec` of the other version.
+    pub written: &'static [&'static str],
+    /// Whatever is inside the field has the same names in both versions.
+    pub with_content: bool,
+}
+
+/// Where the stored version has a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredPlace {
+    /// Below `spec`.
+    Spec(&'static [&'static str]),
+    /// The stored version has no field for it, and keeps it in this annotation.
+    Annotation(&'static str),
+}
+
+/// The fields that objects of `version` share with the stored version. Empty for the stored version itself.
+pub fn shared_fields(family: Family, version: &str) -> Vec<SharedField> {
+    if version == family.storage_version() || !family.served_versions().contains(&version) {
+        return Vec::new();
+    }
+    match family {
+        Family::Llsd => llamastack::convert::shared_fields(),
+        Family::Dgdr => dynamo::convert::shared_fields(),
+        Family::Dgd | Family::Va => Vec::new(),
+    }
+}
+
 /// Brings one object into `to`, an apiVersion such as `llamastack.io/v1alpha2`. Same version: unchanged.
 pub fn convert(object: Value, to: &str) -> Result<Converted, ConvertError> {
     let word = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);

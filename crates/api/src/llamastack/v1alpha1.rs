@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 use super::status::{DistributionConfig, Phase, VersionInfo};
+use super::v1alpha2::rules;
 
 /// What is to run: a server, how many of it, and who may reach it.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
@@ -89,7 +90,7 @@ pub struct Server {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = ("!(has(self.name) && has(self.image))", "Only one of name or image can be specified")
+    validation = (rules::NAME_EXCLUDES_IMAGE, "Only one of name or image can be specified")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {

@@ -23,6 +23,8 @@ mod manifests;
 #[cfg(test)]
 mod server_versions;
 #[cfg(test)]
+mod shared_fields;
+#[cfg(test)]
 mod upstream;
 #[cfg(test)]
 mod variant;

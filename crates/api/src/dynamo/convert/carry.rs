@@ -62,6 +62,14 @@ const ALPHA_FIELDS: &[Field] = &[
 ];
 const BETA_FIELDS: &[Field] = &[(PROFILING_JOB_NAME, Section::Status, &["profilingJobName"], Form::Text)];
 
+/// The fields of a spec of v1alpha1 that have an annotation of their own, with that annotation.
+pub fn annotated_spec() -> impl Iterator<Item = (&'static str, &'static Path)> {
+    ALPHA_FIELDS.iter().filter_map(|(annotation, section, path, _)| match section {
+        Section::Spec => Some((*annotation, *path)),
+        Section::Status => None,
+    })
+}
+
 /// The fields that an object of the other version keeps for `version`.
 fn fields(version: Version) -> &'static [Field] {
     match version {

@@ -22,6 +22,7 @@ pub use carry::{
     PROFILING_JOB_NAME, PROFILING_RESULTS, SPEC, STATUS, STATUS_BACKEND,
 };
 use carry::{Carried, Carrier};
+pub use spec::shared_fields;
 use tree::{Object, Source, leaves, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,13 @@
 
 use serde_json::{Value, json};
 
+use super::carry::annotated_spec;
 use super::job;
 use super::tree::{Kind, Object, Path, Source, at, int32, overlay, put, remove, text};
+use crate::convert::{SharedField, StoredPlace};
 
 /// Fields of the same name and meaning.
-const SAME: [&str; 4] = ["model", "backend", "runtimeVersionOverride", "autoApply"];
+const SAME: [&Path; 4] = [&["model"], &["backend"], &["runtimeVersionOverride"], &["autoApply"]];
 
 /// Fields of v1alpha1 with their place in v1beta1.
 const MOVED: [(&Path, Kind, &Path); 12] = [
@@ -62,6 +64,16 @@ const WORKERS_IMAGE: &Path = &["deploymentOverrides", "workersImage"];
 const IMAGE: &Path = &["image"];
 const POD: &Path = &["overrides", "profilingJob", "template", "spec"];
 
+/// The fields of v1alpha1 that v1beta1 has too, or keeps in an annotation of their own.
+pub fn shared_fields() -> Vec<SharedField> {
+    let field = |stored, written| SharedField { stored, written, with_content: true };
+    let same = SAME.map(|path| field(StoredPlace::Spec(path), path));
+    let moved = MOVED.map(|(alpha, _, beta)| field(StoredPlace::Spec(beta), alpha));
+    let image = field(StoredPlace::Spec(IMAGE), PROFILER_IMAGE);
+    let kept = annotated_spec().map(|(annotation, alpha)| field(StoredPlace::Annotation(annotation), alpha));
+    same.into_iter().chain(moved).chain([image]).chain(kept).collect()
+}
+
 /// What one version says, taken apart for the other.
 #[derive(Default)]
 pub struct Split {
@@ -100,8 +112,8 @@ pub fn config_problem(spec: &Object) -> Option<String> {
 pub fn from_alpha(spec: Object, whole: bool) -> Split {
     let mut split = Split { rest: Source::new(spec), ..Split::default() };
     let Split { said, rest, .. } = &mut split;
-    for name in SAME {
-        move_value(rest, &[name], Kind::Anything, said, &[name]);
+    for path in SAME {
+        move_value(rest, path, Kind::Anything, said, path);
     }
     for (alpha, beta) in LENGTHS {
         // The exact number stays behind, to be found again if v1beta1 leaves the length as it is.
@@ -135,8 +147,8 @@ pub fn from_alpha(spec: Object, whole: bool) -> Split {
 pub fn from_beta(spec: Object, whole: bool) -> Split {
     let mut split = Split { rest: Source::new(spec), ..Split::default() };
     let Split { said, rest, .. } = &mut split;
-    for name in SAME {
-        move_value(rest, &[name], Kind::Anything, said, &[name]);
+    for path in SAME {
+        move_value(rest, path, Kind::Anything, said, path);
     }
     for (alpha, kind, beta) in MOVED {
         move_value(rest, beta, kind, said, alpha);

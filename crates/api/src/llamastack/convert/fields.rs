@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::convert::{SharedField, StoredPlace};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1alpha1,
@@ -81,6 +83,25 @@ pub(super) static PAIRS: [Pair; 20] = [
     Pair { v1alpha1: &["network", "exposeRoute"], v1alpha2: &["networking", "expose"], turn: Turn::Exposure },
     same(&["network", "allowedFrom"], &["networking", "allowedFrom"]),
 ];
+
+/// Sections that correspond to each other, though not in all that is in them.
+const SECTIONS: [SharedField; 2] =
+    [section(&["workload"], &["server"]), section(&["workload", "overrides"], &["server", "podOverrides"])];
+
+const fn section(v1alpha2: &'static [&'static str], v1alpha1: &'static [&'static str]) -> SharedField {
+    SharedField { stored: StoredPlace::Spec(v1alpha2), written: v1alpha1, with_content: false }
+}
+
+/// The fields of v1alpha1 that v1alpha2 has too.
+pub fn shared_fields() -> Vec<SharedField> {
+    let fields = PAIRS.iter().map(|pair| SharedField {
+        stored: StoredPlace::Spec(pair.v1alpha2),
+        written: pair.v1alpha1,
+        // v1alpha1 has a word where v1alpha2 has an object.
+        with_content: pair.turn != Turn::Exposure,
+    });
+    fields.chain(SECTIONS).collect()
+}
 
 /// Fields of v1alpha2 that exclude `overrideConfig`.
 pub(super) const GENERATED: [&str; 4] = ["providers", "resources", "storage", "disabled"];

@@ -12,6 +12,7 @@ use std::mem;
 use serde_json::Value;
 
 use self::carry::{Fields, carry, paths, restore, settle};
+pub use self::fields::shared_fields;
 use self::fields::{STATUS, Version};
 use self::kept::Kept;
 use crate::Family;

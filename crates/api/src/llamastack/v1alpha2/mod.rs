@@ -6,6 +6,7 @@ mod external;
 mod networking;
 mod providers;
 mod resources;
+pub mod rules;
 mod secret;
 mod storage;
 mod workload;
@@ -56,10 +57,10 @@ pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 )]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = ("!(has(self.providers) && has(self.overrideConfig))", "providers and overrideConfig are mutually exclusive"),
-    validation = ("!(has(self.resources) && has(self.overrideConfig))", "resources and overrideConfig are mutually exclusive"),
-    validation = ("!(has(self.storage) && has(self.overrideConfig))", "storage and overrideConfig are mutually exclusive"),
-    validation = ("!(has(self.disabled) && has(self.overrideConfig))", "disabled and overrideConfig are mutually exclusive")
+    validation = (rules::PROVIDERS_EXCLUDE_OVERRIDE, "providers and overrideConfig are mutually exclusive"),
+    validation = (rules::RESOURCES_EXCLUDE_OVERRIDE, "resources and overrideConfig are mutually exclusive"),
+    validation = (rules::STORAGE_EXCLUDE_OVERRIDE, "storage and overrideConfig are mutually exclusive"),
+    validation = (rules::DISABLED_EXCLUDE_OVERRIDE, "disabled and overrideConfig are mutually exclusive")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LlamaStackDistributionSpec {
@@ -99,8 +100,8 @@ pub struct LlamaStackDistributionSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = ("!(has(self.name) && has(self.image))", "only one of name or image can be specified"),
-    validation = ("has(self.name) || has(self.image)", "one of name or image must be specified")
+    validation = (rules::NAME_EXCLUDES_IMAGE, "only one of name or image can be specified"),
+    validation = (rules::NAME_OR_IMAGE, "one of name or image must be specified")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AllowedFrom, CaBundle};
+use super::{AllowedFrom, CaBundle, rules};
 
 /// How the server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,7 +40,7 @@ pub struct Networking {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = (
-        "!has(self.enabled) || !self.enabled || has(self.secretName)",
+        rules::TLS_NEEDS_SECRET,
         "secretName is required when TLS is enabled"
     )
 )]

@@ -5,7 +5,7 @@ use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{SecretRef, secret};
+use super::{SecretRef, rules, secret};
 
 /// The server's two stores. What is absent stays where the distribution has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct Storage {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = (
-        "!has(self.type) || self.type != 'redis' || has(self.endpoint)",
+        rules::REDIS_NEEDS_ENDPOINT,
         "endpoint is required when type is redis"
     )
 )]
@@ -56,7 +56,7 @@ pub enum KvType {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = (
-        "!has(self.type) || self.type != 'postgres' || has(self.connectionString)",
+        rules::POSTGRES_NEEDS_CONNECTION_STRING,
         "connectionString is required when type is postgres"
     )
 )]
