@@ -23,7 +23,7 @@ use crate::certs::served::Served;
 use crate::certs::{CERTIFICATE, Certificates, directory};
 use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
-use crate::webhooks::admission::{Answer, Judge, Judges, judge};
+use crate::webhooks::admission::{Handler, Handlers, Response, handler};
 use crate::webhooks::endpoint::Reach;
 use crate::webhooks::{dynamo, llamastack, routes};
 
@@ -64,7 +64,8 @@ pub fn start(
         return Ok((Listener { serving: None, leaving }, Keeper::Nobody));
     }
     let served = Arc::new(Served::default());
-    let routes = routes(answer, judges(settings, server), metrics.clone(), families.requests.clone(), leaving.clone());
+    let routes =
+        routes(answer, handlers(settings, server), metrics.clone(), families.requests.clone(), leaving.clone());
     let serving = serve::start("webhook", args.address, Wire::Resolved(served.clone()), routes)?;
     let keeper = match &args.certificate_directory {
         Some(folder) => {
@@ -81,36 +82,36 @@ pub fn start(
     Ok((Listener { serving: Some(serving), leaving }, keeper))
 }
 
-/// Who judges which family. A configuration may outlive its controller; objects can be written all the same, and their
+/// The handlers of all families. A configuration may outlive its controller; objects can be written all the same, and their
 /// authors hear what is wrong.
-fn judges(settings: &Settings, server: &Server) -> Judges {
+fn handlers(settings: &Settings, server: &Server) -> Handlers {
     let running = settings.controllers();
-    let judge = |family: Family| match family {
-        Family::Dgdr if running.contains(&family) => dynamo::judge_of(of_requests(settings)),
+    let validator = |family: Family| match family {
+        Family::Dgdr if running.contains(&family) => dynamo::validator(admission_settings(settings)),
         Family::Llsd if running.contains(&family) => {
-            llamastack::judge(server.clone(), &settings.namespace, settings.webhooks.missing_references.into())
+            llamastack::validator(server.clone(), &settings.namespace, settings.webhooks.missing_references.into())
         }
         _ => nobody(family),
     };
     let defaults = match running.contains(&Family::Dgdr) {
-        true => dynamo::defaults(of_requests(settings)),
+        true => dynamo::defaulter(admission_settings(settings)),
         false => nobody(Family::Dgdr),
     };
-    let validate = Family::ALL.map(|family| (family, judge(family)));
-    Judges { validate: validate.into(), mutate: [(Family::Dgdr, defaults)].into() }
+    let validate = Family::ALL.map(|family| (family, validator(family)));
+    Handlers { validate: validate.into(), mutate: [(Family::Dgdr, defaults)].into() }
 }
 
 /// What the controller of requests is told, as far as it counts here.
-fn of_requests(settings: &Settings) -> dynamo::Told {
+fn admission_settings(settings: &Settings) -> dynamo::AdmissionSettings {
     let options = settings.requests();
     let default_image = default_image(options.default_image.as_deref(), DYNAMO_VERSION);
-    dynamo::Told { default_image, discovery: options.by_labels }
+    dynamo::AdmissionSettings { default_image, discovery: options.by_labels }
 }
 
-fn nobody(family: Family) -> Judge {
+fn nobody(family: Family) -> Handler {
     let configuration = admission::name(family);
     let warning = format!("not checked, for Steersman runs without {family}: delete the configuration {configuration}");
-    judge(move |_| Answer::allow().warn(warning.as_str()))
+    handler(move |_| Response::allow().warn(warning.as_str()))
 }
 
 impl Keeper {

@@ -3,6 +3,7 @@
 
 pub mod dynamo;
 pub mod exposition;
+mod field_names;
 pub mod llamastack;
 pub mod oci;
 pub mod pods;
@@ -10,4 +11,5 @@ pub mod preflight;
 mod review;
 pub mod variant;
 
+pub use field_names::field_names;
 pub use review::Review;

@@ -1,14 +1,11 @@
-//! The verdict of a family's rules on an object that a user wants to store.
+//! The answer of a family's rules on an object that a user wants to store.
+
+use steersman_reconcile::{FieldError, Message};
 
 /// Without errors, the object is accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Review<P> {
-    pub errors: Vec<P>,
-    pub warnings: Vec<String>,
-}
-
-impl<P> Default for Review<P> {
-    fn default() -> Self {
-        Self { errors: Vec::new(), warnings: Vec::new() }
-    }
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    pub errors: Vec<FieldError>,
+    /// Whole texts, each with its field.
+    pub warnings: Vec<Message>,
 }

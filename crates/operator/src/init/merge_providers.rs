@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use steersman_plan::llamastack::config::{EXTERNAL_VARIABLE, External, Problem, merge_external_files};
+use steersman_plan::llamastack::config::{EXTERNAL_VARIABLE, External, merge_external_files};
 
 use crate::init::write;
 
@@ -49,9 +49,11 @@ pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>>
     match merged {
         Ok((text, remarks)) => {
             write::whole(&args.out, &text, MODE)?;
-            Ok(remarks.iter().map(Problem::text).collect())
+            Ok(remarks.iter().map(|remark| remark.text().to_string()).collect())
         }
-        Err(problems) => bail!("{}", problems.iter().map(Problem::text).collect::<Vec<_>>().join("\n")),
+        Err(problems) => {
+            bail!("{}", problems.iter().map(|error| error.text().to_string()).collect::<Vec<_>>().join("\n"))
+        }
     }
 }
 

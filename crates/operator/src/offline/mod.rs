@@ -2,9 +2,8 @@
 //! Comes in: the arguments of one of them; goes out: what to print where, and the exit status.
 
 mod args;
+mod check;
 mod convert;
-mod judge;
-mod paths;
 mod print;
 mod render;
 mod schema;

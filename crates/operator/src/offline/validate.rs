@@ -1,7 +1,7 @@
 //! `steersman validate`: would these manifests be accepted?
 //! Comes in: manifests; goes out: a line for each object, its errors and its warnings.
 
-use crate::offline::judge::judge;
+use crate::offline::check::check;
 use crate::offline::schema::Schemas;
 use crate::offline::{Told, ValidateArgs, family, named};
 
@@ -17,11 +17,11 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Told> {
             continue;
         };
         ours += 1;
-        let judged = judge(&mut schemas, family, version, &document.object, None)?;
-        refer |= judged.refers;
-        judged.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
-        judged.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
-        if judged.errors.is_empty() {
+        let checked = check(&mut schemas, family, version, &document.object, None)?;
+        refer |= checked.refers;
+        checked.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
+        checked.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
+        if checked.errors.is_empty() {
             told.out.push_str(&format!("{place}: {name} is valid\n"));
         }
     }

@@ -1,5 +1,5 @@
 //! `/validate/<family>` and `/mutate/<family>`: may this object be written?
-//! Comes in: an AdmissionReview as bytes; goes out: the verdict of the family's judge as bytes, for the same review.
+//! Comes in: an AdmissionReview as bytes; goes out: the response of the family's handler as bytes, for the same review.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,14 +30,14 @@ pub enum Verdict {
     Deny(Box<Status>),
 }
 
-/// The answer to one request. Warnings are shown to the user whatever the verdict; keep each below 120 characters.
+/// The response to one request. Warnings are shown to the user whatever the verdict; keep each below 120 characters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct Response {
     pub verdict: Verdict,
     pub warnings: Vec<String>,
 }
 
-impl Answer {
+impl Response {
     pub fn allow() -> Self {
         Self { verdict: Verdict::Allow, warnings: Vec::new() }
     }
@@ -64,11 +64,11 @@ impl Answer {
     }
 }
 
-/// What answers for one family. It may look at other objects, and may panic: that is an answer, too.
-pub type Judge = Arc<dyn Fn(AdmissionRequest<DynamicObject>) -> BoxFuture<'static, Answer> + Send + Sync>;
+/// Answers the requests about one family. It may read other objects. A panic in it denies the request.
+pub type Handler = Arc<dyn Fn(AdmissionRequest<DynamicObject>) -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// A judge that needs nothing but the request.
-pub fn judge(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Answer + Send + Sync + 'static) -> Judge {
+/// A handler that needs nothing but the request.
+pub fn handler(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Response + Send + Sync + 'static) -> Handler {
     let decide = Arc::new(decide);
     Arc::new(move |request| {
         let decide = decide.clone();
@@ -76,19 +76,19 @@ pub fn judge(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Answer + Send +
     })
 }
 
-/// A judge that reads other objects before it decides.
-pub fn judge_after_reading<F>(decide: impl Fn(AdmissionRequest<DynamicObject>) -> F + Send + Sync + 'static) -> Judge
+/// A handler that reads other objects before it decides.
+pub fn async_handler<F>(decide: impl Fn(AdmissionRequest<DynamicObject>) -> F + Send + Sync + 'static) -> Handler
 where
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
 {
     Arc::new(move |request| decide(request).boxed())
 }
 
-/// Who answers for which family, on which route.
+/// The handlers of each route, by family.
 #[derive(Clone, Default)]
-pub struct Judges {
-    pub validate: BTreeMap<Family, Judge>,
-    pub mutate: BTreeMap<Family, Judge>,
+pub struct Handlers {
+    pub validate: BTreeMap<Family, Handler>,
+    pub mutate: BTreeMap<Family, Handler>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +115,13 @@ impl Route {
     }
 }
 
-impl Judges {
-    pub fn on(&self, route: Route, family: Option<Family>) -> Option<Judge> {
-        let judges = match route {
+impl Handlers {
+    pub fn on(&self, route: Route, family: Option<Family>) -> Option<Handler> {
+        let handlers = match route {
             Route::Validate => &self.validate,
             Route::Mutate => &self.mutate,
         };
-        judges.get(&family?).cloned()
+        handlers.get(&family?).cloned()
     }
 }
 
@@ -163,14 +163,14 @@ pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (
     serde_json::from_value(request).map_err(|error| (uid, Failure::NotAReview(error)))
 }
 
-/// The review that carries an answer.
-pub fn written(uid: &str, route: Route, answer: &Answer) -> Vec<u8> {
+/// The review that carries a response.
+pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
     let mut response = Map::from_iter([("uid".to_owned(), json!(uid))]);
     let mut put = |name: &str, value: Value| response.insert(name.to_owned(), value);
-    if !answer.warnings.is_empty() {
-        put("warnings", json!(answer.warnings));
+    if !decided.warnings.is_empty() {
+        put("warnings", json!(decided.warnings));
     }
-    match &answer.verdict {
+    match &decided.verdict {
         Verdict::Patch(operations) if route == Route::Mutate => {
             put("allowed", json!(true));
             put("patchType", json!("JSONPatch"));
@@ -189,5 +189,5 @@ pub fn written(uid: &str, route: Route, answer: &Answer) -> Vec<u8> {
 /// The review that says why there is no verdict.
 pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
     let status = Status::failure(message, reason).with_code(code);
-    written(uid, Route::Validate, &Answer::deny(status))
+    written(uid, Route::Validate, &Response::deny(status))
 }

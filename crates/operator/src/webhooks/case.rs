@@ -9,61 +9,55 @@ use kube::core::response::{StatusCause, StatusDetails, reason};
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::convert::convert;
+use steersman_plan::field_names;
+use steersman_reconcile::{FieldError, FieldNames, Message};
 
-use crate::webhooks::admission::Answer;
+use crate::webhooks::admission::Response;
 
 /// The object and the one before it, both in the stored version.
-pub struct Case {
+pub struct AdmissionCase {
     pub family: Family,
     pub new: Value,
     pub old: Option<Value>,
     pub namespace: String,
-    /// In which its author wrote it.
-    pub version: String,
+    /// The names of fields in the version that its author wrote.
+    names: FieldNames,
 }
 
-/// One thing that stands against it.
-pub struct Wrong {
-    pub path: String,
-    /// Kubernetes' own word for what is wrong with a field, such as `FieldValueInvalid`.
-    pub cause: &'static str,
-    /// What is wrong and what to do, without the place.
-    pub sentence: String,
-}
-
-impl Case {
+impl AdmissionCase {
     /// None: there is nothing to judge. Our configuration asks about none of that, but another may.
-    pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Answer>> {
+    pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Response>> {
         let judged = matches!(request.operation, Operation::Create | Operation::Update);
         let part = request.sub_resource.as_deref().is_some_and(|part| !part.is_empty());
         let Some(object) = request.object.filter(|_| judged && !part) else { return Ok(None) };
         let (new, old) = (stored(family, object)?, request.old_object.map(|old| stored(family, old)).transpose()?);
         let namespace = request.namespace.unwrap_or_default();
         let version = request.request_kind.unwrap_or(request.kind).version;
-        Ok(Some(Self { family, new, old, namespace, version }))
+        Ok(Some(Self { family, new, old, namespace, names: field_names(family, &version) }))
     }
 
-    /// What would become of an object that is refused is of no interest yet.
-    pub fn answer(&self, errors: Vec<Wrong>, warnings: impl IntoIterator<Item = String>) -> Answer {
+    /// Warnings are about the object as it would be stored, so a refusal has none.
+    pub fn response<'a>(&self, errors: &[FieldError], warnings: impl IntoIterator<Item = &'a Message>) -> Response {
         if !errors.is_empty() {
-            return Answer::deny(self.refusal(errors));
+            return Response::deny(self.refusal(errors));
         }
-        warnings.into_iter().fold(Answer::allow(), Answer::warn)
+        let warnings = warnings.into_iter().map(|warning| warning.render(&self.names));
+        warnings.fold(Response::allow(), Response::warn)
     }
 
     /// As API servers refuse what breaks a schema: 422, with a cause for each place.
-    fn refusal(&self, errors: Vec<Wrong>) -> Status {
+    fn refusal(&self, errors: &[FieldError]) -> Status {
         let metadata = &self.new["metadata"];
         let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
-        let texts: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.path, error.sentence)).collect();
+        let texts: Vec<String> = errors.iter().map(|error| error.text().render(&self.names)).collect();
         let told = match &texts[..] {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
-        let causes = errors.into_iter().map(|error| StatusCause {
-            reason: error.cause.to_owned(),
-            message: error.sentence,
-            field: error.path,
+        let causes = errors.iter().map(|error| StatusCause {
+            reason: error.cause.reason().to_owned(),
+            message: error.sentence().render(&self.names),
+            field: self.names.render(&error.path),
         });
         let (group, kind) = (self.family.group(), self.family.kind());
         let details = StatusDetails {
@@ -80,10 +74,10 @@ impl Case {
 }
 
 /// In the version that the rules are written for. API servers send that one, unless somebody's configuration wants another.
-fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Answer>> {
+fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>> {
     let unreadable = |cause: &str| {
         let message = format!("this is not a {} that can be judged: {cause}", family.kind());
-        Box::new(Answer::deny(Status::failure(&message, reason::BAD_REQUEST).with_code(400)))
+        Box::new(Response::deny(Status::failure(&message, reason::BAD_REQUEST).with_code(400)))
     };
     let wanted = format!("{}/{}", family.group(), family.storage_version());
     let value = serde_json::to_value(object).map_err(|error| unreadable(&error.to_string()))?;

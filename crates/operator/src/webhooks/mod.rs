@@ -13,7 +13,6 @@ pub mod dynamo;
 pub mod endpoint;
 pub mod llamastack;
 mod losses;
-pub mod places;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +33,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use crate::dynamo::metrics::Requests;
-use admission::{Judges, Route};
+use admission::{Handlers, Route};
 use body::{Gate, Refused};
 use conversion::Convert;
 use losses::Losses;
@@ -42,7 +41,7 @@ use losses::Losses;
 /// Reviews worked on at one time. They need the processor, not patience: more would only share it.
 const AT_ONCE: usize = 4;
 
-/// How long a judge may take. An API server that waits 10 s, as is usual, still hears this.
+/// How long a handler may take. An API server that waits 10 s, as is usual, still hears this.
 const JUDGED: Duration = Duration::from_secs(8);
 
 /// How the code and the user hear of a panic.
@@ -70,7 +69,7 @@ impl Outcome {
 
 struct Shared {
     convert: Convert,
-    judges: Judges,
+    handlers: Handlers,
     metrics: Arc<Metrics>,
     /// Counts what was refused of DynamoGraphDeploymentRequests.
     requests: Arc<Requests>,
@@ -84,14 +83,14 @@ struct Shared {
 /// cancelled, each answer is the last of its connection: a client that is told so does not lose its next request.
 pub fn routes(
     convert: Convert,
-    judges: Judges,
+    handlers: Handlers,
     metrics: Arc<Metrics>,
     requests: Arc<Requests>,
     leaving: CancellationToken,
 ) -> Router {
     let work = Arc::new(Semaphore::new(AT_ONCE));
     let (gate, losses) = (Gate::default(), Arc::default());
-    let shared = Arc::new(Shared { convert, judges, metrics, requests, gate, work, losses, leaving });
+    let shared = Arc::new(Shared { convert, handlers, metrics, requests, gate, work, losses, leaving });
     let missing = || async {
         (StatusCode::NOT_FOUND, "not found: this address has POST /convert, /validate/<family> and /mutate/<family>\n")
     };
@@ -165,7 +164,7 @@ async fn admitted(
     };
     let turn = shared.work.acquire().await;
     let reading = spawn_blocking(move || (admission::read(&held.bytes, &held.uid()), held)).await;
-    // A judge waits for other objects more than it works; its request counts against the budget for as long.
+    // A handler waits for other objects more than it works; its request counts against the budget for as long.
     drop(turn);
     let (request, _held) = match reading {
         Ok((Ok(request), held)) => (request, held),
@@ -177,7 +176,7 @@ async fn admitted(
     };
     let uid = request.uid.clone();
     let (began, operation) = (Instant::now(), format!("{:?}", request.operation).to_uppercase());
-    let Some(judge) = shared.judges.on(route, family) else {
+    let Some(handler) = shared.handlers.on(route, family) else {
         let message = format!(
             "this version of Steersman has no admission at {label}; remove the webhook from its configuration, \
              or correct its path"
@@ -185,7 +184,7 @@ async fn admitted(
         return failed(&uid, 404, reason::NOT_FOUND, &message);
     };
     // A task of its own: what panics there ends there.
-    let judging = tokio::spawn(async move { time::timeout(JUDGED, judge(request)).await });
+    let judging = tokio::spawn(async move { time::timeout(JUDGED, handler(request)).await });
     match judging.await {
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));

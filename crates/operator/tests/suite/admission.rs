@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use steersman::metrics::FamilyMetrics;
-use steersman::webhooks::admission::Judges;
+use steersman::webhooks::admission::Handlers;
 use steersman::webhooks::routes;
 use steersman_api::Family;
 use steersman_runtime::telemetry::metrics::Metrics;
@@ -32,7 +32,7 @@ use crate::command::{Said, administers, kubectl, run, said};
 use crate::process::operator::Operator;
 use crate::schemas::resource;
 
-/// An operator that converts and judges, reached by the API server, and a namespace to write to.
+/// An operator that converts and handlers, reached by the API server, and a namespace to write to.
 struct Court {
     family: Family,
     namespace: Namespace,
@@ -143,11 +143,16 @@ fn manifest(name: &str, spec: Value) -> Value {
             "metadata": { "name": name }, "spec": spec })
 }
 
-/// The `response` of these judges to a request about a change from `old` to `new`, by the route that an API server posts to.
-async fn response(family: Family, judges: Judges, route: &str, [new, old]: [Value; 2], operation: &str) -> Value {
+/// The `response` of these handlers to a request about a change from `old` to `new`, by the route that an API server posts to.
+async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [Value; 2], operation: &str) -> Value {
     let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
-    let routes =
-        routes(steersman_api::convert::convert, judges, Arc::new(metrics), families.requests, CancellationToken::new());
+    let routes = routes(
+        steersman_api::convert::convert,
+        handlers,
+        Arc::new(metrics),
+        families.requests,
+        CancellationToken::new(),
+    );
     let named = new["apiVersion"].as_str().and_then(|named| named.split_once('/'));
     let (group, version) = named.unwrap_or((family.group(), family.storage_version()));
     let object = if new.is_null() { &old } else { &new };

@@ -12,14 +12,14 @@ use axum::http::Request;
 use jiff::Timestamp;
 use serde_json::Value;
 use steersman::metrics::FamilyMetrics;
-use steersman::webhooks::admission::Judges;
+use steersman::webhooks::admission::Handlers;
 use steersman::webhooks::conversion::Convert;
 use steersman::webhooks::routes;
 use steersman_runtime::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The routes in this process, with the converter and the judges of a test.
+/// The routes in this process, with the converter and the handlers of a test.
 struct Here {
     routes: Router,
     leaving: CancellationToken,
@@ -27,15 +27,19 @@ struct Here {
 }
 
 impl Here {
-    fn with(convert: Convert, judges: Judges) -> Self {
+    fn with(convert: Convert, handlers: Handlers) -> Self {
         let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
         let metrics = Arc::new(metrics);
         let leaving = CancellationToken::new();
-        Self { routes: routes(convert, judges, metrics.clone(), families.requests, leaving.clone()), metrics, leaving }
+        Self {
+            routes: routes(convert, handlers, metrics.clone(), families.requests, leaving.clone()),
+            metrics,
+            leaving,
+        }
     }
 
     fn converting() -> Self {
-        Self::with(steersman_api::convert::convert, Judges::default())
+        Self::with(steersman_api::convert::convert, Handlers::default())
     }
 
     /// The `response` of the review that comes back.

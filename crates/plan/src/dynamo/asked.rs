@@ -51,7 +51,7 @@ pub struct Kept {
 
 /// What all annotations with fields of v1alpha1 begin with.
 const KEPT: &str = "nvidia.com/dgdr-";
-const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
+pub const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 

@@ -2,7 +2,7 @@
 //! which is awaited, and what its author should know.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
 
 use super::asked::{self, Acceptance, Kept};
 use super::snapshot::Snapshot;
@@ -39,11 +39,11 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
         rules::long_spec(spec, default),
     ];
     let generation = snapshot.object.generation;
-    let wrong = wrong.into_iter().flatten().map(|problem| Obstacle {
-        finding: problem.finding(Severity::Blocker, "ValidationFailed"),
+    let wrong = wrong.into_iter().flatten().map(|error| Obstacle {
+        finding: stored(&error, Severity::Blocker),
         problem: ReportedProblem {
-            reason: problem.cause.reason().to_owned(),
-            field: Some(problem.path.clone()),
+            reason: error.cause.reason().to_owned(),
+            field: Some(error.path.to_string()),
             generation,
             ..ReportedProblem::default()
         },
@@ -69,14 +69,18 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
 pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let default = snapshot.settings.default_image.as_deref();
     // Admission refuses it. One that got past is acted on: profiling needs no version.
-    let version = rules::no_version(&snapshot.object.spec, default)
-        .map(|problem| problem.finding(Severity::Warning, "RuntimeVersionUnknown"));
+    let version = rules::no_version(&snapshot.object.spec, default).map(|error| stored(&error, Severity::Warning));
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
-    found.extend(remarks::remarks(&snapshot.object));
+    found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
     found.extend(no_token(snapshot));
     // Stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
     found
+}
+
+/// With the paths of the stored version, as conditions have them.
+fn stored(error: &FieldError, severity: Severity) -> Finding {
+    error.finding(severity).render(&FieldNames::default())
 }
 
 fn remark(severity: Severity, reason: &'static str, message: String, remedy: &str) -> Finding {

@@ -27,7 +27,7 @@ pub use build::ca::CLUSTER as CLUSTER_CA_BUNDLE;
 pub use build::configmap::{KEPT as KEPT_CONFIG_MAPS, mounted as mounted_config_maps};
 pub use build::network::Route;
 pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME as OPERATOR_CONFIG, OperatorConfig};
-pub use plan::{CONFIG_KEY, LabelsWanted, Plan, labels_wanted, plan, referred};
+pub use plan::{CONFIG_KEY, LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
 pub use resolution::Resolution;
 pub use snapshot::{
     ObservedClaim, ObservedConfigMap, ObservedContainer, ObservedDeployment, ObservedIngress, ObservedObject,

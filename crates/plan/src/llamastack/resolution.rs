@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use steersman_api::llamastack::v1alpha2::{FindingCode, ResolvedDistribution};
-use steersman_reconcile::Finding;
+use steersman_reconcile::{Finding, Message};
 
 use super::build::{adoption, configmap};
-use super::config::{Generated, Problem, Source};
+use super::config::{FieldError, Generated, Source};
 use super::names;
 use super::snapshot::{ObservedDeployment, Snapshot};
 use crate::oci::LabelsSeen;
@@ -34,16 +34,16 @@ pub struct SpecResolution {
     pub setup: Option<Setup>,
     pub source: Source,
     /// No image can be chosen.
-    pub image_error: Option<Finding>,
+    pub image_error: Option<Finding<Message>>,
     /// Errors in the configuration, with the reasons of the condition `ConfigGenerated`.
-    pub config_errors: Vec<Problem>,
+    pub config_errors: Vec<FieldError>,
     /// Secrets that do not exist or lack the key that is needed.
-    pub missing_secrets: Vec<Problem>,
+    pub missing_secrets: Vec<FieldError>,
     /// How many references to Secrets the spec has.
     pub secret_count: usize,
     /// ConfigMaps that do not exist, certificates that cannot be read.
-    pub config_map_errors: Vec<Problem>,
-    pub warnings: Vec<Problem>,
+    pub config_map_errors: Vec<FieldError>,
+    pub warnings: Vec<FieldError>,
     /// The labels of the image decide on the configuration and are not known, for this reason. What runs stays until they
     /// are.
     pub labels_awaited: Option<String>,

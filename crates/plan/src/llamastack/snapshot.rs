@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 use steersman_api::llamastack::status::ProviderInfo;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, LlamaStackDistributionStatus};
+use steersman_reconcile::FieldPath;
 
 use super::operator_config::OperatorConfig;
 use crate::oci::LabelsSeen;
@@ -70,7 +71,7 @@ pub struct ObservedObject {
     pub deleting: bool,
     pub spec: LlamaStackDistributionSpec,
     /// Places of the spec that it was written with and that were lost in reading it.
-    pub unread: Vec<String>,
+    pub unread: Vec<FieldPath>,
     pub former: V1alpha1Fields,
     /// The value of the annotation that says how providers are merged.
     pub provider_merge: Option<String>,

@@ -69,12 +69,13 @@ fn each_is_accepted_once_it_is_converted() {
             distributions: &names,
             base: base::base("starter"),
             always_mounted: false,
+            config_namespace: None,
             found: &found,
             missing: Missing::Refuse,
         };
         let verdict = validate(&converted(&name, &object), None, &facts);
         assert_eq!(verdict.errors, [], "{name}");
-        assert_eq!(verdict.warnings, [] as [&str; 0], "{name}");
+        assert_eq!(verdict.warnings, [], "{name}");
     }
 }
 

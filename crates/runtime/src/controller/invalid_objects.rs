@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use steersman_reconcile::{DecodeError, Event, NamespacedName};
+use steersman_reconcile::{DecodeError, Event, NamespacedName, path};
 
 use crate::apply::{Owner, Recorder};
 use crate::resource::CustomResource;
@@ -76,7 +76,7 @@ impl InvalidObjects {
 }
 
 fn event(resource: &CustomResource, error: &DecodeError) -> Event {
-    let of_status = error.path.starts_with("status");
+    let of_status = error.path.below(&path!(status)).is_some();
     let (part, reason) = if of_status { ("status", "StatusUnreadable") } else { ("spec", "SpecUnreadable") };
     // `kubectl edit` alone does not change a status.
     let how = if of_status { " by kubectl edit --subresource=status" } else { "" };
@@ -89,6 +89,8 @@ fn event(resource: &CustomResource, error: &DecodeError) -> Event {
 
 #[cfg(test)]
 mod tests {
+    use steersman_reconcile::FieldPath;
+
     use super::*;
 
     #[test]
@@ -101,12 +103,12 @@ mod tests {
             plural: "widgets",
             crd_name: "widgets.example.com",
         };
-        let of = |path: &str| DecodeError { path: path.to_owned(), cause: "missing field `x`".to_owned() };
-        let published = event(&resource, &of("spec.sla"));
+        let of = |path: FieldPath| DecodeError { path, cause: "missing field `x`".to_owned() };
+        let published = event(&resource, &of(path!(spec.sla)));
         let text = "The spec cannot be read, so that nothing is done: spec.sla: missing field `x`. Correct that field; `kubectl \
                     explain wgt.spec` says what it takes";
         assert_eq!((published.reason, published.message.as_str()), ("SpecUnreadable", text));
-        let published = event(&resource, &of("status.phase"));
+        let published = event(&resource, &of(path!(status.phase)));
         let text = "The status cannot be read, so that nothing is done: status.phase: missing field `x`. Correct that field by \
                     kubectl edit --subresource=status; `kubectl explain wgt.status` says what it takes";
         assert_eq!((published.reason, published.message.as_str()), ("StatusUnreadable", text));

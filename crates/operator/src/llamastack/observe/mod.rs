@@ -31,7 +31,7 @@ use steersman_plan::llamastack::{
     ObservedObject, ObservedServer, ReplicasOwner, Settings, Snapshot, V1alpha1Fields, config, labels_wanted, names,
 };
 use steersman_plan::oci::LabelsSeen;
-use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode};
+use steersman_reconcile::{ADOPTED_LABEL, DecodeError, NamespacedName, decode, path};
 use steersman_runtime::apply::{Legacy, Live, Owner, controller, is_managed_by};
 use steersman_runtime::controller::{Observed, ReconcileContext, ReconcileError};
 use steersman_runtime::resource::gvk_of;
@@ -205,7 +205,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
 
 /// With what is kept of it beside the fields of the stored version.
 fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
-    let strange = |cause: String| DecodeError { path: "spec".to_owned(), cause };
+    let strange = |cause: String| DecodeError { path: path!(spec), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
     let former = convert(value, &format!("{}/{FORMER}", Family::Llsd.group()));
     let former = former.map_err(|error| strange(error.to_string()))?.object;

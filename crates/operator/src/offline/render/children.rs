@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::validate::{Kind, Named, Reference};
 use steersman_plan::llamastack::{
-    ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, Settings, Snapshot, plan, referred,
+    ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, Settings, Snapshot, findings_of, plan, referred,
 };
 use steersman_plan::oci::LabelsSeen;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{FieldNames, Severity};
 
 use crate::llamastack::observe::object_seen;
 
@@ -30,15 +30,15 @@ pub struct Children {
 }
 
 /// `beside`: the other manifests, among which ConfigMaps may be that the object refers to.
-pub fn of(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<Children> {
+pub fn of(stored: &Value, given: Option<&Base>, beside: &[Value], names: &FieldNames) -> anyhow::Result<Children> {
     let (seen, mut unlike) = seen(stored, given, beside)?;
     let plan = plan(&seen);
-    let said = |finding: &Finding| format!("{} {}", finding.message, finding.remedy);
     let mut children = Children::default();
-    for finding in &plan.findings {
+    for finding in findings_of(&seen) {
+        let text = finding.render(names).to_string();
         match finding.severity {
-            Severity::Blocker => children.blockers.push(said(finding)),
-            Severity::Warning | Severity::Info => children.warnings.push(said(finding)),
+            Severity::Blocker => children.blockers.push(text),
+            Severity::Warning | Severity::Info => children.warnings.push(text),
         }
     }
     for write in &plan.writes {

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Base, Input, Merge, generate};
+use steersman_reconcile::{FieldError, Message, message, path};
 
 pub struct Configuration {
     /// Whose it is, for people.
@@ -34,16 +35,15 @@ pub fn generated(
     stored: &Value,
     spec: &LlamaStackDistributionSpec,
     base: Option<&Base>,
-) -> Result<Configuration, Vec<String>> {
+) -> Result<Configuration, Vec<Message>> {
     let Some(base) = base else {
         let what = "the configuration inside an image is not known without its registry";
-        return Err(vec![format!("spec.distribution.image: {what}. Give it with --base FILE.")]);
+        return Err(vec![message![path!(spec.distribution.image), format!(": {what}. Give it with --base FILE.")]]);
     };
     let annotations = serde_json::from_value(stored["metadata"]["annotations"].clone()).ok();
-    let merge = Merge::of(annotations.as_ref()).map_err(|problem| vec![problem.text()])?;
+    let merge = Merge::of(annotations.as_ref()).map_err(|error| vec![error.text()])?;
     let input = Input { spec, base: Some(base), merge, operator_image: "" };
-    let made =
-        generate(&input).map_err(|problems| problems.iter().map(|problem| problem.text()).collect::<Vec<_>>())?;
+    let made = generate(&input).map_err(|errors| errors.iter().map(FieldError::text).collect::<Vec<_>>())?;
     let version = if base.server_version.is_empty() { "version not known" } else { &base.server_version };
     let said = format!(
         "generated from the base of {} (llama-stack {version}), {} providers, resources added by the spec: {}, sha256 {}",

@@ -10,13 +10,13 @@ use anyhow::Context;
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_plan::field_names;
 use steersman_plan::llamastack::config::{Base, Source, base as bases, source};
 
 use self::config::Configuration;
 use crate::args::Manifests;
 use crate::manifests::Document;
-use crate::offline::judge::judge;
-use crate::offline::paths::in_v1alpha1;
+use crate::offline::check::check;
 use crate::offline::schema::Schemas;
 use crate::offline::{Ending, RenderArgs, Told, family, named, print};
 
@@ -89,17 +89,15 @@ fn one(
     beside: &[Value],
 ) -> anyhow::Result<Option<Rendered>> {
     let place = &document.place;
-    let judged = judge(schemas, Family::Llsd, version, &document.object, given)?;
-    judged.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
-    judged.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
-    let Some(stored) = judged.stored else { return Ok(None) };
+    let checked = check(schemas, Family::Llsd, version, &document.object, given)?;
+    checked.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
+    checked.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
+    let Some(stored) = checked.stored else { return Ok(None) };
     if !stored["metadata"]["name"].is_string() {
         told.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
         return Ok(None);
     }
-    // The plan speaks the paths of what is stored.
-    let written = |message: String| if version == "v1alpha1" { in_v1alpha1(&message) } else { message };
-
+    let names = field_names(Family::Llsd, version);
     let spec: LlamaStackDistributionSpec =
         serde_json::from_value(stored["spec"].clone()).with_context(|| format!("{place}: the spec cannot be read"))?;
     let distribution = spec.distribution.name.as_deref().filter(|name| !name.is_empty());
@@ -112,17 +110,17 @@ fn one(
         Source::Generated => match config::generated(&stored, &spec, base) {
             Ok(made) => made,
             Err(problems) => {
-                problems.into_iter().for_each(|problem| told.refuse(format!("{place}: {}", written(problem))));
+                problems.iter().for_each(|problem| told.refuse(format!("{place}: {}", problem.render(&names))));
                 return Ok(None);
             }
         },
         Source::Override => Configuration::of_the_user(&spec),
         Source::Distribution => Configuration::of_the_image(),
     };
-    let children = children::of(&stored, given, beside)?;
-    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {}", written(warning))));
+    let children = children::of(&stored, given, beside, &names)?;
+    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
     if !children.blockers.is_empty() {
-        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {}", written(blocker))));
+        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {blocker}")));
         return Ok(None);
     }
     children.unlike.iter().for_each(|what| told.note(format!("{place}: note: {what}")));

@@ -8,24 +8,33 @@ mod structure;
 mod value;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use anyhow::Context;
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
+use steersman_reconcile::FieldPath;
 
 /// One thing that the schema refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// As in `spec.providers.inference[1].id`.
-    pub path: String,
+    pub path: FieldPath,
     /// What is wrong, and what to do. No value is quoted: it may be a secret in the wrong place.
     pub what: String,
+    /// The CEL rule that does not hold. None: the structure is wrong.
+    pub rule: Option<String>,
 }
 
 impl Fault {
-    fn new(path: &str, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), what: what.into() }
+    fn new(path: &FieldPath, what: impl Into<String>) -> Self {
+        Self { path: path.clone(), what: what.into(), rule: None }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.path, self.what)
     }
 }
 
@@ -67,16 +76,6 @@ impl Schemas {
             }
         }
         self.known.get(&key).with_context(|| format!("{} has no version {version}", family.kind()))
-    }
-}
-
-/// The way from a node to one inside it.
-fn below(path: &str, name: &str) -> String {
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    match (path.is_empty(), plain) {
-        (true, _) => name.to_owned(),
-        (false, true) => format!("{path}.{name}"),
-        (false, false) => format!("{path}[{name}]"),
     }
 }
 

@@ -2,24 +2,28 @@
 
 use cel::{Context, Program};
 use serde_json::Value;
+use steersman_reconcile::{FieldPath, path};
 
-use super::{Fault, below};
+use super::Fault;
 
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     if let (Some(spec), Some(given)) = (schema.pointer("/properties/spec"), object.get("spec")) {
-        node(spec, given, "spec", &mut faults);
+        node(spec, given, &path!(spec), &mut faults);
     }
     faults
 }
 
-fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         // A rule that cannot be evaluated here is left to the API server.
         if rule["rule"].as_str().and_then(|text| holds(text, given)) == Some(false) {
-            let place = rule["fieldPath"].as_str().unwrap_or_default();
+            // As in `.scaleTargetRef`.
+            let inner = rule["fieldPath"].as_str().unwrap_or_default().split('.').filter(|name| !name.is_empty());
+            let path = inner.fold(path.clone(), |path, name| path.field(name.to_owned()));
             let message = rule["message"].as_str().or(rule["rule"].as_str()).unwrap_or_default();
-            faults.push(Fault::new(&format!("{path}{place}"), message));
+            let rule = rule["rule"].as_str().map(str::to_owned);
+            faults.push(Fault { rule, ..Fault::new(&path, message) });
         }
     }
     match given {
@@ -27,12 +31,12 @@ fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
             for (name, given) in fields {
                 let known = &schema["properties"][name];
                 let inner = if known.is_null() { &schema["additionalProperties"] } else { known };
-                node(inner, given, &below(path, name), faults);
+                node(inner, given, &path.field(name.clone()), faults);
             }
         }
         Value::Array(items) => {
             for (place, item) in items.iter().enumerate() {
-                node(&schema["items"], item, &format!("{path}[{place}]"), faults);
+                node(&schema["items"], item, &path.index(place), faults);
             }
         }
         _ => {}

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+use steersman_reconcile::{FieldPath, path};
 
-use super::{Fault, below, value};
+use super::{Fault, value};
 
 /// What an embedded object may have besides its own fields.
 const OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -13,18 +14,18 @@ const OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     let (Some(fields), Some(known)) = (object.as_object(), schema["properties"].as_object()) else {
-        return vec![Fault::new("", "not a Kubernetes object")];
+        return vec![Fault::new(&FieldPath::default(), "not a Kubernetes object")];
     };
-    unknown(schema, fields, "", &OBJECT, &mut faults);
-    metadata(&object["metadata"], "metadata", &mut faults);
-    required(schema, fields, "", &mut faults);
+    unknown(schema, fields, &FieldPath::default(), &OBJECT, &mut faults);
+    metadata(&object["metadata"], &path!(metadata), &mut faults);
+    required(schema, fields, &FieldPath::default(), &mut faults);
     if let (Some(spec), Some(schema)) = (fields.get("spec"), known.get("spec")) {
-        node(schema, spec, "spec", &mut faults);
+        node(schema, spec, &path!(spec), &mut faults);
     }
     faults
 }
 
-fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     if given.is_null() && schema["nullable"] == true {
         return;
     }
@@ -38,7 +39,7 @@ fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
         Value::Object(fields) => self::fields(schema, fields, path, faults),
         Value::Array(items) => {
             for (place, item) in items.iter().enumerate() {
-                node(&schema["items"], item, &format!("{path}[{place}]"), faults);
+                node(&schema["items"], item, &path.index(place), faults);
             }
             repeated(schema, items, path, faults);
         }
@@ -47,34 +48,34 @@ fn node(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
     forms(schema, given, path, faults);
 }
 
-fn fields(schema: &Value, fields: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) {
+fn fields(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<Fault>) {
     required(schema, fields, path, faults);
     let embedded = schema["x-kubernetes-embedded-resource"] == true;
     if embedded {
         for name in ["apiVersion", "kind"].iter().filter(|name| fields.get(**name).is_none_or(Value::is_null)) {
-            faults.push(Fault::new(&below(path, name), "Required value: this is a whole object, add it"));
+            faults.push(Fault::new(&path.field(*name), "Required value: this is a whole object, add it"));
         }
         if let Some(given) = fields.get("metadata") {
-            metadata(given, &below(path, "metadata"), faults);
+            metadata(given, &path.field("metadata"), faults);
         }
     }
     unknown(schema, fields, path, if embedded { &OBJECT } else { &[] }, faults);
     for (name, given) in fields {
         let inner = [&schema["properties"][name], &schema["additionalProperties"]].into_iter().find(|s| s.is_object());
         if let Some(inner) = inner {
-            node(inner, given, &below(path, name), faults);
+            node(inner, given, &path.field(name.clone()), faults);
         }
     }
 }
 
-fn required(schema: &Value, fields: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) {
+fn required(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, faults: &mut Vec<Fault>) {
     let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let absent = names.filter(|name| !fields.contains_key(*name));
-    faults.extend(absent.map(|name| Fault::new(&below(path, name), "Required value: add it")));
+    faults.extend(absent.map(|name| Fault::new(&path.field(name.to_owned()), "Required value: add it")));
 }
 
 /// Labels and annotations are the parts that people write wrongly.
-fn metadata(given: &Value, path: &str, faults: &mut Vec<Fault>) {
+fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     let Some(fields) = given.as_object() else {
         if !given.is_null() {
             faults.push(Fault::new(path, "Invalid value: write an object with name in it"));
@@ -83,17 +84,17 @@ fn metadata(given: &Value, path: &str, faults: &mut Vec<Fault>) {
     };
     for (name, fault) in [("name", "a text"), ("generateName", "a text"), ("namespace", "a text")] {
         if fields.get(name).is_some_and(|value| !value.is_string()) {
-            faults.push(Fault::new(&below(path, name), format!("Invalid value: write {fault}, in quotes if need be")));
+            faults.push(Fault::new(&path.field(name), format!("Invalid value: write {fault}, in quotes if need be")));
         }
     }
     for part in ["labels", "annotations"] {
-        let path = below(path, part);
+        let path = path.field(part);
         match fields.get(part) {
             None | Some(Value::Null) => {}
             Some(Value::Object(pairs)) => {
                 let wrong = pairs.iter().filter(|(_, value)| !value.is_string());
                 faults.extend(wrong.map(|(key, _)| {
-                    Fault::new(&format!("{path}[{key}]"), "Invalid value: write a text, in quotes if need be")
+                    Fault::new(&path.key(key.clone()), "Invalid value: write a text, in quotes if need be")
                 }));
             }
             Some(_) => faults.push(Fault::new(&path, "Invalid value: write an object of texts")),
@@ -102,7 +103,7 @@ fn metadata(given: &Value, path: &str, faults: &mut Vec<Fault>) {
 }
 
 /// The API server would drop such a field, and `kubectl apply` refuses it.
-fn unknown(schema: &Value, fields: &Map<String, Value>, path: &str, also: &[&str], faults: &mut Vec<Fault>) {
+fn unknown(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, also: &[&str], faults: &mut Vec<Fault>) {
     let open = schema["x-kubernetes-preserve-unknown-fields"] == true
         || schema["additionalProperties"].is_object()
         || schema["additionalProperties"] == true;
@@ -113,7 +114,7 @@ fn unknown(schema: &Value, fields: &Map<String, Value>, path: &str, also: &[&str
             Some((steps, near)) if steps <= 2 => format!("did you mean {near}?"),
             _ => "remove it, the API server does not keep it".to_owned(),
         };
-        faults.push(Fault::new(&below(path, name), format!("unknown field: {advice}")));
+        faults.push(Fault::new(&path.field(name.clone()), format!("unknown field: {advice}")));
     }
 }
 
@@ -133,7 +134,7 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-fn repeated(schema: &Value, items: &[Value], path: &str, faults: &mut Vec<Fault>) {
+fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<Fault>) {
     let keys: Vec<&str> = match schema["x-kubernetes-list-type"].as_str() {
         Some("map") => {
             schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
@@ -156,13 +157,13 @@ fn repeated(schema: &Value, items: &[Value], path: &str, faults: &mut Vec<Fault>
         if !known.insert(key) {
             let same = if keys.is_empty() { "it".to_owned() } else { format!("the same {}", keys.join(" and ")) };
             let what = format!("Duplicate value: an earlier entry has {same}, remove one of them");
-            faults.push(Fault::new(&format!("{path}[{place}]"), what));
+            faults.push(Fault::new(&path.index(place), what));
         }
     }
 }
 
 /// `oneOf` and its like, which in a CRD add conditions to fields that are declared elsewhere.
-fn forms(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+fn forms(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     let fits = |form: &Value| {
         let mut wrong = Vec::new();
         value::check(form, given, path, &mut wrong);
@@ -170,7 +171,7 @@ fn forms(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
             required(form, fields, path, &mut wrong);
             for (name, inner) in form["properties"].as_object().into_iter().flatten() {
                 if let Some(given) = fields.get(name) {
-                    node(inner, given, &below(path, name), &mut wrong);
+                    node(inner, given, &path.field(name.clone()), &mut wrong);
                 }
             }
         }

@@ -4,10 +4,11 @@
 use regex::Regex;
 use serde_json::Value;
 use steersman_plan::llamastack::config::kind_of;
+use steersman_reconcile::FieldPath;
 
 use super::Fault;
 
-pub(super) fn check(schema: &Value, given: &Value, path: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     let mut wrong = |what: String| faults.push(Fault::new(path, what));
     if let Some(wanted) = wrong_kind(schema, given) {
         wrong(format!("Invalid value: expected {wanted}, found {}", kind_of(given)));

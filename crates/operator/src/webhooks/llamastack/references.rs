@@ -17,18 +17,16 @@ use serde_json::Value;
 use steersman_api::convert::convert;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::validate::{Found, Kind, Named, Reference, references};
+use steersman_reconcile::{Message, message};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::references::is_name;
 use tokio::time;
 
 use super::Rule;
-use crate::webhooks::case::Case;
+use crate::webhooks::case::AdmissionCase;
 
 /// A ConfigMap with this label, set to `true`, may be used from every namespace.
 pub const WATCHED: &str = "llamastack.io/watch";
-
-/// The field whose namespace only v1alpha1 can say.
-pub const CONFIG: &str = "spec.overrideConfig.configMapName";
 
 /// Objects that are looked up for one request. More than any sensible object names.
 const MOST: usize = 64;
@@ -57,16 +55,17 @@ pub fn rules() -> Vec<Rule> {
 pub struct Looked {
     pub found: BTreeMap<Named, Found>,
     /// A warning each: what was not looked up, and why.
-    pub unknown: Vec<String>,
+    pub unknown: Vec<Message>,
     /// Where the ConfigMap of `overrideConfig` is, if not beside the object.
     pub config_namespace: Option<String>,
 }
 
 /// Looks up what the request adds. `own` is the operator's namespace.
-pub async fn look(server: &Server, own: &str, case: &Case) -> Looked {
+pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
     let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
     let mut asked: Vec<Reference> = Vec::new();
     for reference in added(case) {
+        let reference = reference.with_config_namespace(config_namespace.as_deref());
         if !asked.iter().any(|known| known.named == reference.named) {
             asked.push(reference);
         }
@@ -74,17 +73,17 @@ pub async fn look(server: &Server, own: &str, case: &Case) -> Looked {
     let beyond = asked.split_off(asked.len().min(MOST));
     let mut lookups = Vec::new();
     for reference in &asked {
-        let (named, mut at) = (reference.named.clone(), reference.named.clone());
-        if let Some(elsewhere) = config_namespace.as_ref().filter(|_| reference.path == CONFIG) {
-            at.namespace.clone_from(elsewhere);
-        }
-        let home = at.namespace == case.namespace || at.namespace == own;
-        lookups.push(async move { (named, find(server, &at, home).await) });
+        let named = reference.named.clone();
+        let home = named.namespace == case.namespace || named.namespace == own;
+        lookups.push(async move {
+            let found = find(server, &named, home).await;
+            (named, found)
+        });
     }
     let lookups = stream::iter(lookups).buffer_unordered(AT_ONCE).take_until(time::sleep(LONGEST));
     let answers: Vec<(Named, Result<Found, CallError>)> = lookups.collect().await;
 
-    let mut looked = Looked { config_namespace: config_namespace.clone(), ..Looked::default() };
+    let mut looked = Looked { config_namespace, ..Looked::default() };
     let mut causes = BTreeMap::new();
     for (named, answer) in answers {
         match answer {
@@ -102,15 +101,15 @@ pub async fn look(server: &Server, own: &str, case: &Case) -> Looked {
     looked
 }
 
-fn unknown(reference: &Reference, cause: &str) -> String {
+fn unknown(reference: &Reference, cause: &str) -> Message {
     let Named { kind, name, .. } = &reference.named;
-    format!("{}: it was not checked whether the {kind:?} {name:?} is there: {cause}", reference.path)
+    message![&reference.path, format!(": it was not checked whether the {kind:?} {name:?} is there: {cause}")]
 }
 
 /// As the rules have it: those of the object that the one before it does not have. A spec that cannot be read names none;
 /// the rules say what is wrong with it.
-fn added(case: &Case) -> Vec<Reference> {
-    let Case { new, old, namespace, .. } = case;
+fn added(case: &AdmissionCase) -> Vec<Reference> {
+    let AdmissionCase { new, old, namespace, .. } = case;
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
     if deleting || old.as_ref().is_some_and(|old| old["spec"] == new["spec"]) {
         return Vec::new();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use steersman::webhooks::admission::Judges;
+use steersman::webhooks::admission::Handlers;
 use steersman::webhooks::llamastack;
 use steersman_api::Family;
 use steersman_plan::llamastack::validate::Missing;
@@ -18,9 +18,9 @@ async fn asked(operation: &str, new: Value, old: Value) -> Value {
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
-    let judge = llamastack::judge(server, "steersman-system", Missing::Refuse);
-    let judges = Judges { validate: [(Family::Llsd, judge)].into(), ..Judges::default() };
-    response(Family::Llsd, judges, "/validate/llsd", [new, old], operation).await
+    let judge = llamastack::validator(server, "steersman-system", Missing::Refuse);
+    let handlers = Handlers { validate: [(Family::Llsd, judge)].into(), ..Handlers::default() };
+    response(Family::Llsd, handlers, "/validate/llsd", [new, old], operation).await
 }
 
 fn wrong() -> Value {

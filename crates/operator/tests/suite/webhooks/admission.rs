@@ -1,11 +1,11 @@
-//! `/validate/<family>` and `/mutate/<family>`, driven in this process with judges of the tests' own.
+//! `/validate/<family>` and `/mutate/<family>`, driven in this process with handlers of the tests' own.
 
 use std::collections::BTreeMap;
 
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails};
 use serde_json::{Value, json};
-use steersman::webhooks::admission::{Answer, Judges, judge, judge_after_reading};
+use steersman::webhooks::admission::{Handlers, Response, async_handler, handler};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 
@@ -44,21 +44,21 @@ fn invalid(field: &str, message: &str) -> Status {
 }
 
 fn here() -> Here {
-    let validate = judge(|request| match request.name.as_str() {
-        "bad" => Answer::deny(invalid("spec.distribution.name", "there is no such distribution")).warn("look twice"),
+    let validate = handler(|request| match request.name.as_str() {
+        "bad" => Response::deny(invalid("spec.distribution.name", "there is no such distribution")).warn("look twice"),
         "bomb" => panic!("the secret of bomb"),
-        _ => Answer::allow(),
+        _ => Response::allow(),
     });
-    let mutate = judge_after_reading(|request| async move {
+    let mutate = async_handler(|request| async move {
         tokio::task::yield_now().await;
         let operation = json!({ "op": "add", "path": "/metadata/labels", "value": { "of": request.name } });
-        Answer::patch(vec![operation]).warn("labelled")
+        Response::patch(vec![operation]).warn("labelled")
     });
-    let judges = Judges {
+    let handlers = Handlers {
         validate: BTreeMap::from([(Family::Llsd, validate)]),
         mutate: BTreeMap::from([(Family::Llsd, mutate.clone())]),
     };
-    Here::with(convert, judges)
+    Here::with(convert, handlers)
 }
 
 async fn post(here: &Here, path: &str, review: &Value) -> Value {
@@ -139,17 +139,17 @@ async fn a_panic_refuses_this_request_and_no_other() {
 /// Under the names of NVIDIA's operator, and once for each request: what is mutated is validated afterwards.
 #[tokio::test]
 async fn verdicts_on_requests_are_measured() {
-    let judges = Judges {
+    let handlers = Handlers {
         validate: BTreeMap::from([(
             Family::Dgdr,
-            judge(|request| match request.name.as_str() {
-                "bad" => Answer::deny(invalid("spec.model", "is required")),
-                _ => Answer::allow(),
+            handler(|request| match request.name.as_str() {
+                "bad" => Response::deny(invalid("spec.model", "is required")),
+                _ => Response::allow(),
             }),
         )]),
-        mutate: BTreeMap::from([(Family::Dgdr, judge(|_| Answer::allow()))]),
+        mutate: BTreeMap::from([(Family::Dgdr, handler(|_| Response::allow()))]),
     };
-    let here = Here::with(convert, judges);
+    let here = Here::with(convert, handlers);
     for name in ["good", "bad"] {
         post(&here, "/mutate/dgdr", &review(name)).await;
         post(&here, "/validate/dgdr", &review(name)).await;

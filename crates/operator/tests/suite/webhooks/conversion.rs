@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use steersman::webhooks::admission::Judges;
+use steersman::webhooks::admission::Handlers;
 use steersman_api::convert::{ConvertError, Converted, convert};
 use tower::ServiceExt;
 
@@ -142,7 +142,7 @@ fn fragile(object: Value, to: &str) -> Result<Converted, ConvertError> {
 
 #[tokio::test]
 async fn a_panic_is_a_failed_review_and_the_next_one_is_answered() {
-    let here = Here::with(fragile, Judges::default());
+    let here = Here::with(fragile, Handlers::default());
     for _ in 0..20 {
         let bomb = review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1"), stack("bomb", "v1alpha1")]);
         let answer = here.post("/convert", text(&bomb)).await;

@@ -3,22 +3,23 @@
 //! means the same.
 
 use serde_json::{Value, json};
+use steersman_reconcile::{FieldPath, Segment, path};
 
 use super::Facts;
 use crate::dynamo::names::{ACCEPTED_SPEC, MANAGER};
 
 /// Defaults of the schema. The API server sets them in an object that it has stored, and not yet in one of another version
 /// that admission is asked about.
-pub fn default(path: &str) -> Option<Value> {
-    Some(match path {
-        "spec.autoApply" => json!(true),
-        "spec.backend" => json!("auto"),
-        "spec.searchStrategy" => json!("rapid"),
-        "spec.modelCache.pvcMountPath" => json!("/opt/model-cache"),
-        "spec.workload.isl" => json!(4000),
-        "spec.workload.osl" => json!(1000),
-        _ => return None,
-    })
+pub fn default(path: &FieldPath) -> Option<Value> {
+    let defaults = [
+        (path!(spec.autoApply), json!(true)),
+        (path!(spec.backend), json!("auto")),
+        (path!(spec.searchStrategy), json!("rapid")),
+        (path!(spec.modelCache.pvcMountPath), json!("/opt/model-cache")),
+        (path!(spec.workload.isl), json!(4000)),
+        (path!(spec.workload.osl), json!(1000)),
+    ];
+    defaults.into_iter().find(|(known, _)| known == path).map(|(_, value)| value)
 }
 
 /// What the operator has filled in.
@@ -47,11 +48,16 @@ impl Filled {
     }
 
     /// Whether the operator put this value there.
-    pub fn has(&self, path: &str, value: &Value) -> bool {
-        if path == "spec.image" {
+    pub fn has(&self, path: &FieldPath, value: &Value) -> bool {
+        if *path == path!(spec.image) {
             return self.image.as_ref().is_some_and(|image| value == image);
         }
-        let way: Vec<String> = path.split('.').skip(1).map(|name| format!("f:{name}")).collect();
+        // Lists are compared as a whole, so a path of a change has fields alone.
+        let way = path.segments().iter().skip(1).map(|segment| match segment {
+            Segment::Field(name) => Some(format!("f:{name}")),
+            Segment::Index(_) | Segment::Key(_) => None,
+        });
+        let Some(way) = way.collect::<Option<Vec<String>>>() else { return false };
         self.managed.iter().any(|fields| {
             let found = way.iter().try_fold(fields, |fields, name| fields.get(name));
             found.is_some_and(|leaf| leaf.as_object().is_some_and(serde_json::Map::is_empty))

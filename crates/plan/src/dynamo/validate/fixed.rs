@@ -3,29 +3,30 @@
 
 use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
+use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
 use super::filled::{self, Filled};
-use super::problem::{Cause, Problem};
-use super::rules::VERSION;
+use super::problem::forbidden;
+use super::rules::version_path;
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::ACCEPTED_SPEC;
 use crate::dynamo::phase;
 use crate::dynamo::snapshot::ObservedObject;
 
-const AUTO_APPLY: &str = "spec.autoApply";
-const OVERRIDES: &str = "spec.overrides.";
+fn auto_apply_path() -> FieldPath {
+    path!(spec.autoApply)
+}
 
 /// How many places of a change are named.
 const NAMED: usize = 5;
 
-pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<Problem> {
+pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<FieldError> {
     let phase = asked::phase(old).filter(|phase| phase::is_fixed(*phase))?;
     let changed = changes(old, new, filled);
     let permitted = changed.is_empty() || deferred(old, phase, &changed) || taken_back(old, new, phase, &changed);
     (!permitted).then(|| {
-        Problem::new(
-            "spec",
-            Cause::Forbidden,
+        forbidden(
+            path!(spec),
             format!(
                 "updates are forbidden while the resource is in phase \"{phase:?}\"; delete and recreate the resource to \
                  change its spec"
@@ -36,20 +37,20 @@ pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> O
 }
 
 /// What its author can still decide while the graph is not made: the version, and at last that it shall be made.
-fn deferred(old: &ObservedObject, phase: Phase, changed: &[String]) -> bool {
-    let open: &[&str] = match phase {
-        Phase::Profiling => &[VERSION],
-        Phase::Ready => &[VERSION, AUTO_APPLY],
-        _ => &[],
+fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
+    let open = match phase {
+        Phase::Profiling => vec![version_path()],
+        Phase::Ready => vec![version_path(), auto_apply_path()],
+        _ => Vec::new(),
     };
-    !asked::auto_apply(old) && changed.iter().all(|path| open.contains(&path.as_str()))
+    !asked::auto_apply(old) && changed.iter().all(|path| open.contains(path))
 }
 
 /// Back to what profiling began with, after a change that slipped in while nobody was asked. A graph that is deployed was
 /// to be deployed, so that this can always be said again.
-fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[String]) -> bool {
+fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && asked::auto_apply(new);
-    if switched && matches!(changed, [only] if only == AUTO_APPLY) {
+    if switched && matches!(changed, [only] if *only == auto_apply_path()) {
         return true;
     }
     // As the plan will see it: with the mark of the stored one.
@@ -62,36 +63,39 @@ fn strays(old: &ObservedObject) -> bool {
     old.annotations.contains_key(ACCEPTED_SPEC) && asked::acceptance(old) == Acceptance::Changed
 }
 
-fn remedy(old: &ObservedObject, phase: Phase, changed: &[String]) -> String {
-    let mut named = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message {
+    let mut named = Message::list(changed.iter().take(NAMED).cloned());
     if changed.len() > NAMED {
-        named.push_str(&format!(" and {} more", changed.len() - NAMED));
+        named = named.with(format!(" and {} more", changed.len() - NAMED));
     }
-    let rest = match phase {
+    let rest: Message = match phase {
         _ if strays(old) => {
             " The stored spec is not the one that profiling began with: only a change back to all of that one is accepted."
+                .into()
         }
-        Phase::Profiling if !asked::auto_apply(old) => " Only spec.runtimeVersionOverride can be changed meanwhile.",
+        Phase::Profiling if !asked::auto_apply(old) => {
+            message![" Only ", version_path(), " can be changed meanwhile."]
+        }
         Phase::Ready if !asked::auto_apply(old) => {
-            " Only spec.runtimeVersionOverride and spec.autoApply can be changed now."
+            message![" Only ", version_path(), " and ", auto_apply_path(), " can be changed now."]
         }
-        _ => "",
+        _ => Message::default(),
     };
-    format!("Changed is {named}.{rest}")
+    message!["Changed is ", named, ".", rest]
 }
 
 /// The places that differ in meaning.
-fn changes(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Vec<String> {
+fn changes(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Vec<FieldPath> {
     let mut found = Vec::new();
-    compare(&json!(old.spec), &json!(new.spec), "spec", filled, &mut found);
+    compare(&json!(old.spec), &json!(new.spec), &path!(spec), filled, &mut found);
     found
 }
 
 /// An absent part is one without fields, and an absent field means its default, or what the operator has filled in.
-fn compare(old: &Value, new: &Value, path: &str, filled: &Filled, found: &mut Vec<String>) {
+fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &mut Vec<FieldPath>) {
     let empty = Map::new();
     // Parts of other objects, in which one without fields can mean something.
-    let exact = path.starts_with(OVERRIDES);
+    let exact = path.below(&path!(spec.overrides)).is_some_and(|inside| !inside.is_empty());
     let fields = |value: &Value| value.is_object() || (value.is_null() && !exact);
     if old != new && fields(old) && fields(new) {
         let (before, after) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
@@ -101,12 +105,12 @@ fn compare(old: &Value, new: &Value, path: &str, filled: &Filled, found: &mut Ve
         let mut inner = Vec::new();
         for name in names {
             let value = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
-            compare(&value(before), &value(after), &format!("{path}.{name}"), filled, &mut inner);
+            compare(&value(before), &value(after), &path.field(name.clone()), filled, &mut inner);
         }
         // Of a part that came or went, its own name says enough.
         let whole = old.is_null() || new.is_null();
         inner.truncate(if whole { 1 } else { usize::MAX });
-        found.extend(inner.into_iter().map(|place| if whole { path.to_owned() } else { place }));
+        found.extend(inner.into_iter().map(|place| if whole { path.clone() } else { place }));
         return;
     }
     let meant = |value: &Value| match value {
@@ -116,6 +120,6 @@ fn compare(old: &Value, new: &Value, path: &str, filled: &Filled, found: &mut Ve
     };
     let left_out = meant(new).is_null() && filled.has(path, old);
     if meant(old) != meant(new) && !left_out {
-        found.push(path.to_owned());
+        found.push(path.clone());
     }
 }

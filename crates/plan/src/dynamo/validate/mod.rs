@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestStatus, Phase};
-use steersman_reconcile::{DecodeError, decode};
+use steersman_reconcile::{DecodeError, FieldError, Message, decode, message, path};
 
 use super::asked;
 use super::snapshot::ObservedObject;
@@ -21,7 +21,6 @@ use super::snapshot::ObservedObject;
 use filled::Filled;
 
 pub use defaults::{DYNAMO_VERSION, default_image, image};
-pub use problem::{Cause, Problem};
 pub use version::has_version;
 
 /// What is known besides the request.
@@ -33,60 +32,59 @@ pub struct Facts<'a> {
     pub discovery: bool,
 }
 
-pub type Verdict = crate::Review<Problem>;
+pub use crate::Review;
 
 /// What was wrong before the change, and is none of its business, does not stand against it: it is a warning. Deletion and
 /// changes that leave the spec alone, such as the removal of a finalizer, are never refused.
-pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict {
+pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"]) {
-        return Verdict::default();
+        return Review::default();
     }
     let object = match read(new) {
         Ok(object) => object,
-        Err(problem) => return Verdict { errors: vec![*problem], ..Verdict::default() },
+        Err(error) => return Review { errors: vec![*error], ..Review::default() },
     };
     // One that cannot be read has nothing that could be held on to.
     let before = old.and_then(|old| read(old).ok());
     let known = before.as_ref().map(|before| rules::wrong(before, facts)).unwrap_or_default();
-    let stands = |problem: &Problem| {
-        let touched = before.as_ref().is_none_or(|before| touches(before, &object, problem));
-        known.contains(problem) && !touched
+    let stands = |error: &FieldError| {
+        let touched = before.as_ref().is_none_or(|before| touches(before, &object, error));
+        known.contains(error) && !touched
     };
     let (left, mut errors): (Vec<_>, Vec<_>) = rules::wrong(&object, facts).into_iter().partition(stands);
     let filled = old.map(|old| Filled::of(old, new, facts)).unwrap_or_default();
     errors.extend(before.as_ref().and_then(|before| fixed::refusal(before, &object, &filled)));
-    let mut warnings: Vec<String> = left.iter().map(Problem::text).collect();
+    let mut warnings: Vec<Message> = left.iter().map(FieldError::text).collect();
     warnings.extend(before.as_ref().and_then(in_vain));
-    warnings.extend(
-        remarks::remarks(&object).iter().map(|remark| steersman_reconcile::sentences(std::slice::from_ref(remark))),
-    );
-    Verdict { errors, warnings }
+    warnings.extend(remarks::remarks(&object).iter().map(FieldError::explanation));
+    Review { errors, warnings }
 }
 
 /// Another image needs another version, and a graph that is to be made now needs one at last.
-fn touches(before: &ObservedObject, after: &ObservedObject, problem: &Problem) -> bool {
+fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) -> bool {
     let version = |object: &ObservedObject| object.spec.runtime_version_override.clone().unwrap_or_default();
     let activated = !asked::auto_apply(before) && asked::auto_apply(after);
     let others = before.spec.image != after.spec.image || version(before) != version(after);
-    problem.path == rules::VERSION && (others || activated)
+    error.path == rules::version_path() && (others || activated)
 }
 
-fn in_vain(before: &ObservedObject) -> Option<String> {
+fn in_vain(before: &ObservedObject) -> Option<Message> {
     let failed = asked::phase(before) == Some(Phase::Failed);
     let began = before.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     (failed && began).then(|| {
-        "spec: this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate \
-         it."
-        .to_owned()
+        message![
+            path!(spec),
+            ": this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate it."
+        ]
     })
 }
 
 /// As far as admission looks at it.
-fn read(object: &Value) -> Result<ObservedObject, Box<Problem>> {
+fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
     let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
-        Box::new(Problem::new(&path, Cause::Invalid(None), format!("cannot be read: {cause}"), remedy))
+        Box::new(problem::invalid(path, None, format!("cannot be read: {cause}"), remedy))
     })?;
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();

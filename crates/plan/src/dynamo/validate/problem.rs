@@ -1,74 +1,32 @@
-//! One thing that stands against a request.
-//! Comes in: where it is, what is wrong and what to do; goes out: the same as API servers speak of fields, or as a finding.
+//! Field errors of requests. Admission says Kubernetes' words for the cause first, and conditions do not.
 
 use serde_json::Value;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{Cause, FieldError, FieldPath, Message};
 
-/// Kubernetes' own words for what is wrong with a field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
-    Required,
-    /// With the value, where it may be told to everybody.
-    Invalid(Option<Value>),
-    Forbidden,
+/// The reason in conditions, unless a rule has its own.
+const REASON: &str = "ValidationFailed";
+
+pub fn required(path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) -> FieldError {
+    error(path, Cause::Required, "Required value".to_owned(), message.into(), remedy.into())
 }
 
-impl Cause {
-    /// As in the causes of a refusal.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Required => "FieldValueRequired",
-            Self::Invalid(_) => "FieldValueInvalid",
-            Self::Forbidden => "FieldValueForbidden",
-        }
-    }
-
-    fn words(&self) -> String {
-        match self {
-            Self::Required => "Required value".to_owned(),
-            Self::Invalid(Some(value)) => format!("Invalid value: {value}"),
-            Self::Invalid(None) => "Invalid value".to_owned(),
-            Self::Forbidden => "Forbidden".to_owned(),
-        }
-    }
+/// `value` is printed, so it must be one that everybody may read.
+pub fn invalid(
+    path: FieldPath,
+    value: Option<&Value>,
+    message: impl Into<Message>,
+    remedy: impl Into<Message>,
+) -> FieldError {
+    let words = value.map_or_else(|| "Invalid value".to_owned(), |value| format!("Invalid value: {value}"));
+    error(path, Cause::Invalid, words, message.into(), remedy.into())
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// As in `spec.hardware.gpuSku`.
-    pub path: String,
-    pub cause: Cause,
-    /// What follows the place and the cause.
-    pub message: String,
-    /// What to do about it.
-    pub remedy: String,
-    /// How conditions tell it, with the place.
-    condition: String,
+pub fn forbidden(path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) -> FieldError {
+    error(path, Cause::Forbidden, "Forbidden".to_owned(), message.into(), remedy.into())
 }
 
-impl Problem {
-    pub fn new(path: &str, cause: Cause, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let message = message.into();
-        let condition = format!("{path}: {message}");
-        Self { path: path.to_owned(), cause, message, remedy: remedy.into(), condition }
-    }
-
-    /// In other words in conditions, where scripts look for those that have always been there.
-    pub fn in_conditions(self, condition: impl Into<String>) -> Self {
-        Self { condition: condition.into(), ..self }
-    }
-
-    /// What is wrong and what to do, without the place: for whoever shows the place apart.
-    pub fn sentence(&self) -> String {
-        format!("{}: {}", self.cause.words(), steersman_reconcile::join_sentences(&self.message, &self.remedy))
-    }
-
-    /// The place and the sentence.
-    pub fn text(&self) -> String {
-        format!("{}: {}", self.path, self.sentence())
-    }
-
-    pub fn finding(&self, severity: Severity, reason: &'static str) -> Finding {
-        Finding { severity, reason, message: self.condition.clone(), remedy: self.remedy.clone() }
-    }
+fn error(path: FieldPath, cause: Cause, words: String, message: Message, remedy: Message) -> FieldError {
+    let statement = Message::from(&path).with(": ").with(message.clone());
+    let message = Message::from(words).with(": ").with(message);
+    FieldError::new(path, REASON, message, remedy).with_cause(cause).stated_as(statement)
 }

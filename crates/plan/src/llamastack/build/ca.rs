@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{CaBundle, LlamaStackDistributionSpec};
+use steersman_reconcile::{FieldPath, Message, path};
 
 use super::child;
-use crate::llamastack::config::Problem;
+use crate::llamastack::config::FieldError;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
@@ -21,8 +22,6 @@ pub const KEY: &str = "ca-bundle.crt";
 /// The ConfigMap that Open Data Hub keeps in every namespace.
 pub const CLUSTER: &str = "odh-trusted-ca-bundle";
 
-const PATH: &str = "spec.networking.tls.caBundle";
-const KEYS_PATH: &str = "spec.networking.tls.caBundle.configMapKeys";
 const KEY_LIMIT: usize = 253;
 const SIZE_LIMIT: usize = 10_485_760;
 const COUNT_LIMIT: usize = 1000;
@@ -40,7 +39,7 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
 }
 
 /// None: nothing beyond what is in the image.
-pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, Problem> {
+pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     let mut certificates = Vec::new();
     let named = named(&snapshot.object.spec);
     if let Some(bundle) = named {
@@ -59,16 +58,28 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, Problem> {
     if size > SIZE_LIMIT {
         let message =
             format!("failed to process CA bundle: total size exceeds maximum allowed size of {SIZE_LIMIT} bytes");
-        return Err(wrong(PATH, message, "Name fewer keys, or take out certificates that the server does not need."));
+        return Err(wrong(
+            path!(spec.networking.tls.caBundle),
+            message,
+            "Name fewer keys, or take out certificates that the server does not need.",
+        ));
     }
     if certificates.len() > COUNT_LIMIT {
         let message =
             format!("failed to process CA bundle: contains more than {COUNT_LIMIT} certificates (maximum allowed)");
-        return Err(wrong(PATH, message, "Name fewer keys, or take out certificates that the server does not need."));
+        return Err(wrong(
+            path!(spec.networking.tls.caBundle),
+            message,
+            "Name fewer keys, or take out certificates that the server does not need.",
+        ));
     }
     if certificates.is_empty() && named.is_some() {
         let message = "failed to find valid certificates in CA bundle ConfigMaps";
-        return Err(wrong(PATH, message, "Put at least one certificate in PEM form into the ConfigMap."));
+        return Err(wrong(
+            path!(spec.networking.tls.caBundle),
+            message,
+            "Put at least one certificate in PEM form into the ConfigMap.",
+        ));
     }
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
@@ -80,14 +91,18 @@ pub fn config_map(object: &ObservedObject, bundle: &str) -> DynamicObject {
     map
 }
 
-fn wrong(path: &str, message: impl Into<String>, remedy: &str) -> Problem {
-    Problem::new(path, reason::INVALID, message, remedy)
+fn wrong(path: FieldPath, message: impl Into<Message>, remedy: &str) -> FieldError {
+    FieldError::new(path, reason::INVALID, message, remedy)
 }
 
-fn valid_key(key: &str) -> Result<(), Problem> {
+fn valid_key(key: &str) -> Result<(), FieldError> {
     let refuse = |why: String| {
         let message = format!("failed to validate CA bundle ConfigMap keys: {why}");
-        Err(wrong(KEYS_PATH, message, "Name keys as they stand in the ConfigMap, such as ca-bundle.crt."))
+        Err(wrong(
+            path!(spec.networking.tls.caBundle.configMapKeys),
+            message,
+            "Name keys as they stand in the ConfigMap, such as ca-bundle.crt.",
+        ))
     };
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -107,7 +122,7 @@ fn valid_key(key: &str) -> Result<(), Problem> {
 }
 
 /// The certificates of one key, each written anew. Other blocks, such as private keys, are left where they are.
-fn read(key: &str, text: &str) -> Result<Vec<String>, Problem> {
+fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once(BEGIN) {
@@ -116,7 +131,11 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, Problem> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            wrong(PATH, message, "Replace it in the ConfigMap by a certificate in PEM form.")
+            wrong(
+                path!(spec.networking.tls.caBundle),
+                message,
+                "Replace it in the ConfigMap by a certificate in PEM form.",
+            )
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =
@@ -126,7 +145,11 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, Problem> {
     }
     if found.is_empty() && !text.trim().is_empty() {
         let message = format!("failed to find valid certificates in CA bundle key '{key}'");
-        return Err(wrong(PATH, message, "Put certificates in PEM form under this key, or do not name it."));
+        return Err(wrong(
+            path!(spec.networking.tls.caBundle),
+            message,
+            "Put certificates in PEM form under this key, or do not name it.",
+        ));
     }
     Ok(found)
 }

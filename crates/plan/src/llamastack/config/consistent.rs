@@ -1,85 +1,93 @@
 //! What must hold of a spec whatever its base: the rules of the schema again, for objects that were stored before them.
 //! Comes in: a spec; goes out: what contradicts itself, and what has no effect.
 
-use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec};
+use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, rules};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::problem::reason;
-use super::{Problem, listen, providers};
+use super::{FieldError, listen, providers};
 
-pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<Problem> {
+pub fn errors(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut refuse = |path: &str, message: String, remedy: &str| {
-        errors.push(Problem::new(path, reason::INVALID, message, remedy));
-    };
+    let refuse =
+        |path: FieldPath, message: String, remedy: &str| FieldError::new(path, reason::INVALID, message, remedy);
     let given = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
     match (given(&spec.distribution.name), given(&spec.distribution.image)) {
-        (true, true) => refuse(
-            "spec.distribution",
-            "only one of name or image can be specified".to_owned(),
-            "Remove the name or the image.",
-        ),
-        (false, false) => refuse(
-            "spec.distribution",
-            "one of name or image must be specified".to_owned(),
-            "Set name to a distribution that the operator knows, or image to any other.",
-        ),
+        (true, true) => {
+            let error = refuse(
+                path!(spec.distribution),
+                "only one of name or image can be specified".to_owned(),
+                "Remove the name or the image.",
+            );
+            errors.push(error.with_schema_rule(rules::NAME_EXCLUDES_IMAGE));
+        }
+        (false, false) => {
+            let error = refuse(
+                path!(spec.distribution),
+                "one of name or image must be specified".to_owned(),
+                "Set name to a distribution that the operator knows, or image to any other.",
+            );
+            errors.push(error.with_schema_rule(rules::NAME_OR_IMAGE));
+        }
         _ => {}
     }
     let sections = [
-        ("providers", spec.providers.is_some()),
-        ("resources", spec.resources.is_some()),
-        ("storage", spec.storage.is_some()),
-        ("disabled", spec.disabled.is_some()),
+        ("providers", spec.providers.is_some(), rules::PROVIDERS_EXCLUDE_OVERRIDE),
+        ("resources", spec.resources.is_some(), rules::RESOURCES_EXCLUDE_OVERRIDE),
+        ("storage", spec.storage.is_some(), rules::STORAGE_EXCLUDE_OVERRIDE),
+        ("disabled", spec.disabled.is_some(), rules::DISABLED_EXCLUDE_OVERRIDE),
     ];
-    for (section, _) in sections.iter().filter(|(_, there)| *there && spec.override_config.is_some()) {
-        refuse(
-            &format!("spec.{section}"),
+    for (section, _, rule) in sections.into_iter().filter(|(_, there, _)| *there && spec.override_config.is_some()) {
+        let error = refuse(
+            path!(spec).field(section),
             format!("{section} and overrideConfig are mutually exclusive"),
             "Remove one of them; what overrideConfig names is used as it is.",
         );
+        errors.push(error.with_schema_rule(rule));
     }
     let port = listen::port(spec);
     if !(1..=65_535).contains(&port) {
-        refuse(
-            "spec.networking.port",
+        errors.push(refuse(
+            path!(spec.networking.port),
             format!("{port} is not a port"),
             "Use a number from 1024 to 65535, or leave it out for 8321.",
-        );
+        ));
     }
     let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
     if tls.is_some_and(|tls| tls.enabled == Some(true) && !given(&tls.secret_name)) {
-        refuse(
-            "spec.networking.tls.secretName",
+        let error = refuse(
+            path!(spec.networking.tls.secretName),
             "secretName is required when TLS is enabled".to_owned(),
             "Name a Secret of type kubernetes.io/tls in the namespace of this object.",
         );
+        errors.push(error.with_schema_rule(rules::TLS_NEEDS_SECRET));
     }
     errors
 }
 
-pub fn remarks(spec: &LlamaStackDistributionSpec) -> Vec<Problem> {
+pub fn remarks(spec: &LlamaStackDistributionSpec) -> Vec<FieldError> {
     let mut remarks = Vec::new();
     let networking = spec.networking.as_ref();
     let tls = networking.and_then(|networking| networking.tls.as_ref());
     if tls.is_some_and(|tls| tls.enabled != Some(true) && tls.secret_name.is_some()) {
-        remarks.push(Problem::new(
-            "spec.networking.tls.secretName",
+        remarks.push(FieldError::new(
+            path!(spec.networking.tls.secretName),
             reason::IGNORED,
             "secretName is only valid when TLS is enabled; the server speaks plain HTTP",
-            "Set spec.networking.tls.enabled to true, or remove secretName.",
+            message!["Set ", path!(spec.networking.tls.enabled), " to true, or remove secretName."],
         ));
     }
     let Some(ExposeForm::Detail(expose)) = networking.and_then(|networking| networking.expose.as_ref()) else {
         return remarks;
     };
-    let path = "spec.networking.expose";
-    remarks.extend(expose.unknown.keys().map(|field| providers::unknown(path, field, "enabled and hostname")));
+    let path = path!(spec.networking.expose);
+    remarks.extend(expose.unknown.keys().map(|field| providers::unknown(&path, field, "enabled and hostname")));
     if expose.enabled == Some(false) && expose.hostname.is_some() {
-        remarks.push(Problem::new(
-            format!("{path}.hostname"),
+        remarks.push(FieldError::new(
+            path.field("hostname"),
             reason::IGNORED,
             "the server is not exposed, so its hostname is not used",
-            "Set spec.networking.expose.enabled to true, or remove hostname.",
+            message!["Set ", path.field("enabled"), " to true, or remove hostname."],
         ));
     }
     remarks

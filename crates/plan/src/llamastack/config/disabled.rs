@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::draft::{self, Draft};
 use super::problem::reason;
-use super::{Problem, apis};
+use super::{FieldError, apis};
 
 /// Names as in the file. An API that the spec gives providers for cannot be meant.
 pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
@@ -20,18 +21,23 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
             key => key,
         };
         if draft.base.is_some() && !draft.serves(key) {
-            draft.remarks.push(Problem::new(
-                format!("spec.disabled[{place}]"),
+            draft.remarks.push(FieldError::new(
+                path!(spec.disabled).index(place),
                 reason::IGNORED,
                 format!("the distribution has no API {written:?}, so there is nothing to disable"),
                 format!("Remove it, or name one of {}.", served(draft)),
             ));
         }
         for at in providing(draft, key) {
-            draft.errors.push(Problem::new(
+            draft.errors.push(FieldError::new(
                 at.clone(),
                 reason::INVALID,
-                format!("{at} conflicts with spec.disabled: {written} API is disabled but has providers configured."),
+                message![
+                    at,
+                    " conflicts with ",
+                    path!(spec.disabled),
+                    format!(": {written} API is disabled but has providers configured.")
+                ],
                 format!("Remove the provider configuration or remove '{written}' from the disabled list."),
             ));
         }
@@ -41,14 +47,14 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
 }
 
 /// The sections of the spec that give providers for an API.
-fn providing(draft: &Draft<'_>, key: &str) -> Vec<String> {
+fn providing(draft: &Draft<'_>, key: &str) -> Vec<FieldPath> {
     let inline = draft.spec.providers.as_ref().map(apis::of).into_iter().flatten();
     let inline = inline.filter(|(api, form)| api.key == key && form.is_some_and(|form| !form.all().is_empty()));
     let external = draft.spec.external_providers.as_ref().map(apis::of_external).into_iter().flatten();
     let external = external.filter(|(api, list)| api.key == key && !list.is_empty());
     inline
-        .map(|(api, _)| format!("spec.providers.{}", api.field))
-        .chain(external.map(|(api, _)| format!("spec.externalProviders.{}", api.field)))
+        .map(|(api, _)| path!(spec.providers).field(api.field))
+        .chain(external.map(|(api, _)| path!(spec.externalProviders).field(api.field)))
         .collect()
 }
 
@@ -66,11 +72,11 @@ pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {
     let before = names.len();
     names.retain(|name| !name.as_str().is_some_and(|name| disabled.contains(name)));
     if before > 0 && names.is_empty() {
-        draft.errors.push(Problem::new(
-            "spec.disabled",
+        draft.errors.push(FieldError::new(
+            path!(spec.disabled),
             reason::INVALID,
             "every API of the distribution is disabled; a server whose list of APIs is empty serves all of them",
-            "Leave at least one API, or set spec.workload.replicas to 0 to stop the server.",
+            message!["Leave at least one API, or set ", path!(spec.workload.replicas), " to 0 to stop the server."],
         ));
     }
     if listed {

@@ -7,7 +7,7 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use super::ids::{self, Known};
 use super::secrets::Secrets;
 use super::version::Server;
-use super::{Base, Problem, apis};
+use super::{Base, FieldError, apis};
 
 pub(super) struct Draft<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
@@ -15,8 +15,8 @@ pub(super) struct Draft<'a> {
     pub base: Option<&'a Base>,
     pub server: Server,
     pub config: Map<String, Value>,
-    pub errors: Vec<Problem>,
-    pub remarks: Vec<Problem>,
+    pub errors: Vec<FieldError>,
+    pub remarks: Vec<FieldError>,
     pub secrets: Secrets,
     /// Models, tools and shields that the spec adds.
     pub resources: i64,

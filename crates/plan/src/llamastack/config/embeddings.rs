@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::Model;
+use steersman_reconcile::FieldPath;
 
-use super::Problem;
+use super::FieldError;
 use super::problem::reason;
 
 /// The field of a model that says it. Upstream has none for it, so such a model could not be registered.
@@ -35,19 +36,19 @@ const KNOWN: [(&str, u64); 21] = [
     ("text-embedding-ada-002", 1536),
 ];
 
-pub(super) fn dimension(model: &Model, path: &str) -> Result<u64, Problem> {
-    let refuse = |field: &str, message: &str| {
+pub(super) fn dimension(model: &Model, path: &FieldPath) -> Result<u64, FieldError> {
+    let refuse = |path: FieldPath, message: &str| {
         let remedy = format!("Add {FIELD}, the length of its vectors, such as 768.");
-        Problem::new(format!("{path}{field}"), reason::INVALID, message, remedy)
+        FieldError::new(path, reason::INVALID, message, remedy)
     };
     match model.unknown.get(FIELD) {
         Some(given) => given
             .as_u64()
             .filter(|length| *length > 0)
-            .ok_or_else(|| refuse(&format!(".{FIELD}"), "it has to be a whole number above 0")),
+            .ok_or_else(|| refuse(path.field(FIELD), "it has to be a whole number above 0")),
         None => known(&model.name).ok_or_else(|| {
             refuse(
-                "",
+                path.clone(),
                 "the server does not start with an embedding model of which it does not know how long vectors are",
             )
         }),

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::path;
 
-use super::Problem;
+use super::FieldError;
 use super::draft::{self, Draft};
 use super::problem::reason;
 
@@ -40,8 +41,8 @@ pub(super) fn port(spec: &LlamaStackDistributionSpec) -> i32 {
 pub(super) fn set(draft: &mut Draft<'_>) {
     let listen = Listen::of(draft.spec);
     if (1..LOWEST_PORT).contains(&listen.port) {
-        draft.errors.push(Problem::new(
-            "spec.networking.port",
+        draft.errors.push(FieldError::new(
+            path!(spec.networking.port),
             reason::INVALID,
             format!("the server refuses ports below {LOWEST_PORT}, and {} is one", listen.port),
             "Use a higher port; the Ingress can offer another one to the outside.",

@@ -4,23 +4,24 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use steersman_reconcile::path;
 
 use super::draft::{self, Draft, id_of};
 use super::problem::reason;
 use super::providers::Entry;
-use super::{Merge, Problem, apis};
+use super::{FieldError, Merge, apis};
 
 /// The annotation that chooses.
 pub const ANNOTATION: &str = "steersman.dev/provider-merge";
 
 impl Merge {
     /// Absent: overlay.
-    pub fn of(annotations: Option<&BTreeMap<String, String>>) -> Result<Self, Problem> {
+    pub fn of(annotations: Option<&BTreeMap<String, String>>) -> Result<Self, FieldError> {
         match annotations.and_then(|annotations| annotations.get(ANNOTATION)).map(String::as_str) {
             None | Some("overlay") => Ok(Self::Overlay),
             Some("replace") => Ok(Self::Replace),
-            Some(other) => Err(Problem::new(
-                format!("metadata.annotations[{ANNOTATION}]"),
+            Some(other) => Err(FieldError::new(
+                path!(metadata.annotations).key(ANNOTATION),
                 reason::INVALID,
                 format!("unknown way to merge providers: {other:?}"),
                 "Set it to overlay (by provider id) or replace (by API), or remove it for overlay.",

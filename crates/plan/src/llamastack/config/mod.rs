@@ -31,6 +31,7 @@ mod version;
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{message, path};
 
 use draft::Draft;
 use problem::reason;
@@ -44,11 +45,11 @@ pub use input::{Input, Merge};
 pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};
 pub use merge::ANNOTATION;
 pub use pod::{CONFIG_DIR, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
-pub use problem::Problem;
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
 pub use source::{Source, source};
+pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
 
@@ -68,13 +69,13 @@ pub struct Generated {
     /// Every key of every Secret that is needed, by each place that asks for it.
     pub secrets: Vec<SecretUse>,
     /// What was left out or has no effect.
-    pub remarks: Vec<Problem>,
+    pub remarks: Vec<FieldError>,
     pub listen: Listen,
     pub pod: Pod,
 }
 
 /// All errors at once, not the first: each of them would cost its author a round.
-pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<Problem>> {
+pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     let (mut draft, prepare) = build(input);
     let version = match input.base {
         Some(base) => detect_version(&base.config),
@@ -110,19 +111,23 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<Problem>> {
 /// A ConfigMap takes 1 MiB, with its name and labels.
 const SIZE_LIMIT: usize = 1_000_000;
 
-fn too_large(size: usize) -> Problem {
-    Problem::new(
-        "spec",
+fn too_large(size: usize) -> FieldError {
+    FieldError::new(
+        path!(spec),
         reason::FAILED,
         format!("config.yaml has {size} bytes, more than the {SIZE_LIMIT} that fit into a ConfigMap"),
-        "Register models while the server runs instead of in spec.resources.models, or shorten settings.",
+        message![
+            "Register models while the server runs instead of in ",
+            path!(spec.resources.models),
+            ", or shorten settings."
+        ],
     )
 }
 
 /// What can be said of a spec whose base is not at hand is said; the rest is left to `generate`.
 pub struct Checked {
-    pub errors: Vec<Problem>,
-    pub remarks: Vec<Problem>,
+    pub errors: Vec<FieldError>,
+    pub remarks: Vec<FieldError>,
     pub secrets: Vec<SecretUse>,
 }
 
@@ -172,8 +177,8 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
 fn own_command(draft: &mut Draft<'_>) {
     let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
     if overrides.is_some_and(|overrides| overrides.command.as_ref().is_some_and(|command| !command.is_empty())) {
-        draft.remarks.push(Problem::new(
-            "spec.workload.overrides.command",
+        draft.remarks.push(FieldError::new(
+            path!(spec.workload.overrides.command),
             reason::NEEDED,
             "it replaces the start script, which puts the parts of the storage's address into the environment",
             "Begin the command with `. /run/steersman/storage.env`, or remove it.",
@@ -181,16 +186,16 @@ fn own_command(draft: &mut Draft<'_>) {
     }
 }
 
-fn no_base(input: &Input<'_>) -> Problem {
+fn no_base(input: &Input<'_>) -> FieldError {
     match &input.spec.distribution.name {
-        Some(name) => Problem::new(
-            "spec.distribution.name",
+        Some(name) => FieldError::new(
+            path!(spec.distribution.name),
             reason::FAILED,
             format!("failed to load embedded config for distribution {name:?}"),
             "Use a distribution of this release, or give the whole configuration by overrideConfig.",
         ),
-        None => Problem::new(
-            "spec.distribution.image",
+        None => FieldError::new(
+            path!(spec.distribution.image),
             reason::NO_BASE,
             "Direct image references require either overrideConfig.configMapName or OCI config labels on the image.",
             "See docs/configuration.md for details.",

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use steersman_reconcile::{message, path};
 
 use super::draft::{Draft, id_of};
 use super::problem::reason;
 use super::storage::{self, Prepare};
-use super::{Problem, ids};
+use super::{FieldError, ids};
 
 pub(super) fn tell(draft: &mut Draft<'_>, prepare: Prepare) {
     let mut needed = BTreeSet::new();
@@ -22,13 +23,13 @@ pub(super) fn tell(draft: &mut Draft<'_>, prepare: Prepare) {
         let name = name.as_str();
         !set.contains(&name) && !from_secrets.contains(&name) && !prepared.contains(&name)
     });
-    let remarks: Vec<Problem> = missing
+    let remarks: Vec<FieldError> = missing
         .map(|name| {
-            Problem::new(
-                "spec.workload.overrides.env",
+            FieldError::new(
+                path!(spec.workload.overrides.env),
                 reason::NEEDED,
                 format!("the server does not start without the variable {name}, which nothing here sets"),
-                format!("Add {name} to spec.workload.overrides.env, unless the image sets it."),
+                message![format!("Add {name} to "), path!(spec.workload.overrides.env), ", unless the image sets it."],
             )
         })
         .collect();

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use steersman_api::llamastack::v1alpha2::{Provider, ProviderForm, SecretKey};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{self, Api, TELEMETRY};
 use super::draft::{Draft, text};
 use super::kinds::{self, Kind};
 use super::problem::reason;
-use super::{Problem, ids, secrets, settings, storage};
+use super::{FieldError, ids, secrets, settings, storage};
 
 pub(super) struct Entry {
     pub api: Api,
@@ -40,10 +41,11 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
 }
 
 /// As the user wrote it: without a number where there is no list.
-fn path(api: Api, form: &ProviderForm, place: usize) -> String {
+fn path(api: Api, form: &ProviderForm, place: usize) -> FieldPath {
+    let path = path!(spec.providers).field(api.field);
     match form {
-        ProviderForm::One(_) => format!("spec.providers.{}", api.field),
-        ProviderForm::Many(_) => format!("spec.providers.{}[{place}]", api.field),
+        ProviderForm::One(_) => path,
+        ProviderForm::Many(_) => path.index(place),
     }
 }
 
@@ -52,27 +54,32 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
     if draft.base.is_none() || draft.serves(TELEMETRY.key) || draft.server.before(0, 3) {
         return false;
     }
-    draft.remarks.push(Problem::new(
-        "spec.providers.telemetry",
+    draft.remarks.push(FieldError::new(
+        path!(spec.providers.telemetry),
         reason::IGNORED,
         "the server of this distribution has no API telemetry, so its providers are left out",
-        "Remove spec.providers.telemetry; servers since 0.3 send traces by the OTEL_* variables, which can be set in \
-         spec.workload.overrides.env.",
+        message![
+            "Remove ",
+            path!(spec.providers.telemetry),
+            "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ",
+            path!(spec.workload.overrides.env),
+            "."
+        ],
     ));
     true
 }
 
 /// False: nothing can be said of its id.
-fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &str) -> bool {
-    let refuse = |message: &str, remedy: String| Problem::new(format!("{path}.id"), reason::INVALID, message, remedy);
+fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
+    let refuse = |message: &str, remedy: String| FieldError::new(path.field("id"), reason::INVALID, message, remedy);
     let problem = match provider.id.as_deref() {
         Some("") => refuse("id must not be empty if specified", "Give it a name of its own.".to_owned()),
         None if form.all().len() > 1 => refuse(
             "each provider must have an explicit id when multiple providers are specified",
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
-        _ if ids::of(provider).is_empty() => Problem::new(
-            format!("{path}.provider"),
+        _ if ids::of(provider).is_empty() => FieldError::new(
+            path.field("provider"),
             reason::INVALID,
             "provider must not be empty",
             "Name a kind of provider, such as vllm.",
@@ -89,14 +96,14 @@ fn unique<'a>(
     owners: &mut BTreeMap<&'a str, Api>,
     api: Api,
     provider: &'a Provider,
-    path: &str,
+    path: &FieldPath,
 ) {
     let id = ids::of(provider);
     let Some(owner) = owners.insert(id, api) else { return };
     owners.insert(id, owner);
     let field = if provider.id.is_some() { "id" } else { "provider" };
-    draft.errors.push(Problem::new(
-        format!("{path}.{field}"),
+    draft.errors.push(FieldError::new(
+        path.field(field),
         reason::INVALID,
         format!(
             "provider ID {id:?} conflicts with provider in {:?}; all provider IDs must be unique across all API types",
@@ -106,7 +113,7 @@ fn unique<'a>(
     ));
 }
 
-fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &str) -> Value {
+fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &FieldPath) -> Value {
     for field in provider.unknown.keys() {
         draft.remarks.push(unknown(path, field, "id, provider, endpoint, apiKey, secretRefs and settings"));
     }
@@ -115,9 +122,9 @@ fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &str) -> Va
     json!({ "provider_id": ids::of(provider), "provider_type": type_(draft, api, provider, kind), "config": config })
 }
 
-pub(super) fn unknown(path: &str, field: &str, known: &str) -> Problem {
-    Problem::new(
-        format!("{path}.{field}"),
+pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError {
+    FieldError::new(
+        path.field(field.to_owned()),
         reason::IGNORED,
         format!("unknown field {field:?}, which is ignored"),
         format!("The fields here are {known}."),
@@ -139,15 +146,21 @@ fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) 
 }
 
 /// Settings first, so that fields with a meaning of their own win over them.
-fn config(draft: &mut Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>, path: &str) -> Map<String, Value> {
+fn config(
+    draft: &mut Draft<'_>,
+    api: Api,
+    provider: &Provider,
+    kind: Option<&Kind>,
+    path: &FieldPath,
+) -> Map<String, Value> {
     let mut config = defaults(draft, api, provider, kind);
     let given = settings::read(draft, provider, path);
     settings::readable(draft, provider, path);
     config.extend(given.clone());
     let mut set = |draft: &mut Draft<'_>, key: &str, value: &str, by: &str| {
         if given.contains_key(key) {
-            draft.remarks.push(Problem::new(
-                format!("{path}.settings.{key}"),
+            draft.remarks.push(FieldError::new(
+                path.field("settings").field(key.to_owned()),
                 reason::IGNORED,
                 format!("{key} is set by {by} as well, which wins"),
                 format!("Remove settings.{key} or {by}."),
@@ -162,7 +175,7 @@ fn config(draft: &mut Draft<'_>, api: Api, provider: &Provider, kind: Option<&Ki
         }
     }
     if let Some(reference) = &provider.api_key {
-        let at = secrets::path(&format!("{path}.apiKey"), reference);
+        let at = secrets::path(&path.field("apiKey"), reference);
         let variable = ids::variable(ids::of(provider), "api_key");
         if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
             let read = kind.map(|kind| kind.secret);
@@ -172,7 +185,7 @@ fn config(draft: &mut Draft<'_>, api: Api, provider: &Provider, kind: Option<&Ki
         }
     }
     for (key, reference) in provider.secret_refs.iter().flatten() {
-        let at = secrets::path(&format!("{path}.secretRefs.{key}"), reference);
+        let at = secrets::path(&path.field("secretRefs").field(key.clone()), reference);
         let variable = ids::variable(ids::of(provider), key);
         if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
             set(draft, key, &placeholder, "secretRefs");
@@ -185,16 +198,17 @@ fn config(draft: &mut Draft<'_>, api: Api, provider: &Provider, kind: Option<&Ki
 }
 
 /// A provider without what it needs stops the server.
-fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &str) {
+fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &FieldPath) {
     for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
         let (field, remedy) = match kind.endpoint(&draft.server) {
-            Some(endpoint) if endpoint == *key => ("endpoint".to_owned(), "Add endpoint.".to_owned()),
-            _ => {
-                (format!("settings.{key}"), format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."))
-            }
+            Some(endpoint) if endpoint == *key => (path.field("endpoint"), "Add endpoint.".to_owned()),
+            _ => (
+                path.field("settings").field(*key),
+                format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."),
+            ),
         };
         let message = format!("{} does not start without {key}", kind.type_());
-        draft.errors.push(Problem::new(format!("{path}.{field}"), reason::INVALID, message, remedy));
+        draft.errors.push(FieldError::new(field, reason::INVALID, message, remedy));
     }
 }
 
@@ -204,13 +218,13 @@ fn keys(
     kind: Option<&Kind>,
     read: Option<Option<&'static str>>,
     literal: &'static str,
-    path: &str,
-    field: &str,
+    path: &FieldPath,
+    field: &'static str,
 ) -> Vec<&'static str> {
     match (kind, read) {
         (Some(kind), Some(None)) => {
-            draft.remarks.push(Problem::new(
-                format!("{path}.{field}"),
+            draft.remarks.push(FieldError::new(
+                path.field(field),
                 reason::IGNORED,
                 format!("{} does not read {literal}, so {field} has no effect", kind.type_()),
                 format!("Remove {field}, or use the provider's own keys in settings or secretRefs."),
@@ -246,7 +260,7 @@ fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind
     defaults
 }
 
-pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, path: String) -> Option<String> {
+pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, path: FieldPath) -> Option<String> {
     match draft.secrets.add(variable, key, path) {
         Ok(placeholder) => Some(placeholder),
         Err(problem) => {

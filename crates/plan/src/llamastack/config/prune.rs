@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{self, SAFETY};
 use super::base::{self, AGENTS, RESPONSES};
@@ -11,7 +12,7 @@ use super::draft::{self, Draft, id_of, text};
 use super::layout::Layout;
 use super::problem::reason;
 use super::providers::Entry;
-use super::{Problem, ids};
+use super::{FieldError, ids};
 
 /// Lists of resources, the key of their ids, and the API whose providers they name.
 const RESOURCES: [(&str, &str, &str); 8] = [
@@ -91,20 +92,20 @@ fn own(entries: &[Entry], api: &str, entry: &Value) -> bool {
     entries.iter().any(|own| own.api.key == api && Some(own.id.as_str()) == id)
 }
 
-fn contradiction(draft: &Draft<'_>, api: &str, entry: &Value, missing: &str) -> Problem {
+fn contradiction(draft: &Draft<'_>, api: &str, entry: &Value, missing: &str) -> FieldError {
     let id = text(entry, "provider_id").unwrap_or_default();
     let field = apis::field(missing);
     let disabled = draft.spec.disabled.iter().flatten().any(|name| apis::key(name) == missing);
     let keep = if disabled {
-        format!("Remove '{field}' from spec.disabled")
+        message![format!("Remove '{field}' from "), path!(spec.disabled)]
     } else {
-        format!("Use a distribution that serves {field}")
+        format!("Use a distribution that serves {field}").into()
     };
-    Problem::new(
-        format!("spec.providers.{}", apis::field(api)),
+    FieldError::new(
+        path!(spec.providers).field(apis::field(api).to_owned()),
         reason::INVALID,
         format!("provider {id:?} needs the API {missing}, which this configuration does not serve"),
-        format!("{keep}, or remove the provider."),
+        message![keep, ", or remove the provider."],
     )
 }
 
@@ -116,7 +117,7 @@ fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
     }
     for ((api, missing), ids) in groups {
         let (verb, ids) = (if ids.len() > 1 { "need" } else { "needs" }, ids.join(", "));
-        draft.remarks.push(Problem::new(
+        draft.remarks.push(FieldError::new(
             cause(draft, missing),
             reason::PRUNED,
             format!("the API {api} is left without {ids}, which {verb} the API {missing} to start"),
@@ -132,13 +133,13 @@ fn unlist(draft: &mut Draft<'_>, lost: &BTreeSet<String>) {
 }
 
 /// The part of the spec that took the providers of an API away.
-fn cause(draft: &Draft<'_>, api: &str) -> String {
+fn cause(draft: &Draft<'_>, api: &str) -> FieldPath {
     let disabled = draft.spec.disabled.iter().flatten().any(|name| apis::key(name) == api);
     let mut given = draft.spec.providers.iter().flat_map(apis::of).filter(|(_, form)| form.is_some());
     match given.find(|(known, _)| known.key == api && !disabled) {
-        Some((known, _)) => format!("spec.providers.{}", known.field),
-        None if draft.spec.disabled.is_some() => "spec.disabled".to_owned(),
-        None => "spec.distribution".to_owned(),
+        Some((known, _)) => path!(spec.providers).field(known.field),
+        None if draft.spec.disabled.is_some() => path!(spec.disabled),
+        None => path!(spec.distribution),
     }
 }
 
@@ -183,7 +184,7 @@ fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
     } else {
         format!("its provider {provider:?} is no longer there")
     };
-    draft.remarks.push(Problem::new(
+    draft.remarks.push(FieldError::new(
         cause(draft, api),
         reason::PRUNED,
         format!("{what} is left out: {why}"),
@@ -256,14 +257,15 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
     if no_safety || (!shields.iter().any(stays) && (!shields.is_empty() || was_there())) {
         section.remove("default_shield_id");
         let (path, why, remedy) = if added && !no_safety {
-            let remedy = format!("Add {default:?} to spec.resources.shields to keep it as the default.");
-            ("spec.resources.shields".to_owned(), "that shield may not be there when the server starts", remedy)
+            let shields = path!(spec.resources.shields);
+            let remedy = message![format!("Add {default:?} to "), &shields, " to keep it as the default."];
+            (shields, "that shield may not be there when the server starts", remedy)
         } else {
-            let remedy = "Nothing is to be done, unless a default is wanted.".to_owned();
+            let remedy = "Nothing is to be done, unless a default is wanted.".into();
             (cause(draft, SAFETY.key), "no provider serves that shield any more", remedy)
         };
         let message = format!("safety.default_shield_id {default:?} is left out: {why}");
-        draft.remarks.push(Problem::new(path, reason::PRUNED, message, remedy));
+        draft.remarks.push(FieldError::new(path, reason::PRUNED, message, remedy));
     }
     put_back(draft, section);
 }

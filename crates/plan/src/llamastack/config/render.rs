@@ -3,17 +3,18 @@
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use steersman_reconcile::path;
 
-use super::Problem;
+use super::FieldError;
 use super::problem::reason;
 
 /// Keys sorted at every level, lists in their order. Texts that an older YAML would read as something else are quoted,
 /// because the server's reader is one of YAML 1.1.
-pub fn yaml(config: &Value) -> Result<String, Problem> {
+pub fn yaml(config: &Value) -> Result<String, FieldError> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false, yaml_12: false };
     serde_saphyr::to_string_with_options(&sorted(config), options).map_err(|error| {
-        Problem::new(
-            "spec",
+        FieldError::new(
+            path!(spec),
             reason::FAILED,
             format!("config.yaml cannot be written: {error}"),
             "Remove what is odd from the settings of the providers.",

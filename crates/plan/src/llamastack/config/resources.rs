@@ -2,6 +2,7 @@
 //! Comes in: names or objects; goes out: entries with a provider each, added to those of the base.
 
 use serde_json::{Map, Value, json};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::apis::{Api, INFERENCE, SAFETY, TOOL_RUNTIME};
 use super::draft::{Draft, text};
@@ -9,7 +10,7 @@ use super::ids::Known;
 use super::layout::Layout;
 use super::problem::{list, reason};
 use super::providers::{self, Entry};
-use super::{Problem, embeddings, ids};
+use super::{FieldError, embeddings, ids};
 
 const MODEL_TYPES: [&str; 3] = ["llm", "embedding", "rerank"];
 
@@ -22,8 +23,8 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
     if !tools.is_empty() {
         named(draft, entries, tools, TOOL_RUNTIME, "tools", "tool_groups", "toolgroup_id");
         if draft.server.since(0, 7) {
-            draft.remarks.push(Problem::new(
-                "spec.resources.tools",
+            draft.remarks.push(FieldError::new(
+                path!(spec.resources.tools),
                 reason::IGNORED,
                 "servers since 0.7 register the tool groups of their providers themselves and ignore this list",
                 "Nothing has to be done; providers.toolRuntime decides which tools there are.",
@@ -42,7 +43,7 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
     let mut told = false;
     let mut made: Vec<Value> = Vec::new();
     for (place, form) in models.iter().enumerate() {
-        let path = format!("spec.resources.models[{place}]");
+        let path = path!(spec.resources.models).index(place);
         let model = form.model();
         let model_type = model.model_type.as_deref().filter(|type_| !type_.is_empty()).unwrap_or(MODEL_TYPES[0]);
         for field in model.unknown.keys().filter(|field| !embeddings::is_ours(field, model_type)) {
@@ -53,24 +54,24 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
         let given =
             [("provider", &model.provider), ("modelType", &model.model_type), ("quantization", &model.quantization)];
         for (field, _) in given.iter().filter(|(_, value)| value.as_deref() == Some("")) {
-            draft.errors.push(Problem::new(
-                format!("{path}.{field}"),
+            draft.errors.push(FieldError::new(
+                path.field(*field),
                 reason::INVALID,
                 format!("{field} must not be empty if specified"),
                 "Give it a value or remove it.",
             ));
         }
         if model.name.is_empty() {
-            draft.errors.push(Problem::new(
-                format!("{path}.name"),
+            draft.errors.push(FieldError::new(
+                path.field("name"),
                 reason::INVALID,
                 "name must not be empty",
                 "Give the name of the model as its provider knows it.",
             ));
         }
         if !MODEL_TYPES.contains(&model_type) {
-            draft.errors.push(Problem::new(
-                format!("{path}.modelType"),
+            draft.errors.push(FieldError::new(
+                path.field("modelType"),
                 reason::INVALID,
                 format!("modelType {model_type:?} is not one that the server knows"),
                 format!("Use one of {}.", MODEL_TYPES.join(", ")),
@@ -93,14 +94,14 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
         };
         let Some(provider) = provider else {
             if draft.base.is_some() {
-                draft.errors.push(Problem::new(
+                draft.errors.push(FieldError::new(
                     path,
                     reason::NO_PROVIDER,
                     format!(
                         "failed to expand model {:?}: no provider specified and no default inference provider found",
                         model.name
                     ),
-                    "Add one to spec.providers.inference.",
+                    message!["Add one to ", path!(spec.providers.inference), "."],
                 ));
             }
             continue;
@@ -129,18 +130,18 @@ fn named(
     entries: &[Entry],
     names: &[String],
     api: Api,
-    field: &str,
+    field: &'static str,
     section: &str,
     id_key: &str,
 ) {
-    let path = format!("spec.resources.{field}");
+    let path = path!(spec.resources).field(field);
     let Some(provider) = default_provider(draft, api, entries) else {
         if draft.base.is_some() {
-            draft.errors.push(Problem::new(
-                path,
+            draft.errors.push(FieldError::new(
+                path.clone(),
                 reason::NO_PROVIDER,
                 format!("resources.{field} requires at least one {} provider to be configured", api.field),
-                format!("Add one to spec.providers.{}, or remove spec.resources.{field}.", api.field),
+                message!["Add one to ", path!(spec.providers).field(api.field), ", or remove ", path, "."],
             ));
         }
         return;
@@ -153,7 +154,7 @@ fn named(
         let mut entry = Map::new();
         entry.insert(id_key.to_owned(), Value::from(name.as_str()));
         entry.insert("provider_id".to_owned(), Value::from(provider.id.as_str()));
-        once(draft, &mut made, Value::Object(entry), id_key, &format!("{path}[{place}]"));
+        once(draft, &mut made, Value::Object(entry), id_key, &path.index(place));
     }
     put(draft, section, id_key, made);
 }
@@ -171,17 +172,17 @@ fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Kn
     known.iter().find(|known| known.only_with.is_none()).or(known.first()).cloned()
 }
 
-fn conditional(draft: &mut Draft<'_>, path: &str, id: &str, variable: &str) {
-    draft.remarks.push(Problem::new(
-        path,
+fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str) {
+    draft.remarks.push(FieldError::new(
+        path.clone(),
         reason::NEEDED,
         format!("its provider {id:?} is there only when the variable {variable} is set; the server skips it otherwise"),
-        format!("Set {variable} in spec.workload.overrides.env, or add a provider of your own."),
+        message![format!("Set {variable} in "), path!(spec.workload.overrides.env), ", or add a provider of your own."],
     ));
 }
 
 /// An unknown id stops the server. Those of the base count, and those that are installed from images.
-fn exists(draft: &mut Draft<'_>, id: &str, path: &str) {
+fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     let known = draft.ids(INFERENCE.key);
     let external = draft.external_ids(INFERENCE.key);
     let mut all: Vec<&str> = known.iter().map(|known| known.id.as_str()).chain(external).collect();
@@ -190,23 +191,27 @@ fn exists(draft: &mut Draft<'_>, id: &str, path: &str) {
     }
     all.sort_unstable();
     let available = list(all);
-    draft.errors.push(Problem::new(
-        format!("{path}.provider"),
+    draft.errors.push(FieldError::new(
+        path.field("provider"),
         reason::INVALID,
         format!("provider ID {id:?} not found; available providers: {available}"),
-        "Name one of them, add it to spec.providers.inference, or leave provider out for the first one.",
+        message![
+            "Name one of them, add it to ",
+            path!(spec.providers.inference),
+            ", or leave provider out for the first one."
+        ],
     ));
 }
 
 /// Twice the same would be registered twice: it is written once, as it stands last.
-fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &str) {
+fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &FieldPath) {
     let same =
         |known: &Value| known.get(id_key) == entry.get(id_key) && known.get("provider_id") == entry.get("provider_id");
     match made.iter_mut().find(|known| same(known)) {
         Some(known) => {
             *known = entry;
-            draft.remarks.push(Problem::new(
-                path,
+            draft.remarks.push(FieldError::new(
+                path.clone(),
                 reason::IGNORED,
                 "the same is listed more than once for one provider; this one counts",
                 "Keep one of them.",

@@ -3,9 +3,10 @@
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use steersman_api::llamastack::v1alpha2::{SecretKey, SecretRef};
+use steersman_reconcile::{FieldPath, message};
 
 use super::problem::reason;
-use super::{Problem, ids};
+use super::{FieldError, ids};
 
 /// One key of a Secret that the server will be given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct SecretUse {
     /// The variable that carries it.
     pub variable: String,
     /// Where `name` and `key` stand, as in `spec.providers.inference.apiKey.secretKeyRef`.
-    pub path: String,
+    pub path: FieldPath,
 }
 
 #[derive(Default)]
@@ -25,23 +26,24 @@ pub(super) struct Secrets {
 
 impl Secrets {
     /// What stands in the file for the value. Two ids can make the same variable name; then one value would go astray.
-    pub fn add(&mut self, variable: String, key: &SecretKey, path: String) -> Result<String, Problem> {
+    pub fn add(&mut self, variable: String, key: &SecretKey, path: FieldPath) -> Result<String, FieldError> {
         let placeholder = ids::placeholder(&variable);
         let new = SecretUse { secret: key.name.clone(), key: key.key.clone(), variable, path };
         let taken = self.uses.iter().find(|known| known.variable == new.variable);
         match taken.map(|known| (known.secret == new.secret && known.key == new.key, known)) {
             Some((false, known)) => {
-                return Err(Problem::new(
+                return Err(FieldError::new(
                     new.path,
                     reason::FAILED,
                     format!(
                         "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
                         new.variable, known.secret, known.key, new.secret, new.key
                     ),
-                    format!(
-                        "Give one of the providers another id, or both the same Secret; the other is at {}.",
-                        known.path
-                    ),
+                    message![
+                        "Give one of the providers another id, or both the same Secret; the other is at ",
+                        &known.path,
+                        "."
+                    ],
                 ));
             }
             // Kept although the variable is there: who looks for missing Secrets wants every place.
@@ -74,9 +76,9 @@ impl SecretUse {
 }
 
 /// Where `name` and `key` of a reference stand.
-pub(super) fn path(at: &str, reference: &SecretRef) -> String {
+pub(super) fn path(at: &FieldPath, reference: &SecretRef) -> FieldPath {
     match reference {
-        SecretRef::Nested { .. } => format!("{at}.secretKeyRef"),
-        SecretRef::Flat(_) => at.to_owned(),
+        SecretRef::Nested { .. } => at.field("secretKeyRef"),
+        SecretRef::Flat(_) => at.clone(),
     }
 }

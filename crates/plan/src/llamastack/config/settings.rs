@@ -3,21 +3,22 @@
 
 use serde_json::{Map, Value};
 use steersman_api::llamastack::v1alpha2::{Provider, SecretKey};
+use steersman_reconcile::FieldPath;
 
 use super::draft::Draft;
 use super::problem::reason;
 use super::providers::{kind_of, secret};
-use super::{Problem, ids};
+use super::{FieldError, ids};
 
 /// As they are, except for references to Secrets at the top.
-pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &str) -> Map<String, Value> {
+pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath) -> Map<String, Value> {
     let settings = match &provider.settings {
         None | Some(Value::Null) => return Map::new(),
         Some(Value::Object(settings)) => settings,
         Some(other) => {
             let kind = kind_of(other);
-            draft.errors.push(Problem::new(
-                format!("{path}.settings"),
+            draft.errors.push(FieldError::new(
+                path.field("settings"),
                 reason::INVALID,
                 format!(
                     "failed to parse settings for provider {:?}: expected an object, found {kind}",
@@ -33,11 +34,11 @@ pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &str) -> Ma
     let mut config = Map::new();
     for name in names {
         let value = &settings[name];
-        let at = format!("{path}.settings.{name}");
+        let at = path.field("settings").field(name.clone());
         let resolved = match reference(value) {
             Some(key) => {
                 let variable = ids::variable(ids::of(provider), name);
-                secret(draft, variable, &key, format!("{at}.secretKeyRef")).map(Value::from)
+                secret(draft, variable, &key, at.field("secretKeyRef")).map(Value::from)
             }
             None => {
                 nested(draft, value, &at);
@@ -50,18 +51,18 @@ pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &str) -> Ma
 }
 
 /// A secret that is written out ends in the ConfigMap, where more people can read it than a Secret.
-pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &str) {
+pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath) {
     let login = provider.endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://")?.1.split_once('@'));
     let login = login.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
-    let mut places: Vec<String> = login.then(|| "endpoint".to_owned()).into_iter().collect();
+    let mut places: Vec<FieldPath> = login.then(|| path.field("endpoint")).into_iter().collect();
     let secret = |name: &str| ["key", "token", "password", "secret"].iter().any(|end| name.ends_with(end));
     let plain = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty() && !text.contains("${env."));
     let settings = provider.settings.as_ref().and_then(Value::as_object);
     let written = settings.into_iter().flatten().filter(|(name, value)| secret(name) && plain(value));
-    places.extend(written.map(|(name, _)| format!("settings.{name}")));
+    places.extend(written.map(|(name, _)| path.field("settings").field(name.clone())));
     for place in places {
-        draft.remarks.push(Problem::new(
-            format!("{path}.{place}"),
+        draft.remarks.push(FieldError::new(
+            place,
             reason::READABLE,
             "this looks like a secret, and everyone who may read the ConfigMap will see it",
             "Put it into a Secret, and name that in apiKey or secretRefs.",
@@ -78,22 +79,22 @@ fn reference(value: &Value) -> Option<SecretKey> {
 }
 
 /// What looks like a reference further down is passed on as it is, and said to be.
-fn nested(draft: &mut Draft<'_>, value: &Value, at: &str) {
+fn nested(draft: &mut Draft<'_>, value: &Value, at: &FieldPath) {
     match value {
         Value::Object(map) => {
             if map.contains_key("secretKeyRef") {
-                draft.remarks.push(Problem::new(
-                    at,
+                draft.remarks.push(FieldError::new(
+                    at.clone(),
                     reason::IGNORED,
                     "this secretKeyRef is passed on as it is: only {secretKeyRef: {name, key}} at the top of settings is \
                      taken from a Secret",
                     "Move it to the top of settings, or use secretRefs.",
                 ));
             }
-            map.iter().for_each(|(key, value)| nested(draft, value, &format!("{at}.{key}")));
+            map.iter().for_each(|(key, value)| nested(draft, value, &at.field(key.clone())));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(place, item)| nested(draft, item, &format!("{at}[{place}]")));
+            items.iter().enumerate().for_each(|(place, item)| nested(draft, item, &at.index(place)));
         }
         _ => {}
     }

@@ -2,20 +2,19 @@
 //! Comes in: a base configuration and a version text; goes out: the version, or why it cannot be worked with.
 
 use serde_json::Value;
+use steersman_reconcile::path;
 
-use super::Problem;
+use super::FieldError;
 use super::problem::reason;
 
 /// n and n-1.
 pub const SUPPORTED: [i64; 2] = [1, 2];
 
-const PATH: &str = "spec.distribution";
-
 /// A number, or the same as a text, as older servers wrote it.
-pub fn detect(config: &Value) -> Result<i64, Problem> {
+pub fn detect(config: &Value) -> Result<i64, FieldError> {
     let given = config.get("version").filter(|version| !version.is_null()).ok_or_else(|| {
-        Problem::new(
-            PATH,
+        FieldError::new(
+            path!(spec.distribution),
             reason::FAILED,
             "config.yaml missing required 'version' field",
             "Use a distribution whose base configuration says its version, or give overrideConfig.",
@@ -34,10 +33,10 @@ pub fn detect(config: &Value) -> Result<i64, Problem> {
     }
 }
 
-fn unsupported(version: &str) -> Problem {
+fn unsupported(version: &str) -> FieldError {
     let list = SUPPORTED.map(|version| version.to_string()).join(", ");
-    Problem::new(
-        PATH,
+    FieldError::new(
+        path!(spec.distribution),
         reason::VERSION,
         format!("Unsupported config.yaml version {version}. Supported versions: {list}"),
         "Use a distribution of this release, or give the whole configuration by overrideConfig.",

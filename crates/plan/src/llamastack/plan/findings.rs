@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{FindingCode, FindingSeverity};
 use steersman_reconcile::quantity::billionths;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{FieldPath, Finding, Message, Severity, message, path};
 
 use crate::llamastack::build::{self, adoption, scaling};
 use crate::llamastack::config::problem::reason::LABELS;
-use crate::llamastack::config::{Problem, base};
+use crate::llamastack::config::{FieldError, base};
 use crate::llamastack::resolution::{Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, ReplicasOwner, Snapshot};
 use crate::llamastack::validate::unread_problem;
@@ -19,8 +19,8 @@ use crate::llamastack::{fields, names};
 
 /// A finding with the field of the spec that it is about.
 pub struct SpecFinding {
-    pub field: Option<String>,
-    pub finding: Finding,
+    pub field: Option<FieldPath>,
+    pub finding: Finding<Message>,
 }
 
 impl SpecFinding {
@@ -31,7 +31,11 @@ impl SpecFinding {
             Severity::Warning => FindingSeverity::Warning,
             Severity::Info => FindingSeverity::Info,
         };
-        FindingCode { severity, reason: self.finding.reason.to_owned(), field: self.field.clone() }
+        FindingCode {
+            severity,
+            reason: self.finding.reason.to_owned(),
+            field: self.field.as_ref().map(FieldPath::to_string),
+        }
     }
 }
 
@@ -39,29 +43,29 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
     let object = &snapshot.object;
     let setup = resolution.setup.as_ref();
     let rules = [
-        ("metadata.name", name(object)),
-        ("spec.distribution", resolution.image_error.clone()),
-        ("spec.networking.port", port(object)),
-        ("spec.workload.replicas", replicas(object)),
-        ("spec.workload.autoscaling", autoscaling(object)),
-        ("spec.workload.podDisruptionBudget", disruption_budget(object)),
-        ("spec.workload.overrides.volumes", setup.and_then(|setup| volumes(object, setup))),
-        ("spec.workload.overrides.volumeMounts", setup.and_then(|setup| volume_mounts(object, setup))),
-        ("spec.workload.overrides.env", repeated_env(object)),
-        ("spec.workload.topologySpreadConstraints", repeated_spread(object)),
-        ("spec.workload.replicas", replicas_held(snapshot)),
-        ("spec.workload.storage.size", claim_size(object, snapshot.volume_claim.as_ref())),
-        ("spec", setup.and_then(|setup| adopted(snapshot, setup))),
-        ("spec.distribution.name", setup.and_then(|setup| image_replaced(snapshot, setup))),
-        ("spec.distribution", labels(snapshot, resolution)),
-        ("spec.networking.expose", route(snapshot)),
+        (path!(metadata.name), name(object)),
+        (path!(spec.distribution), resolution.image_error.clone()),
+        (path!(spec.networking.port), port(object)),
+        (path!(spec.workload.replicas), replicas(object)),
+        (path!(spec.workload.autoscaling), autoscaling(object)),
+        (path!(spec.workload.podDisruptionBudget), disruption_budget(object)),
+        (path!(spec.workload.overrides.volumes), setup.and_then(|setup| volumes(object, setup))),
+        (path!(spec.workload.overrides.volumeMounts), setup.and_then(|setup| volume_mounts(object, setup))),
+        (path!(spec.workload.overrides.env), repeated_env(object)),
+        (path!(spec.workload.topologySpreadConstraints), repeated_spread(object)),
+        (path!(spec.workload.replicas), replicas_held(snapshot)),
+        (path!(spec.workload.storage.size), claim_size(object, snapshot.volume_claim.as_ref())),
+        (path!(spec), setup.and_then(|setup| adopted(snapshot, setup))),
+        (path!(spec.distribution.name), setup.and_then(|setup| image_replaced(snapshot, setup))),
+        (path!(spec.distribution), labels(snapshot, resolution)),
+        (path!(spec.networking.expose), route(snapshot)),
     ];
-    let rules = rules.into_iter().filter_map(|(field, finding)| Some((Some(field.to_owned()), finding?)));
-    let of_fields = |problems: &[Problem], severity| -> Vec<(Option<String>, Finding)> {
+    let rules = rules.into_iter().filter_map(|(field, finding)| Some((Some(field), finding?)));
+    let of_fields = |problems: &[FieldError], severity| -> Vec<(Option<FieldPath>, Finding<Message>)> {
         problems.iter().map(|problem| (Some(problem.path.clone()), problem.finding(severity))).collect()
     };
-    let unread: Vec<Problem> = object.unread.iter().map(|path| unread_problem(path)).collect();
-    let settings = snapshot.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding));
+    let unread: Vec<FieldError> = object.unread.iter().cloned().map(unread_problem).collect();
+    let settings = snapshot.settings.operator_config.findings(object).into_iter().map(|finding| (None, finding.into()));
     let mut findings: Vec<SpecFinding> = rules
         .chain(of_fields(&resolution.config_errors, Severity::Blocker))
         .chain(of_fields(&resolution.missing_secrets, Severity::Blocker))
@@ -76,16 +80,16 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
     findings
 }
 
-fn name(object: &ObservedObject) -> Option<Finding> {
+fn name(object: &ObservedObject) -> Option<Finding<Message>> {
     Some(Finding {
         severity: Severity::Blocker,
         reason: "NameInvalid",
-        message: names::refusal(&object.name)?,
-        remedy: "Create the object under a name of at most 48 characters, without dots.".to_owned(),
+        message: names::refusal(&object.name)?.into(),
+        remedy: "Create the object under a name of at most 48 characters, without dots.".into(),
     })
 }
 
-fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding> {
+fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let kept = adoption::kept(snapshot, setup)?;
     let mut template = build::template(&snapshot.object, setup);
     // Where pods had better run is ours to choose, and nothing to tell of pods that run already.
@@ -95,83 +99,96 @@ fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding> {
         pod.affinity = None;
         pod.topology_spread_constraints = pod.topology_spread_constraints.take().filter(|_| given.is_some());
     }
-    adoption::finding(&kept, &snapshot.object.name, &json!(template))
+    adoption::finding(&kept, &snapshot.object.name, &json!(template)).map(Finding::from)
 }
 
 /// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
-fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding> {
+fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
     let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
     (setup.generated.is_some() && embedded && setup.image != shipped.image).then(|| Finding {
         severity: Severity::Info,
         reason: "ImageReplaced",
-        message: format!(
-            "spec.distribution.name is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the \
-             one for {} (llama-stack {}): no other is known of this image.",
-            shipped.name, snapshot.settings.operator_config.place, setup.image, shipped.image, shipped.server_version
-        ),
-        remedy: format!(
-            "Nothing, if it is an image of llama-stack {}; otherwise use one that has its configuration in labels, or \
-             spec.overrideConfig.",
-            shipped.server_version
-        ),
+        message: message![
+            path!(spec.distribution.name),
+            format!(
+                " is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the one for {} \
+                 (llama-stack {}): no other is known of this image.",
+                shipped.name,
+                snapshot.settings.operator_config.place,
+                setup.image,
+                shipped.image,
+                shipped.server_version
+            )
+        ],
+        remedy: message![
+            format!(
+                "Nothing, if it is an image of llama-stack {}; otherwise use one that has its configuration in labels, or ",
+                shipped.server_version
+            ),
+            path!(spec.overrideConfig),
+            "."
+        ],
     })
 }
 
-fn port(object: &ObservedObject) -> Option<Finding> {
+fn port(object: &ObservedObject) -> Option<Finding<Message>> {
     let port = fields::port(&object.spec);
     (!(1..=65_535).contains(&port)).then(|| Finding {
         severity: Severity::Blocker,
         reason: "PortInvalid",
-        message: format!("spec.networking.port is {port}, which is not a port."),
-        remedy: "Set it to a number from 1024 to 65535, or leave it out for 8321.".to_owned(),
+        message: message![path!(spec.networking.port), format!(" is {port}, which is not a port.")],
+        remedy: "Set it to a number from 1024 to 65535, or leave it out for 8321.".into(),
     })
 }
 
-fn replicas(object: &ObservedObject) -> Option<Finding> {
+fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
     let replicas = fields::replicas(&object.spec);
     (replicas < 0).then(|| Finding {
         severity: Severity::Blocker,
         reason: "ReplicasInvalid",
-        message: format!("spec.workload.replicas is {replicas}; there cannot be fewer than 0."),
-        remedy: "Set spec.workload.replicas to 0 or more.".to_owned(),
+        message: message![path!(spec.workload.replicas), format!(" is {replicas}; there cannot be fewer than 0.")],
+        remedy: message!["Set ", path!(spec.workload.replicas), " to 0 or more."],
     })
 }
 
-fn autoscaling(object: &ObservedObject) -> Option<Finding> {
+fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::workload(&object.spec)?.autoscaling.as_ref()?;
     let most = given.max_replicas;
+    let section = path!(spec.workload.autoscaling);
     if most <= 0 {
         return Some(Finding {
             severity: Severity::Warning,
             reason: "AutoscalingIgnored",
-            message: format!("spec.workload.autoscaling.maxReplicas is {most}, so that nothing is scaled."),
-            remedy: "Set it to the most pods that may run, or remove spec.workload.autoscaling.".to_owned(),
+            message: message![section.field("maxReplicas"), format!(" is {most}, so that nothing is scaled.")],
+            remedy: message!["Set it to the most pods that may run, or remove ", section, "."],
         });
     }
     let fewest = scaling::fewest(&object.spec, given);
     (most < fewest).then(|| Finding {
         severity: Severity::Blocker,
         reason: "AutoscalingInvalid",
-        message: format!(
-            "spec.workload.autoscaling.maxReplicas is {most}, fewer than the {fewest} that minReplicas and \
-             spec.workload.replicas ask for."
-        ),
-        remedy: "Raise maxReplicas, or lower the others.".to_owned(),
+        message: message![
+            section.field("maxReplicas"),
+            format!(" is {most}, fewer than the {fewest} that minReplicas and "),
+            path!(spec.workload.replicas),
+            " ask for."
+        ],
+        remedy: "Raise maxReplicas, or lower the others.".into(),
     })
 }
 
-fn disruption_budget(object: &ObservedObject) -> Option<Finding> {
+fn disruption_budget(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::workload(&object.spec)?.pod_disruption_budget.as_ref()?;
     (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| Finding {
         severity: Severity::Blocker,
         reason: "PodDisruptionBudgetInvalid",
-        message: "spec.workload.podDisruptionBudget has both minAvailable and maxUnavailable.".to_owned(),
-        remedy: "Remove one of them.".to_owned(),
+        message: message![path!(spec.workload.podDisruptionBudget), " has both minAvailable and maxUnavailable."],
+        remedy: "Remove one of them.".into(),
     })
 }
 
-fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
+fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let volumes = build::volumes(object, setup);
     let name = first_repeated(volumes.iter().map(|volume| volume.name.as_str()))?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
@@ -185,12 +202,12 @@ fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Blocker,
         reason: "VolumeNameTaken",
-        message: format!("spec.workload.overrides.volumes has {name:?}{whose}."),
-        remedy: "Give each volume a name of its own.".to_owned(),
+        message: message![path!(spec.workload.overrides.volumes), format!(" has {name:?}{whose}.")],
+        remedy: "Give each volume a name of its own.".into(),
     })
 }
 
-fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
+fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let mounts = build::volume_mounts(object, setup);
     let path = first_repeated(mounts.iter().map(|mount| mount.mount_path.as_str()))?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
@@ -204,28 +221,32 @@ fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Blocker,
         reason: "MountPathTaken",
-        message: format!("spec.workload.overrides.volumeMounts has {path:?}{whose}."),
-        remedy: "Give each mount a path of its own; spec.workload.storage.mountPath moves the server's.".to_owned(),
+        message: message![path!(spec.workload.overrides.volumeMounts), format!(" has {path:?}{whose}.")],
+        remedy: message![
+            "Give each mount a path of its own; ",
+            path!(spec.workload.storage.mountPath),
+            " moves the server's."
+        ],
     })
 }
 
 /// Names only: a value may be a secret.
-fn repeated_env(object: &ObservedObject) -> Option<Finding> {
+fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
     let repeated: BTreeSet<&str> = repeated(given).collect();
     (!repeated.is_empty()).then(|| Finding {
         severity: Severity::Warning,
         reason: "EnvRepeated",
-        message: format!(
-            "spec.workload.overrides.env has more than one {}; the last one counts.",
-            repeated.into_iter().collect::<Vec<_>>().join(", ")
-        ),
-        remedy: "Keep one entry of each name.".to_owned(),
+        message: message![
+            path!(spec.workload.overrides.env),
+            format!(" has more than one {}; the last one counts.", repeated.into_iter().collect::<Vec<_>>().join(", "))
+        ],
+        remedy: "Keep one entry of each name.".into(),
     })
 }
 
 /// The API server takes such a list in a manifest and fails on it in an apply.
-fn repeated_spread(object: &ObservedObject) -> Option<Finding> {
+fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::workload(&object.spec)?.topology_spread_constraints.as_ref()?;
     let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
     let keys: Vec<String> = given.iter().map(key).collect();
@@ -233,24 +254,28 @@ fn repeated_spread(object: &ObservedObject) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Blocker,
         reason: "SpreadConstraintRepeated",
-        message: format!("spec.workload.topologySpreadConstraints has {twice} twice."),
-        remedy: "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.".to_owned(),
+        message: message![path!(spec.workload.topologySpreadConstraints), format!(" has {twice} twice.")],
+        remedy: "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.".into(),
     })
 }
 
 /// Where the spec asks for an autoscaler, that is how it should be.
-fn replicas_held(snapshot: &Snapshot) -> Option<Finding> {
+fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
         ReplicasOwner::Ours => return None,
         ReplicasOwner::Autoscaler(name) => (
             format!("HorizontalPodAutoscaler {name}"),
-            "To decide here again, remove it: within minutes the spec counts. With spec.workload.autoscaling Steersman \
-             makes one itself.",
+            message![
+                "To decide here again, remove it: within minutes the spec counts. With ",
+                path!(spec.workload.autoscaling),
+                " Steersman makes one itself."
+            ],
         ),
         ReplicasOwner::Other(manager) => (
             format!("field manager {manager:?}"),
-            "To decide here again, stop what scales it, and then: kubectl scale deployment with the number you want.",
+            "To decide here again, stop what scales it, and then: kubectl scale deployment with the number you want."
+                .into(),
         ),
     };
     if fields::autoscaling(&snapshot.object.spec).is_some() {
@@ -259,18 +284,21 @@ fn replicas_held(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Info,
         reason: "ReplicasDecidedElsewhere",
-        message: format!(
-            "spec.workload.replicas is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
-            fields::replicas(&snapshot.object.spec),
-            names::deployment(&snapshot.object.name),
-            live.replicas.unwrap_or(1)
-        ),
-        remedy: remedy.to_owned(),
+        message: message![
+            path!(spec.workload.replicas),
+            format!(
+                " is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
+                fields::replicas(&snapshot.object.spec),
+                names::deployment(&snapshot.object.name),
+                live.replicas.unwrap_or(1)
+            )
+        ],
+        remedy,
     })
 }
 
 /// A claim is never changed once it is there.
-fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<Finding> {
+fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<Finding<Message>> {
     let storage = fields::storage(&object.spec)?;
     let default = Quantity(build::STORAGE_SIZE.to_owned());
     let wanted = storage.size.as_ref().unwrap_or(&default);
@@ -278,39 +306,45 @@ fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<
     (billionths(&wanted.0)? != billionths(&live.0)?).then(|| Finding {
         severity: Severity::Warning,
         reason: "StorageSizeIgnored",
-        message: format!(
-            "spec.workload.storage.size is {}, but PersistentVolumeClaim {} was made with {} and is left as it is.",
-            wanted.0,
-            names::volume_claim(&object.name),
-            live.0
-        ),
-        remedy: "Change the claim itself where its storage class can expand it, then set the same size here."
-            .to_owned(),
+        message: message![
+            path!(spec.workload.storage.size),
+            format!(
+                " is {}, but PersistentVolumeClaim {} was made with {} and is left as it is.",
+                wanted.0,
+                names::volume_claim(&object.name),
+                live.0
+            )
+        ],
+        remedy: "Change the claim itself where its storage class can expand it, then set the same size here.".into(),
     })
 }
 
 /// That a registry is being asked is no news. That it does not resolution is.
-fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding> {
+fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding<Message>> {
     let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
     Some(Finding {
         severity: Severity::Warning,
         reason: LABELS,
-        message,
-        remedy: "Check the image's name, and that the pods' service account has the pull secrets for it.".to_owned(),
+        message: message.into(),
+        remedy: "Check the image's name, and that the pods' service account has the pull secrets for it.".into(),
     })
 }
 
-fn route(snapshot: &Snapshot) -> Option<Finding> {
+fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let ObservedRoute::Refused(why) = &snapshot.route else { return None };
     fields::exposed(&snapshot.object.spec)?;
     Some(Finding {
         severity: Severity::Warning,
         reason: "RouteRefused",
-        message: format!(
-            "spec.networking.expose: the router does not admit Route {}: {why}",
-            names::route(&snapshot.object.name)
-        ),
-        remedy: "Set spec.networking.expose.hostname to a host name that nothing else has, or leave it out.".to_owned(),
+        message: message![
+            path!(spec.networking.expose),
+            format!(": the router does not admit Route {}: {why}", names::route(&snapshot.object.name))
+        ],
+        remedy: message![
+            "Set ",
+            path!(spec.networking.expose.hostname),
+            " to a host name that nothing else has, or leave it out."
+        ],
     })
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube_core::GroupVersionKind;
 use steersman_api::llamastack::v1alpha2::FindingCode;
-use steersman_reconcile::{Event, EventType, Finding, Requeue, Severity, WriteOp, sentences};
+use steersman_reconcile::{Event, EventType, FieldNames, Finding, Message, Requeue, Severity, WriteOp, sentences};
 
 use self::findings::{SpecFinding, findings};
 use self::resolve::resolve;
@@ -56,7 +56,9 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     let resolution = resolve(snapshot);
     let found = findings(snapshot, &resolution);
     let codes: Vec<FindingCode> = found.iter().map(SpecFinding::code).collect();
-    let findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
+    // Conditions and events have the paths of the stored version.
+    let names = FieldNames::default();
+    let findings: Vec<Finding> = found.iter().map(|found| found.finding.render(&names)).collect();
     let mut events = finding_events(snapshot, &resolution, &findings, &codes);
     let (mut writes, mut prune) = (Vec::new(), Vec::new());
     match &resolution.setup {
@@ -83,6 +85,11 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         requeue,
         resolution: Resolution::Spec { resolution: Box::new(resolution), codes },
     }
+}
+
+/// The findings of the plan, for readers of any version.
+pub fn findings_of(snapshot: &Snapshot) -> Vec<Finding<Message>> {
+    findings(snapshot, &resolve(snapshot)).into_iter().map(|found| found.finding).collect()
 }
 
 pub fn blocked(findings: &[Finding]) -> bool {

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::{Finding, Message, Severity, message, path};
 
 use crate::llamastack::build::{ca, configmap};
 use crate::llamastack::config::base::{self, NoBase, Resolved};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{
-    ANNOTATION, Generated, Input, Merge, Problem, Source, check, check_without_file, generate, hash_of_base, source,
+    ANNOTATION, FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
 };
 use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
@@ -19,7 +19,6 @@ use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, S
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
 use crate::oci::{Choice, LabelsSeen, choose};
 
-const OVERRIDE_PATH: &str = "spec.overrideConfig.configMapName";
 /// The key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
 
@@ -56,8 +55,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
     if resolution.config_map_errors.is_empty()
         && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
     {
-        resolution.config_map_errors.push(Problem::new(
-            "spec",
+        resolution.config_map_errors.push(FieldError::new(
+            path!(spec),
             reason::NO_CONFIG_MAP,
             "a ConfigMap that the spec names could not be read as a whole",
             "Check that it is there, with the keys that the spec names.",
@@ -123,31 +122,41 @@ fn with_digest(image: &str, labels: &LabelsSeen) -> String {
 }
 
 /// An empty string counts as not given.
-fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding> {
+fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding<Message>> {
     let spec = &object.spec;
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
     let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let refuse = |reason, message, remedy| Err(Finding { severity: Severity::Blocker, reason, message, remedy });
+    let refuse =
+        |reason, message: Message, remedy| Err(Finding { severity: Severity::Blocker, reason, message, remedy });
+    let either = || {
+        message![
+            "Set ",
+            path!(spec.distribution.name),
+            format!(" to one of {}, or ", known()),
+            path!(spec.distribution.image),
+            "."
+        ]
+    };
     match (name, image) {
         (None, Some(image)) => Ok(image.to_owned()),
         (Some(name), None) => match settings.distributions.get(name) {
             Some(image) => Ok(running(settings, object, name).unwrap_or(image).clone()),
             None => refuse(
                 "DistributionUnknown",
-                format!("failed to validate distribution: {name}. Distribution name not supported"),
-                format!("Set spec.distribution.name to one of {}, or spec.distribution.image.", known()),
+                format!("failed to validate distribution: {name}. Distribution name not supported").into(),
+                either(),
             ),
         },
         (None, None) => refuse(
             "DistributionMissing",
-            "failed to validate distribution: either distribution.name or distribution.image must be set".to_owned(),
-            format!("Set spec.distribution.name to one of {}, or spec.distribution.image.", known()),
+            "failed to validate distribution: either distribution.name or distribution.image must be set".into(),
+            either(),
         ),
         (Some(_), Some(_)) => refuse(
             "DistributionAmbiguous",
-            "Only one of name or image can be specified".to_owned(),
-            "Remove spec.distribution.name or spec.distribution.image.".to_owned(),
+            "Only one of name or image can be specified".into(),
+            message!["Remove ", path!(spec.distribution.name), " or ", path!(spec.distribution.image), "."],
         ),
     }
 }
@@ -161,7 +170,12 @@ fn running<'a>(settings: &Settings, object: &'a ObservedObject, name: &str) -> O
 
 /// A newer version of the operator may have another base. It is for the image of that version, and an image that only
 /// stays because no other is known goes on with the configuration that it has.
-fn fits(snapshot: &Snapshot, source: Source, base: Option<&Resolved>, image: String) -> Result<String, Finding> {
+fn fits(
+    snapshot: &Snapshot,
+    source: Source,
+    base: Option<&Resolved>,
+    image: String,
+) -> Result<String, Finding<Message>> {
     let name = fields::distribution(&snapshot.object.spec).unwrap_or_default();
     let shipped = snapshot.settings.distributions.get(name).filter(|shipped| **shipped != image);
     let status = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
@@ -175,8 +189,9 @@ fn fits(snapshot: &Snapshot, source: Source, base: Option<&Resolved>, image: Str
                 "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
                  {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
                 snapshot.settings.operator_config.place
-            ),
-            remedy: "Correct the ConfigMap.".to_owned(),
+            )
+            .into(),
+            remedy: "Correct the ConfigMap.".into(),
         }),
         _ => Ok(image),
     }
@@ -195,7 +210,8 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
 /// The generated configuration, where the spec asks for one.
 fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
     let spec = &snapshot.object.spec;
-    let (generated, errors, remarks): (_, Vec<Problem>, Vec<Problem>) = if resolution.source == Source::Generated {
+    let (generated, errors, remarks): (_, Vec<FieldError>, Vec<FieldError>) = if resolution.source == Source::Generated
+    {
         let annotations = snapshot.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
         let (merge, wrong) = match Merge::of(annotations.as_ref()) {
             Ok(merge) => (merge, None),
@@ -225,10 +241,9 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
     };
     // What is no port at all, and a distribution that is not one, are told by rules of the plan in words of their own.
     let listens = (1..=65_535).contains(&fields::port(spec));
-    let told = |problem: &Problem| match problem.path.as_str() {
-        "spec.distribution" => problem.reason == reason::INVALID,
-        "spec.networking.port" => !listens,
-        _ => false,
+    let (distribution, port) = (path!(spec.distribution), path!(spec.networking.port));
+    let told = |problem: &FieldError| {
+        (problem.path == distribution && problem.reason == reason::INVALID) || (problem.path == port && !listens)
     };
     resolution.config_errors = errors.into_iter().filter(|problem| !told(problem)).collect();
     resolution.warnings = remarks;
@@ -236,34 +251,35 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
 }
 
 /// That an image has no base is one thing, what is wrong with its labels another.
-fn explained(mut errors: Vec<Problem>, why: &NoBase) -> Vec<Problem> {
+fn explained(mut errors: Vec<FieldError>, why: &NoBase) -> Vec<FieldError> {
     if let NoBase::Labels(wrong) = why {
         for error in errors.iter_mut().filter(|error| error.reason == reason::NO_BASE) {
-            error.remedy = format!("{} The labels of this image cannot be used: {wrong}.", error.remedy);
+            let labels = format!(" The labels of this image cannot be used: {wrong}.");
+            error.remedy = error.remedy.clone().with(labels);
         }
     }
     errors
 }
 
 /// What was noticed of the labels although there is a base.
-fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Problem> {
+fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<FieldError> {
     let Choice::Use { resolved, remark } = choice else { return Vec::new() };
     let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
     let used = match resolved.source {
         base::Source::OciLabel => "What the labels said last counts until the registry answers.",
         base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
     };
-    let say = |what: String| Problem::new(format!("spec.distribution.{field}"), reason::LABELS, what, used);
+    let say = |what: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, what, used);
     let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
     remark.clone().into_iter().chain(wrong).map(say).collect()
 }
 
-fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<Problem> {
+fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError> {
     let images = || generated.pod.init_containers.iter().filter_map(|container| container.image.as_deref());
     let unknown = snapshot.settings.operator_image.is_none() && images().any(str::is_empty);
     unknown.then(|| {
-        Problem::new(
-            "spec",
+        FieldError::new(
+            path!(spec),
             reason::FAILED,
             "the pod needs containers of Steersman's own image, which this operator was not told",
             "Start Steersman with --operator-image (or the environment variable OPERATOR_IMAGE) set to its own image.",
@@ -278,7 +294,7 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     let words = |words: Option<&Vec<String>>| words.is_some_and(|words| !words.is_empty());
     // A command of the user's own may read any key.
     let own_command = overrides.is_some_and(|given| words(given.command.as_ref()) || words(given.args.as_ref()));
-    for reference in all.iter_mut().filter(|reference| reference.path == OVERRIDE_PATH) {
+    for reference in all.iter_mut().filter(|reference| reference.is_config()) {
         if let Some(namespace) = &object.former.config_namespace {
             reference.named.namespace.clone_from(namespace);
         }
@@ -307,7 +323,7 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
         found.entry(reference.named.clone()).or_insert(Found::Absent);
     }
     resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
-    let of_secrets = |problem: &Problem| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
+    let of_secrets = |problem: &FieldError| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
     let (secrets, others) = missing(&referred, &found).into_iter().partition(of_secrets);
     (resolution.missing_secrets, resolution.config_map_errors) = (secrets, others);
 }

@@ -7,8 +7,8 @@ use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributi
 use steersman_api::meta::conditions::{Statement, Truth};
 use steersman_reconcile::Outcome;
 
+use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{Problem, Source};
 use crate::llamastack::resolution::SpecResolution;
 use crate::llamastack::snapshot::Snapshot;
 use crate::llamastack::stored_status::{
@@ -97,8 +97,9 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
     if resolution.source != Source::Generated {
         return None;
     }
-    let image = resolution.image_error.as_ref().map(|finding| finding.message.clone());
-    let wrong = resolution.config_errors.iter().chain(&resolution.missing_secrets).map(Problem::text);
+    let image = resolution.image_error.as_ref().map(|finding| finding.message.to_string());
+    let wrong =
+        resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
     let said: Vec<String> = image.into_iter().chain(wrong).collect();
     if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| said.is_empty()) {
         return (!made(snapshot)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
@@ -114,7 +115,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
             (UPGRADE, format!("Config generation failed after operator upgrade: {said}"))
         }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
-            (first.reason, first.sentence())
+            (first.reason, first.sentence().to_string())
         }
         _ => (reason::FAILED, format!("Failed to generate config.yaml: {said}")),
     };

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_reconcile::{DecodeError, decode};
+use steersman_reconcile::{DecodeError, decode, message, path};
 
 use super::config::problem::reason;
-use super::config::{ANNOTATION, Base, Input, Merge, Problem, Source, check, check_without_file, source};
+use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, check_without_file, source};
 
 pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub base: Option<&'a Base>,
     /// The distribution's configuration is mounted even if the spec changes nothing of it.
     pub always_mounted: bool,
+    /// The namespace of the ConfigMap of `overrideConfig`, which only v1alpha1 can choose. None: the object's own.
+    pub config_namespace: Option<&'a str>,
     /// What was looked up of `references`.
     pub found: &'a BTreeMap<Named, Found>,
     pub missing: Missing,
@@ -39,56 +41,57 @@ pub enum Missing {
     Warn,
 }
 
-pub type Verdict = crate::Review<Problem>;
+pub use crate::Review;
 
 /// What was wrong before the change does not stand against the change: it is a warning. Deletion and changes that leave the
 /// spec alone, such as the removal of a finalizer, are never refused.
-pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Verdict {
+pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"] && annotation(old) == annotation(new)) {
-        return Verdict::default();
+        return Review::default();
     }
     let judged = judge(new, facts.base, facts);
     // What is known of one distribution says nothing of another.
     let same_base = |old: &Value| facts.base.filter(|_| old["spec"]["distribution"] == new["spec"]["distribution"]);
-    let before: BTreeSet<Problem> =
+    let before: BTreeSet<FieldError> =
         old.map(|old| judge(old, same_base(old), facts).errors).into_iter().flatten().collect();
     let (old_errors, mut errors): (Vec<_>, Vec<_>) =
         judged.errors.into_iter().partition(|error| before.contains(error));
-    let mut warnings: Vec<Problem> = old_errors.into_iter().chain(judged.remarks).collect();
+    let mut warnings: Vec<FieldError> = old_errors.into_iter().chain(judged.remarks).collect();
     let known = old.and_then(|old| spec_of(old).ok()).map(|old| references(&old, facts.namespace)).unwrap_or_default();
     let added = judged
         .references
         .into_iter()
-        .filter(|new| !known.iter().any(|old| old.named == new.named && old.keys == new.keys));
+        .filter(|new| !known.iter().any(|old| old.named == new.named && old.keys == new.keys))
+        .map(|reference| reference.with_config_namespace(facts.config_namespace));
     let absent = missing(&added.collect::<Vec<_>>(), facts.found);
     match facts.missing {
         Missing::Refuse => errors.extend(absent),
         Missing::Warn => warnings.extend(absent),
     }
-    Verdict { errors, warnings: warnings.iter().map(Problem::text).collect() }
+    Review { errors, warnings: warnings.iter().map(FieldError::text).collect() }
 }
 
 /// FR-079d. The names are listed in alphabetical order.
-pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -> Option<Problem> {
+pub fn unknown_distribution(spec: &LlamaStackDistributionSpec, known: &[&str]) -> Option<FieldError> {
     let name = spec.distribution.name.as_deref().filter(|name| !name.is_empty())?;
     if known.is_empty() || known.contains(&name) {
         return None;
     }
     let known: BTreeSet<&str> = known.iter().copied().collect();
     let list = known.into_iter().collect::<Vec<_>>().join(", ");
-    Some(Problem::new(
-        "spec.distribution.name",
+    Some(FieldError::new(
+        path!(spec.distribution.name),
         reason::INVALID,
         format!("Unknown distribution {name:?}. Available distributions: {list}"),
-        "Name one of them, or give spec.distribution.image.",
+        message!["Name one of them, or give ", path!(spec.distribution.image), "."],
     ))
 }
 
 #[derive(Default)]
 struct Judged {
-    errors: Vec<Problem>,
-    remarks: Vec<Problem>,
+    errors: Vec<FieldError>,
+    remarks: Vec<FieldError>,
     references: Vec<Reference>,
 }
 
@@ -97,7 +100,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Ok(spec) => spec,
         Err(errors) => return Judged { errors, ..Judged::default() },
     };
-    let mut errors: Vec<Problem> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
+    let mut errors: Vec<FieldError> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
     let merge = Merge::of(annotations(object).as_ref()).unwrap_or_else(|problem| {
         errors.push(problem);
         Merge::default()
@@ -107,13 +110,13 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Source::Override | Source::Distribution => check_without_file(&spec),
     };
     errors.extend(checked.errors);
-    let unread = unread(&object["spec"], &spec).into_iter().map(|path| unread_problem(&path));
+    let unread = unread(&object["spec"], &spec).into_iter().map(|path| unread_problem(path));
     let remarks = checked.remarks.into_iter().chain(unread).collect();
     Judged { errors, remarks, references: references(&spec, facts.namespace) }
 }
 
 /// With the place, for the forms that the schema lets through.
-fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<Problem>> {
+fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>> {
     let spec = &object["spec"];
     let wrong = shape::check(spec);
     if !wrong.is_empty() {
@@ -121,7 +124,7 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<Problem>> {
     }
     decode(spec, "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain llsd.spec --recursive`.";
-        vec![Problem::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
+        vec![FieldError::new(path, reason::INVALID, format!("cannot be read: {cause}"), remedy)]
     })
 }
 

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{Input, Listen, Merge, Problem, check};
+use crate::llamastack::config::{FieldError, Input, Listen, Merge, check};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -38,8 +39,10 @@ pub struct Reference {
     /// Keys that have to be there.
     pub keys: Vec<String>,
     /// The field that holds the name.
-    pub path: String,
+    pub path: FieldPath,
     used: Use,
+    /// A ConfigMap of another namespace must be opened to all by a label.
+    foreign: bool,
 }
 
 /// What was found of one object.
@@ -60,16 +63,18 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
         .map(|used| Reference {
             named: named(Kind::Secret, &used.secret),
             keys: vec![used.key],
-            path: format!("{}.name", used.path),
+            path: used.path.field("name"),
             used: Use::Value,
+            foreign: false,
         })
         .collect();
     if let Some(secret) = Listen::of(spec).tls_secret {
         all.push(Reference {
             named: named(Kind::Secret, &secret),
             keys: vec!["tls.crt".to_owned(), "tls.key".to_owned()],
-            path: "spec.networking.tls.secretName".to_owned(),
+            path: path!(spec.networking.tls.secretName),
             used: Use::Certificate,
+            foreign: false,
         });
     }
     let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
@@ -84,23 +89,25 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
                 name: bundle.config_map_name.clone(),
             },
             keys: keys.unwrap_or_else(|| vec!["ca-bundle.crt".to_owned()]),
-            path: "spec.networking.tls.caBundle.configMapName".to_owned(),
+            path: path!(spec.networking.tls.caBundle.configMapName),
             used: Use::CaBundle,
+            foreign: false,
         });
     }
     if let Some(config) = &spec.override_config {
         all.push(Reference {
             named: named(Kind::ConfigMap, &config.config_map_name),
             keys: vec!["config.yaml".to_owned()],
-            path: "spec.overrideConfig.configMapName".to_owned(),
+            path: path!(spec.overrideConfig.configMapName),
             used: Use::Config,
+            foreign: false,
         });
     }
     all
 }
 
 /// What was not asked for is not said to be missing.
-pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<Problem> {
+pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for reference in references {
         match found.get(&reference.named) {
@@ -116,7 +123,22 @@ pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<
 }
 
 impl Reference {
-    fn absent(&self) -> Problem {
+    /// The configuration of the server. v1alpha1 can take it from another namespace.
+    pub fn is_config(&self) -> bool {
+        self.used == Use::Config
+    }
+
+    /// In this namespace, if it is the configuration of the server. None: in the object's own.
+    #[must_use]
+    pub fn with_config_namespace(mut self, namespace: Option<&str>) -> Self {
+        if let Some(namespace) = namespace.filter(|namespace| self.is_config() && **namespace != self.named.namespace) {
+            namespace.clone_into(&mut self.named.namespace);
+            self.foreign = true;
+        }
+        self
+    }
+
+    fn absent(&self) -> FieldError {
         let Named { name, namespace, .. } = &self.named;
         let create = format!("Create it in namespace {namespace}, or name another.");
         let (reason, message, remedy) = match self.used {
@@ -126,7 +148,11 @@ impl Reference {
             Use::Config => (
                 reason::NO_CONFIG_MAP,
                 format!("failed to find overrideConfig ConfigMap {name:?} in namespace {namespace:?}"),
-                create,
+                if self.foreign {
+                    "Create it there with the label llamastack.io/watch=true, or name another.".to_owned()
+                } else {
+                    create
+                },
             ),
             Use::CaBundle => (
                 reason::NO_CONFIG_MAP,
@@ -134,10 +160,10 @@ impl Reference {
                 format!("{create} One of another namespace is read only if it has the label llamastack.io/watch=true."),
             ),
         };
-        Problem::new(self.path.as_str(), reason, message, remedy)
+        FieldError::new(self.path.clone(), reason, message, remedy).with_cause(Cause::NotFound)
     }
 
-    fn without(&self, key: &str) -> Problem {
+    fn without(&self, key: &str) -> FieldError {
         let Named { name, namespace, .. } = &self.named;
         let (reason, message) = match self.used {
             Use::Value | Use::Certificate => {
@@ -151,15 +177,18 @@ impl Reference {
             }
         };
         let path = match self.used {
-            Use::Value => format!("{}.key", self.path.trim_end_matches(".name")),
+            Use::Value => self.path.parent().field("key"),
             _ => self.path.clone(),
         };
-        Problem::new(path, reason, message, format!("Add the key {key} to it, or name another."))
+        let remedy = format!("Add the key {key} to it, or name another.");
+        FieldError::new(path, reason, message, remedy).with_cause(Cause::NotFound)
     }
 }
 
 /// As the condition `SecretsResolved` says it.
-pub fn referenced_by(problem: &Problem) -> String {
-    let place = problem.path.trim_end_matches(".name").trim_end_matches(".key");
+pub fn referenced_by(problem: &FieldError) -> String {
+    let last = problem.path.segments().last();
+    let inside = ["name", "key"].iter().any(|field| last == Some(&Segment::Field((*field).into())));
+    let place = if inside { problem.path.parent() } else { problem.path.clone() };
     format!("{}. Referenced by: {place}", problem.message)
 }

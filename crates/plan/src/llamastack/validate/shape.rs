@@ -2,86 +2,89 @@
 //! Comes in: a spec as JSON; goes out: the places where a value has a kind that no form allows.
 
 use serde_json::Value;
+use steersman_reconcile::{FieldPath, path};
 
 use crate::llamastack::config::problem::reason;
-use crate::llamastack::config::{Problem, kind_of};
+use crate::llamastack::config::{FieldError, kind_of};
 
 const APIS: [&str; 5] = ["inference", "safety", "vectorIo", "toolRuntime", "telemetry"];
 
-pub(super) fn check(spec: &Value) -> Vec<Problem> {
+pub(super) fn check(spec: &Value) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for api in APIS {
-        providers(&mut problems, &spec["providers"][api], &format!("spec.providers.{api}"));
+        providers(&mut problems, &spec["providers"][api], &path!(spec.providers).field(api));
     }
     if let Some(models) = spec["resources"]["models"].as_array() {
         for (place, model) in models.iter().enumerate() {
-            self::model(&mut problems, model, &format!("spec.resources.models[{place}]"));
+            self::model(&mut problems, model, &path!(spec.resources.models).index(place));
         }
     }
     let expose = &spec["networking"]["expose"];
     if !matches!(expose, Value::Null | Value::Bool(_) | Value::Object(_)) {
         let wanted = "true, false or an object such as {hostname: llama.example.com}";
-        problems.push(wrong("spec.networking.expose", wanted, expose));
+        problems.push(wrong(path!(spec.networking.expose), wanted, expose));
     }
     for (store, field) in [("kv", "password"), ("sql", "connectionString")] {
-        secret(&mut problems, &spec["storage"][store][field], &format!("spec.storage.{store}.{field}"));
+        secret(&mut problems, &spec["storage"][store][field], &path!(spec.storage).field(store).field(field));
     }
     problems
 }
 
-fn providers(problems: &mut Vec<Problem>, value: &Value, path: &str) {
+fn providers(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     match value {
         Value::Null => {}
         Value::Object(_) => provider(problems, value, path),
         Value::Array(list) => {
             for (place, one) in list.iter().enumerate() {
-                provider(problems, one, &format!("{path}[{place}]"));
+                provider(problems, one, &path.index(place));
             }
         }
-        other => problems.push(wrong(path, "a provider (an object with provider in it) or a list of them", other)),
+        other => {
+            problems.push(wrong(path.clone(), "a provider (an object with provider in it) or a list of them", other))
+        }
     }
 }
 
-fn provider(problems: &mut Vec<Problem>, value: &Value, path: &str) {
+fn provider(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     if !value.is_object() {
-        problems.push(wrong(path, "a provider: an object with provider in it", value));
+        problems.push(wrong(path.clone(), "a provider: an object with provider in it", value));
         return;
     }
     required(problems, value, "provider", path);
     for field in ["id", "endpoint"] {
-        optional_text(problems, &value[field], &format!("{path}.{field}"));
+        optional_text(problems, &value[field], &path.field(field));
     }
-    secret(problems, &value["apiKey"], &format!("{path}.apiKey"));
+    secret(problems, &value["apiKey"], &path.field("apiKey"));
     match &value["secretRefs"] {
         Value::Null => {}
         Value::Object(references) => {
             for (name, reference) in references {
-                secret(problems, reference, &format!("{path}.secretRefs.{name}"));
+                secret(problems, reference, &path.field("secretRefs").field(name.clone()));
             }
         }
-        other => problems.push(wrong(&format!("{path}.secretRefs"), "an object of references to Secrets", other)),
+        other => problems.push(wrong(path.field("secretRefs"), "an object of references to Secrets", other)),
     }
 }
 
-fn model(problems: &mut Vec<Problem>, value: &Value, path: &str) {
+fn model(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     match value {
         Value::String(_) => {}
         Value::Object(_) => {
             required(problems, value, "name", path);
             for field in ["provider", "modelType", "quantization"] {
-                optional_text(problems, &value[field], &format!("{path}.{field}"));
+                optional_text(problems, &value[field], &path.field(field));
             }
             let length = &value["contextLength"];
             if !length.is_null() && length.as_i64().is_none() {
-                problems.push(wrong(&format!("{path}.contextLength"), "a whole number", length));
+                problems.push(wrong(path.field("contextLength"), "a whole number", length));
             }
         }
-        other => problems.push(wrong(path, "the name of a model or an object with name in it", other)),
+        other => problems.push(wrong(path.clone(), "the name of a model or an object with name in it", other)),
     }
 }
 
 /// Nested or flat, and complete.
-fn secret(problems: &mut Vec<Problem>, value: &Value, path: &str) {
+fn secret(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     let complete =
         |of: &Value| ["name", "key"].iter().all(|key| of[*key].as_str().is_some_and(|text| !text.is_empty()));
     let (nested, flat) = (!value["secretKeyRef"].is_null(), !value["name"].is_null() || !value["key"].is_null());
@@ -91,8 +94,8 @@ fn secret(problems: &mut Vec<Problem>, value: &Value, path: &str) {
         _ => false,
     };
     if !right {
-        problems.push(Problem::new(
-            path,
+        problems.push(FieldError::new(
+            path.clone(),
             reason::INVALID,
             "not a reference to one key of a Secret",
             "Give either name and key, or secretKeyRef with name and key; never the secret itself.",
@@ -100,23 +103,28 @@ fn secret(problems: &mut Vec<Problem>, value: &Value, path: &str) {
     }
 }
 
-fn required(problems: &mut Vec<Problem>, value: &Value, field: &str, path: &str) {
-    let path = format!("{path}.{field}");
+fn required(problems: &mut Vec<FieldError>, value: &Value, field: &'static str, path: &FieldPath) {
+    let path = path.field(field);
     match &value[field] {
         Value::Null => {
-            problems.push(Problem::new(path, reason::INVALID, format!("{field} is required"), format!("Add {field}.")));
+            problems.push(FieldError::new(
+                path,
+                reason::INVALID,
+                format!("{field} is required"),
+                format!("Add {field}."),
+            ));
         }
         other => optional_text(problems, other, &path),
     }
 }
 
-fn optional_text(problems: &mut Vec<Problem>, value: &Value, path: &str) {
+fn optional_text(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     if !matches!(value, Value::Null | Value::String(_)) {
-        problems.push(wrong(path, "a text", value));
+        problems.push(wrong(path.clone(), "a text", value));
     }
 }
 
-fn wrong(path: &str, wanted: &str, found: &Value) -> Problem {
+fn wrong(path: FieldPath, wanted: &str, found: &Value) -> FieldError {
     let message = format!("expected {wanted}, found {}", kind_of(found));
-    Problem::new(path, reason::INVALID, message, "Write it in one of the forms that it takes.")
+    FieldError::new(path, reason::INVALID, message, "Write it in one of the forms that it takes.")
 }

@@ -3,20 +3,21 @@
 
 use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{FieldPath, path};
 
-use crate::llamastack::config::Problem;
+use crate::llamastack::config::FieldError;
 use crate::llamastack::config::problem::reason;
 
 /// The CRD embeds types of Kubernetes that are newer than those which this version is built with.
-pub fn unread(written: &Value, read: &LlamaStackDistributionSpec) -> Vec<String> {
+pub fn unread(written: &Value, read: &LlamaStackDistributionSpec) -> Vec<FieldPath> {
     let mut lost = Vec::new();
-    compare(written, &json!(read), "spec", &mut lost);
+    compare(written, &json!(read), &path!(spec), &mut lost);
     lost
 }
 
 /// As a remark: the rest of the spec is acted on.
-pub fn unread_problem(path: &str) -> Problem {
-    Problem::new(
+pub fn unread_problem(path: FieldPath) -> FieldError {
+    FieldError::new(
         path,
         reason::IGNORED,
         "this version of Steersman does not know the field, and leaves it out",
@@ -24,11 +25,11 @@ pub fn unread_problem(path: &str) -> Problem {
     )
 }
 
-fn compare(written: &Value, read: &Value, path: &str, lost: &mut Vec<String>) {
+fn compare(written: &Value, read: &Value, path: &FieldPath, lost: &mut Vec<FieldPath>) {
     match (written, read) {
         (Value::Object(written), Value::Object(read)) => {
             for (name, value) in written.iter().filter(|(_, value)| !value.is_null()) {
-                let path = format!("{path}.{name}");
+                let path = path.field(name.clone());
                 match read.get(name) {
                     Some(read) => compare(value, read, &path, lost),
                     None => lost.push(path),
@@ -37,7 +38,7 @@ fn compare(written: &Value, read: &Value, path: &str, lost: &mut Vec<String>) {
         }
         (Value::Array(written), Value::Array(read)) => {
             for (place, (written, read)) in written.iter().zip(read).enumerate() {
-                compare(written, read, &format!("{path}[{place}]"), lost);
+                compare(written, read, &path.index(place), lost);
             }
         }
         _ => {}

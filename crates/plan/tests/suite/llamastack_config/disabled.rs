@@ -62,8 +62,8 @@ fn an_api_with_providers_cannot_be_disabled() {
     .unwrap_err();
     let conflicts: Vec<String> = problems
         .iter()
-        .filter(|problem| problem.message.contains("conflicts"))
-        .map(|problem| problem.sentence())
+        .filter(|problem| problem.message.to_string().contains("conflicts"))
+        .map(|problem| problem.sentence().to_string())
         .collect();
     assert_eq!(
         conflicts,
@@ -151,7 +151,7 @@ fn a_provider_of_the_spec_that_needs_an_api_which_the_base_never_had_is_refused(
     let text = "{providers: {toolRuntime: {id: search, provider: file-search}}}";
     let problems = super::try_on(&without_files, text).unwrap_err();
     assert_eq!(
-        problems.iter().map(|one| one.text()).collect::<Vec<_>>(),
+        problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>(),
         [
             "spec.providers.toolRuntime: provider \"search\" needs the API files, which this configuration does not serve. Use a \
           distribution that serves files, or remove the provider."
@@ -160,5 +160,5 @@ fn a_provider_of_the_spec_that_needs_an_api_which_the_base_never_had_is_refused(
     let generated = super::made_on(&without_files, "{resources: {models: [{name: m, provider: openai}]}}");
     assert_eq!(config(&generated)["providers"]["responses"], Value::Null, "the server would stop");
     let remark = &generated.remarks[0];
-    assert_eq!(remark.path, "spec.distribution");
+    assert_eq!(remark.path.to_string(), "spec.distribution");
 }

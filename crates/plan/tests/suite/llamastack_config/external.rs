@@ -21,8 +21,8 @@ fn installed(of: Vec<External>) -> Vec<Installed> {
 }
 
 fn merged(config: &Value, text: &str) -> Result<(Value, Vec<String>), Vec<String>> {
-    let told = |problems: Vec<steersman_plan::llamastack::config::Problem>| {
-        problems.iter().map(|one| one.text()).collect::<Vec<_>>()
+    let told = |problems: Vec<steersman_plan::llamastack::config::FieldError>| {
+        problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>()
     };
     merge_external(config, &installed(external_providers(&spec(text))))
         .map(|(config, remarks)| (config, told(remarks)))
@@ -152,7 +152,7 @@ fn what_an_image_says_wrongly_of_itself_is_told_with_image_container_and_resolut
     let told = |metadata: Option<Value>| {
         let installed = Installed { external: external.clone(), metadata };
         let problems = merge_external(&starter().config, &[installed]).unwrap_err();
-        problems.iter().map(|one| one.text()).collect::<Vec<_>>()
+        problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>()
     };
     let who = "spec.externalProviders.inference[0]: external provider a (image i, container install-provider-a): ";
     assert!(told(None)[0].starts_with(&format!("{who}Missing /lls-provider/lls-provider-spec.yaml in image i")));
@@ -207,7 +207,7 @@ fn files_of_the_pod_that_cannot_be_read_are_told_without_their_content() {
     let list = serde_json::to_string(&external_providers(&spec(TWO))).unwrap();
     let told = |config: &str, list: &str, metadata: Option<&str>| {
         let problems = merge_external_files(config, list, |_| metadata.map(ToOwned::to_owned)).unwrap_err();
-        problems.iter().map(|one| one.text()).collect::<Vec<_>>()
+        problems.iter().map(|one| one.text().to_string()).collect::<Vec<_>>()
     };
     assert!(told("a: [hush", &list, None)[0].starts_with("config.yaml: not valid YAML"));
     assert!(told("{}", "hush", None)[0].starts_with("spec.externalProviders: the list cannot be read"));

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use steersman_plan::llamastack::config::{Base, Input, Merge, Problem, generate, parse_sql, storage_exports};
+use steersman_plan::llamastack::config::{Base, FieldError, Input, Merge, generate, parse_sql, storage_exports};
 use steersman_plan::llamastack::validate::{Facts, Found, Missing, references, validate};
+use steersman_reconcile::{Message, path};
 
 use super::{config, starter};
 
@@ -197,7 +198,7 @@ fn run(
     spec: &Value,
     base: &Base,
     replace: bool,
-) -> Result<steersman_plan::llamastack::config::Generated, Vec<Problem>> {
+) -> Result<steersman_plan::llamastack::config::Generated, Vec<FieldError>> {
     let spec = serde_json::from_value(spec.clone()).unwrap();
     let merge = if replace { Merge::Replace } else { Merge::Overlay };
     generate(&Input { spec: &spec, base: Some(base), merge, operator_image: "operator:1" })
@@ -222,8 +223,8 @@ proptest! {
             Err(problems) => {
                 prop_assert!(!problems.is_empty());
                 for problem in problems {
-                    prop_assert!(problem.path.starts_with("spec") && !problem.message.is_empty(), "{problem:?}");
-                    prop_assert!(!problem.remedy.is_empty() && !problem.text().contains(SECRET), "{problem:?}");
+                    prop_assert!(problem.path.below(&path!(spec)).is_some() && problem.message != Message::default(), "{problem:?}");
+                    prop_assert!(problem.remedy != Message::default() && !problem.text().to_string().contains(SECRET), "{problem:?}");
                 }
                 return Ok(());
             }
@@ -261,6 +262,7 @@ proptest! {
         let base = starter();
         let found = BTreeMap::new();
         let facts = Facts {
+            config_namespace: None,
             namespace: "n", distributions: &["starter"], base: Some(&base), always_mounted: false, found: &found,
             missing: Missing::Refuse,
         };
@@ -274,6 +276,7 @@ proptest! {
     fn admission_never_fails_on_whatever_comes(spec in anything(), old in anything()) {
         let found = BTreeMap::new();
         let facts = Facts {
+            config_namespace: None,
             namespace: "n", distributions: &["starter"], base: None, always_mounted: true, found: &found,
             missing: Missing::Warn,
         };

@@ -89,8 +89,8 @@ fn the_annotation_chooses_the_way() {
     assert_eq!(of(Some("replace")), Ok(Merge::Replace));
     assert_eq!(Merge::of(None), Ok(Merge::Overlay));
     let problem = of(Some("Replace")).unwrap_err();
-    assert_eq!(problem.path, "metadata.annotations[steersman.dev/provider-merge]");
-    assert!(problem.message.contains("\"Replace\""), "{}", problem.message);
+    assert_eq!(problem.path.to_string(), "metadata.annotations[steersman.dev/provider-merge]");
+    assert!(problem.message.to_string().contains("\"Replace\""), "{}", problem.message);
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod version;
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
-use steersman_plan::llamastack::config::{Base, Generated, Input, Merge, Problem, generate};
+use steersman_plan::llamastack::config::{Base, FieldError, Generated, Input, Merge, generate};
 
 const OPERATOR: &str = "registry.example/steersman:1";
 
@@ -54,7 +54,7 @@ fn input<'a>(spec: &'a LlamaStackDistributionSpec, base: &'a Base) -> Input<'a> 
     Input { spec, base: Some(base), merge: Merge::Overlay, operator_image: OPERATOR }
 }
 
-fn try_on(base: &Base, text: &str) -> Result<Generated, Vec<Problem>> {
+fn try_on(base: &Base, text: &str) -> Result<Generated, Vec<FieldError>> {
     generate(&input(&spec(text), base))
 }
 

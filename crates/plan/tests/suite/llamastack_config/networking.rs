@@ -46,7 +46,7 @@ fn workers_reach_the_file() {
 
 #[test]
 fn fields_without_effect_are_told() {
-    let told = |text: &str| without_effect(&spec(text)).iter().map(|one| one.path.clone()).collect::<Vec<_>>();
+    let told = |text: &str| without_effect(&spec(text)).iter().map(|one| one.path.to_string()).collect::<Vec<_>>();
     assert_eq!(told("{networking: {tls: {secretName: cert}}}"), ["spec.networking.tls.secretName"]);
     assert_eq!(told("{networking: {tls: {caBundle: {configMapName: x}}}}"), [""; 0]);
     assert_eq!(

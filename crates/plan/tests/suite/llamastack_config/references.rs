@@ -16,7 +16,7 @@ fn named(kind: Kind, namespace: &str, name: &str) -> Named {
 fn fr_073_every_secret_and_config_map_is_found_with_its_place_and_keys() {
     let found: Vec<_> = references(&spec(ALL), "team-a")
         .into_iter()
-        .map(|one| (one.path, one.named.namespace, one.named.name, one.keys.join(" ")))
+        .map(|one| (one.path.to_string(), one.named.namespace, one.named.name, one.keys.join(" ")))
         .collect();
     let wanted = [
         ("spec.providers.inference[0].apiKey.secretKeyRef.name", "team-a", "creds", "token"),
@@ -48,7 +48,7 @@ fn fr_074_what_is_missing_is_told_with_place_and_namespace() {
     let config = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
     let found = [(config[0].named.clone(), Found::Absent)].into();
     let told = &missing(&config, &found)[0];
-    assert_eq!(told.message, "failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"");
+    assert_eq!(told.message.to_string(), "failed to find overrideConfig ConfigMap \"mine\" in namespace \"team-a\"");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn fr_073_missing_keys_are_told_too() {
     let config = references(&spec("{overrideConfig: {configMapName: mine}}"), "team-a");
     let found = [(config[0].named.clone(), Found::There(Some([].into())))].into();
     assert_eq!(
-        missing(&config, &found)[0].message,
+        missing(&config, &found)[0].message.to_string(),
         "failed to read config from ConfigMap \"mine\": missing 'config.yaml' key"
     );
 }

@@ -55,8 +55,8 @@ fn fr_032_both_forms_of_a_reference_mean_the_same() {
     let nested = made("{providers: {inference: {provider: vllm, apiKey: {secretKeyRef: {name: s, key: k}}}}}");
     assert_eq!(flat.config_yaml, nested.config_yaml);
     assert_eq!(flat.env, nested.env);
-    assert_eq!(flat.secrets[0].path, "spec.providers.inference.apiKey");
-    assert_eq!(nested.secrets[0].path, "spec.providers.inference.apiKey.secretKeyRef");
+    assert_eq!(flat.secrets[0].path.to_string(), "spec.providers.inference.apiKey");
+    assert_eq!(nested.secrets[0].path.to_string(), "spec.providers.inference.apiKey.secretKeyRef");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn fr_005_secret_refs_and_settings_at_the_top_are_taken_from_secrets() {
     assert_eq!(config["password"], "${env.LLSD_PGVECTOR_PASSWORD}");
     assert_eq!(config["user"], "${env.LLSD_PGVECTOR_USER}");
     assert_eq!(config["db"], "plain");
-    let paths: Vec<&str> = generated.secrets.iter().map(|used| used.path.as_str()).collect();
+    let paths: Vec<String> = generated.secrets.iter().map(|used| used.path.to_string()).collect();
     assert_eq!(
         paths,
         [
@@ -159,6 +159,6 @@ fn a_secret_that_is_written_out_is_told_without_repeating_it() {
          password: '${env.MINE:=x}'}}, safety: {provider: sambanova, endpoint: 'http://x/a:b@c'}}}",
     );
     let wanted = ["spec.providers.inference.endpoint", "spec.providers.inference.settings.api_token"];
-    assert_eq!(generated.remarks.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), wanted);
+    assert_eq!(generated.remarks.iter().map(|one| one.path.to_string()).collect::<Vec<_>>(), wanted);
     assert!(!remarks(&generated).concat().contains("hush"));
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use steersman_plan::llamastack::config::Base;
-use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, Verdict, validate};
+use steersman_plan::llamastack::validate::{Facts, Found, Kind, Missing, Named, Review, validate};
 
 use super::{starter, yaml};
 
@@ -33,12 +33,13 @@ impl World {
         Self { found: [(named, Found::Absent)].into(), ..Self::new() }
     }
 
-    fn verdict(&self, new: &Value, old: Option<&Value>) -> Verdict {
+    fn verdict(&self, new: &Value, old: Option<&Value>) -> Review {
         let facts = Facts {
             namespace: "team-a",
             distributions: &KNOWN,
             base: self.base.as_ref(),
             always_mounted: false,
+            config_namespace: None,
             found: &self.found,
             missing: self.missing,
         };
@@ -46,7 +47,7 @@ impl World {
     }
 }
 
-fn told(verdict: &Verdict) -> Vec<String> {
+fn told(verdict: &Review) -> Vec<String> {
     verdict.errors.iter().map(|one| format!("{}: {}", one.path, one.message)).collect()
 }
 
@@ -58,7 +59,7 @@ fn errors(spec: &str) -> Vec<String> {
 fn a_sound_object_is_accepted_without_a_word() {
     let spec = "{providers: {inference: {provider: vllm, endpoint: 'http://x', apiKey: {name: s, key: k}}}, resources: \
                 {models: [m, {name: o, provider: openai}]}, storage: {kv: {type: redis, endpoint: 'r:1'}}}";
-    assert_eq!(World::new().verdict(&object(spec), None), Verdict::default());
+    assert_eq!(World::new().verdict(&object(spec), None), Review::default());
 }
 
 #[test]
@@ -189,10 +190,11 @@ fn fr_079c_what_has_no_effect_is_a_warning_with_place_and_remedy() {
     assert_eq!(verdict.warnings.len(), 2);
     assert!(
         verdict.warnings[0]
+            .to_string()
             .starts_with("spec.providers.telemetry: the server of this distribution has no API telemetry")
     );
     assert_eq!(
-        verdict.warnings[1],
+        verdict.warnings[1].to_string(),
         "spec.storage.kv.endpoint: endpoint is only valid when type is redis; with sqlite it is not used. Set type to redis, or \
          remove endpoint."
     );
@@ -210,7 +212,7 @@ fn fr_076_a_missing_secret_is_refused_or_told_as_set() {
     world.missing = Missing::Warn;
     let verdict = world.verdict(&new, None);
     assert_eq!(verdict.errors, []);
-    assert!(verdict.warnings[0].starts_with(wanted), "{:?}", verdict.warnings);
+    assert!(verdict.warnings[0].to_string().starts_with(wanted), "{:?}", verdict.warnings);
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn an_update_is_asked_only_for_references_that_it_adds() {
     let old = object(WITH_SECRET);
     let mut new = old.clone();
     new["spec"]["workload"] = json!({"replicas": 3});
-    assert_eq!(world.verdict(&new, Some(&old)), Verdict::default());
+    assert_eq!(world.verdict(&new, Some(&old)), Review::default());
     assert_eq!(world.verdict(&new, Some(&object("{}"))).errors.len(), 1);
     new["spec"]["providers"]["inference"]["apiKey"]["secretKeyRef"]["key"] = json!("another");
     assert_eq!(world.verdict(&new, Some(&old)).errors.len(), 1, "another key is another reference");
@@ -242,10 +244,10 @@ fn deletion_and_changes_beside_the_spec_are_never_refused() {
     let old = object("{distribution: {name: gone}, providers: {inference: 5}}");
     let mut new = old.clone();
     new["metadata"]["finalizers"] = json!([]);
-    assert_eq!(World::new().verdict(&new, Some(&old)), Verdict::default());
+    assert_eq!(World::new().verdict(&new, Some(&old)), Review::default());
     let mut deleting = object("{providers: {inference: 7}}");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
-    assert_eq!(World::new().verdict(&deleting, Some(&old)), Verdict::default());
+    assert_eq!(World::new().verdict(&deleting, Some(&old)), Review::default());
 }
 
 #[test]

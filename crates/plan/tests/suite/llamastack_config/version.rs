@@ -45,9 +45,9 @@ fn fr_027c_an_image_without_base_asks_for_a_configuration() {
     let problems = generate(&input).unwrap_err();
     assert_eq!(problems.len(), 1);
     assert_eq!(problems[0].reason, "BaseConfigRequired");
-    assert_eq!(problems[0].path, "spec.distribution.image");
+    assert_eq!(problems[0].path.to_string(), "spec.distribution.image");
     assert_eq!(
-        problems[0].sentence(),
+        problems[0].sentence().to_string(),
         "Direct image references require either overrideConfig.configMapName or OCI config labels on the image. See \
          docs/configuration.md for details."
     );
@@ -58,7 +58,7 @@ fn a_name_without_base_names_the_distribution() {
     let spec = spec(ANY);
     let input = Input { spec: &spec, base: None, merge: Merge::Overlay, operator_image: "" };
     let problems = generate(&input).unwrap_err();
-    assert_eq!(problems[0].message, "failed to load embedded config for distribution \"starter\"");
+    assert_eq!(problems[0].message.to_string(), "failed to load embedded config for distribution \"starter\"");
 }
 
 #[test]

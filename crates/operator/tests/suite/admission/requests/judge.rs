@@ -1,8 +1,8 @@
-//! The judges alone, by the routes that an API server posts to.
+//! The handlers alone, by the routes that an API server posts to.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use steersman::webhooks::admission::Judges;
+use steersman::webhooks::admission::Handlers;
 use steersman::webhooks::dynamo;
 use steersman_api::Family;
 
@@ -11,12 +11,12 @@ use crate::admission::response;
 
 /// The `response` to a request about a change from `old` to `new`.
 async fn asked(route: &str, operation: &str, new: Value, old: Value) -> Value {
-    let told = dynamo::Told { default_image: Some("planner:1.4.0".to_owned()), discovery: false };
-    let judges = Judges {
-        validate: [(Family::Dgdr, dynamo::judge_of(told.clone()))].into(),
-        mutate: [(Family::Dgdr, dynamo::defaults(told))].into(),
+    let told = dynamo::AdmissionSettings { default_image: Some("planner:1.4.0".to_owned()), discovery: false };
+    let handlers = Handlers {
+        validate: [(Family::Dgdr, dynamo::validator(told.clone()))].into(),
+        mutate: [(Family::Dgdr, dynamo::defaulter(told))].into(),
     };
-    response(Family::Dgdr, judges, route, [new, old], operation).await
+    response(Family::Dgdr, handlers, route, [new, old], operation).await
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 //! Comes in: the generated file and what each image says of itself; goes out: the file with them, or why not.
 
 use serde_json::{Map, Value, json};
+use steersman_reconcile::{FieldPath, path};
 
 use super::super::draft::{self, id_of, text};
 use super::super::problem::reason;
 use super::super::render;
-use super::{External, Problem, duplicate};
+use super::{External, FieldError, duplicate};
 
 const API_VERSION: &str = "llamastack.io/v1alpha1";
 const KIND: &str = "ProviderPackage";
@@ -22,7 +23,7 @@ pub struct Installed {
 }
 
 /// Additive: nothing else of the file changes. An entry with the same id gives way, and is named.
-pub fn merge(config: &Value, installed: &[Installed]) -> Result<(Value, Vec<Problem>), Vec<Problem>> {
+pub fn merge(config: &Value, installed: &[Installed]) -> Result<(Value, Vec<FieldError>), Vec<FieldError>> {
     let mut config = config.as_object().cloned().unwrap_or_default();
     let mut providers = draft::take(&mut config, "providers");
     let listed = config.contains_key("apis");
@@ -73,18 +74,20 @@ pub fn merge_files(
     config_yaml: &str,
     providers_json: &str,
     metadata: impl Fn(&External) -> Option<String>,
-) -> Result<(String, Vec<Problem>), Vec<Problem>> {
-    let stop = |path: &str, message: String, remedy: &str| vec![Problem::new(path, reason::FAILED, message, remedy)];
+) -> Result<(String, Vec<FieldError>), Vec<FieldError>> {
+    let stop =
+        |path: FieldPath, message: String, remedy: &str| vec![FieldError::new(path, reason::FAILED, message, remedy)];
     let report = "This is an error of the operator: report it with the object's spec.";
-    let config = render::read(config_yaml)
-        .map_err(|error| stop("config.yaml", error, "Correct the file that overrideConfig names."))?;
+    let config = render::read(config_yaml).map_err(|error| {
+        stop(FieldPath::default().field("config.yaml"), error, "Correct the file that overrideConfig names.")
+    })?;
     let externals: Vec<External> = serde_json::from_str(providers_json)
-        .map_err(|error| stop("spec.externalProviders", format!("the list cannot be read: {error}"), report))?;
+        .map_err(|error| stop(path!(spec.externalProviders), format!("the list cannot be read: {error}"), report))?;
     let (mut installed, mut unreadable) = (Vec::new(), Vec::new());
     for external in externals {
         let metadata = metadata(&external).map(|text| render::read(&text)).transpose().unwrap_or_else(|error| {
             let message = format!("/lls-provider/lls-provider-spec.yaml in image {}: {error}", external.image);
-            unreadable.extend(stop(&external.path, message, "Rebuild the image with valid metadata."));
+            unreadable.extend(stop(external.path.clone(), message, "Rebuild the image with valid metadata."));
             None
         });
         installed.push(Installed { external, metadata });
@@ -96,11 +99,11 @@ pub fn merge_files(
     Ok((render::yaml(&merged).map_err(|problem| vec![problem])?, remarks))
 }
 
-fn overridden(external: &External, entry: &Value, type_: Option<&Value>) -> Problem {
+fn overridden(external: &External, entry: &Value, type_: Option<&Value>) -> FieldError {
     let before = text(entry, "provider_type").unwrap_or("none");
     let after = type_.and_then(Value::as_str).unwrap_or("none");
-    Problem::new(
-        format!("{}.providerId", external.path),
+    FieldError::new(
+        external.path.field("providerId"),
         reason::OVERRIDDEN,
         format!(
             "External provider '{}' overrides base provider in API '{}' (base {before}, external {after})",
@@ -111,12 +114,12 @@ fn overridden(external: &External, entry: &Value, type_: Option<&Value>) -> Prob
 }
 
 /// Everything that is wrong with what an image says of itself.
-fn faults(one: &Installed) -> Vec<Problem> {
+fn faults(one: &Installed) -> Vec<FieldError> {
     let external = &one.external;
     let fault = |message: String, remedy: &str| {
         let id = &external.provider_id;
         let who = format!("external provider {id} (image {}, container {}{id})", external.image, super::INSTALL);
-        Problem::new(external.path.as_str(), reason::FAILED, format!("{who}: {message}"), remedy)
+        FieldError::new(external.path.clone(), reason::FAILED, format!("{who}: {message}"), remedy)
     };
     let rebuild = "Rebuild the image with a complete /lls-provider/lls-provider-spec.yaml.";
     let Some(metadata) = &one.metadata else {

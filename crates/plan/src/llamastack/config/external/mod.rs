@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, PullPolicy};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::draft::Draft;
 use super::problem::reason;
-use super::{Problem, apis};
+use super::{FieldError, apis};
 
 pub use merge::{Installed, merge, merge_files};
 
@@ -33,7 +34,7 @@ pub struct External {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
     /// Where it stands in the spec.
-    pub path: String,
+    pub path: FieldPath,
 }
 
 /// In the order in which they are installed.
@@ -52,7 +53,7 @@ pub fn all(spec: &LlamaStackDistributionSpec) -> Vec<External> {
             }
             .to_owned(),
             config: one.config.clone().filter(|config| !config.is_null()),
-            path: format!("spec.externalProviders.{}[{place}]", api.field),
+            path: path!(spec.externalProviders).field(api.field).index(place),
         })
     });
     each.collect()
@@ -73,14 +74,20 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     }
 }
 
-fn duplicate(first: &External, second: &External) -> Problem {
-    Problem::new(
-        format!("{}.providerId", second.path),
+fn duplicate(first: &External, second: &External) -> FieldError {
+    FieldError::new(
+        second.path.field("providerId"),
         reason::INVALID,
-        format!(
-            "ERROR: Duplicate provider ID detected in external providers: {:?} is both {} ({}) and {} ({})",
-            second.provider_id, first.image, first.path, second.image, second.path
-        ),
+        message![
+            format!(
+                "ERROR: Duplicate provider ID detected in external providers: {:?} is both {} (",
+                second.provider_id, first.image
+            ),
+            &first.path,
+            format!(") and {} (", second.image),
+            &second.path,
+            ")"
+        ],
         "Give one of them another providerId.",
     )
 }
@@ -89,16 +96,16 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
     let id = &one.provider_id;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if id.is_empty() || id.len() > ID_LIMIT || !id.chars().all(inner) || id.starts_with('-') || id.ends_with('-') {
-        draft.errors.push(Problem::new(
-            format!("{}.providerId", one.path),
+        draft.errors.push(FieldError::new(
+            one.path.field("providerId"),
             reason::INVALID,
             format!("{id:?} cannot be part of a container's name"),
             format!("Use up to {ID_LIMIT} lower-case letters, digits and dashes, not at the ends."),
         ));
     }
     if one.image.is_empty() {
-        draft.errors.push(Problem::new(
-            format!("{}.image", one.path),
+        draft.errors.push(FieldError::new(
+            one.path.field("image"),
             reason::INVALID,
             "image must not be empty",
             "Name the image that holds the provider.",
@@ -110,8 +117,8 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
 fn served(draft: &mut Draft<'_>, one: &External) {
     let renamed = ["agents", "post_training"].contains(&one.api.as_str());
     if renamed && draft.server.since(0, 7) && !draft.serves(&one.api) {
-        draft.errors.push(Problem::new(
-            one.path.as_str(),
+        draft.errors.push(FieldError::new(
+            one.path.clone(),
             reason::INVALID,
             format!(
                 "the server of this distribution has no API {}, and would not start with a provider for it",
@@ -125,8 +132,8 @@ fn served(draft: &mut Draft<'_>, one: &External) {
 /// It is put in its place when the pod starts; until then nobody would know.
 fn overrides(draft: &mut Draft<'_>, one: &External) {
     if draft.ids(&one.api).iter().any(|known| known.id == one.provider_id) {
-        draft.remarks.push(Problem::new(
-            format!("{}.providerId", one.path),
+        draft.remarks.push(FieldError::new(
+            one.path.field("providerId"),
             reason::OVERRIDDEN,
             format!(
                 "external provider {:?} for API {:?} overrides inline provider with same ID",

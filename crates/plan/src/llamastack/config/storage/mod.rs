@@ -5,12 +5,13 @@ mod postgres;
 mod redis;
 
 use serde_json::{Map, Value, json};
-use steersman_api::llamastack::v1alpha2::{KvStorage, KvType, SecretRef, SqlStorage, SqlType};
+use steersman_api::llamastack::v1alpha2::{KvStorage, KvType, SecretRef, SqlStorage, SqlType, rules};
+use steersman_reconcile::{FieldPath, message, path};
 
 use super::draft::{self, Draft, text};
 use super::layout::Layout;
 use super::problem::reason;
-use super::{Problem, ids, providers, secrets};
+use super::{FieldError, ids, providers, secrets};
 
 pub use postgres::{Parts, exports, parse};
 
@@ -85,29 +86,34 @@ pub(super) fn replace(draft: &mut Draft<'_>) -> Prepare {
 /// Whether there is a password to be prepared.
 fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     if kv.type_.unwrap_or_default() == KvType::Sqlite {
-        unused(draft, "kv.endpoint", "endpoint", "redis", kv.endpoint.is_some());
-        unused(draft, "kv.password", "password", "redis", kv.password.is_some());
+        unused(draft, path!(spec.storage.kv), "endpoint", "redis", kv.endpoint.is_some());
+        unused(draft, path!(spec.storage.kv), "password", "redis", kv.password.is_some());
         sqlite(draft, KV);
         return false;
     }
-    let path = "spec.storage.kv.endpoint";
+    let path = path!(spec.storage.kv.endpoint);
     let Some(endpoint) = kv.endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()) else {
-        required(draft, path, "endpoint is required when type is redis", "such as redis://cache:6379");
+        let message = "endpoint is required when type is redis";
+        required(draft, path, rules::REDIS_NEEDS_ENDPOINT, message, "such as redis://cache:6379");
         return false;
     };
     let address = match redis::parse(endpoint) {
         Ok(address) => address,
         Err(message) => {
-            draft.errors.push(Problem::new(
+            draft.errors.push(FieldError::new(
                 path,
                 reason::INVALID,
                 message,
-                "Write it as redis://host:port, and put the password into a Secret that spec.storage.kv.password names.",
+                message![
+                    "Write it as redis://host:port, and put the password into a Secret that ",
+                    path!(spec.storage.kv.password),
+                    " names."
+                ],
             ));
             return false;
         }
     };
-    let password = secret(draft, "spec.storage.kv.password", kv.password.as_ref(), KV_PASSWORD);
+    let password = secret(draft, &path!(spec.storage.kv.password), kv.password.as_ref(), KV_PASSWORD);
     let config = json!({ "host": address.host(password.as_deref()), "port": address.port });
     put(draft, KV, "redis", config);
     password.is_some()
@@ -116,21 +122,22 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
 /// Whether there is a connection string to be taken apart.
 fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     if sql.type_.unwrap_or_default() == SqlType::Sqlite {
-        unused(draft, "sql.connectionString", "connectionString", "postgres", sql.connection_string.is_some());
+        unused(draft, path!(spec.storage.sql), "connectionString", "postgres", sql.connection_string.is_some());
         sqlite(draft, SQL);
         return false;
     }
-    let path = "spec.storage.sql.connectionString";
+    let path = path!(spec.storage.sql.connectionString);
     if sql.connection_string.is_none() {
         required(
             draft,
             path,
+            rules::POSTGRES_NEEDS_CONNECTION_STRING,
             "connectionString is required when type is postgres",
             "with the name and key of a Secret",
         );
         return false;
     }
-    let Some(placeholder) = secret(draft, path, sql.connection_string.as_ref(), SQL_CONNECTION_STRING) else {
+    let Some(placeholder) = secret(draft, &path, sql.connection_string.as_ref(), SQL_CONNECTION_STRING) else {
         return false;
     };
     // Only the newest servers take it as it is.
@@ -140,19 +147,20 @@ fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     !whole
 }
 
-fn secret(draft: &mut Draft<'_>, path: &str, reference: Option<&SecretRef>, variable: &str) -> Option<String> {
+fn secret(draft: &mut Draft<'_>, path: &FieldPath, reference: Option<&SecretRef>, variable: &str) -> Option<String> {
     let reference = reference?;
     providers::secret(draft, variable.to_owned(), reference.key(), secrets::path(path, reference))
 }
 
-fn required(draft: &mut Draft<'_>, path: &str, message: &str, such_as: &str) {
-    draft.errors.push(Problem::new(path, reason::INVALID, message, format!("Add it, {such_as}.")));
+fn required(draft: &mut Draft<'_>, path: FieldPath, rule: &'static str, message: &str, such_as: &str) {
+    let error = FieldError::new(path, reason::INVALID, message, format!("Add it, {such_as}."));
+    draft.errors.push(error.with_schema_rule(rule));
 }
 
-fn unused(draft: &mut Draft<'_>, path: &str, field: &str, type_: &str, given: bool) {
+fn unused(draft: &mut Draft<'_>, store: FieldPath, field: &'static str, type_: &str, given: bool) {
     if given {
-        draft.remarks.push(Problem::new(
-            format!("spec.storage.{path}"),
+        draft.remarks.push(FieldError::new(
+            store.field(field),
             reason::IGNORED,
             format!("{field} is only valid when type is {type_}; with sqlite it is not used"),
             format!("Set type to {type_}, or remove {field}."),

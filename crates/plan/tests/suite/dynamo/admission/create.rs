@@ -27,7 +27,7 @@ fn adm_08_annotations_of_graphs_mean_nothing_here() {
     new["metadata"]["annotations"] = json!({ "nvidia.com/dynamo-operator-origin-version": "not-semver" });
     let verdict = created(&new);
     accepted(&verdict);
-    assert_eq!(verdict.warnings, [""; 0]);
+    assert_eq!(verdict.warnings, []);
 }
 
 #[test]

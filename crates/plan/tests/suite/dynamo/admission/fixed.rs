@@ -5,6 +5,7 @@ use steersman_api::Family;
 use steersman_api::crds::{Options, crd};
 use steersman_plan::dynamo::validate::filled;
 use steersman_plan::dynamo::{asked, names};
+use steersman_reconcile::{FieldPath, path};
 
 use super::*;
 
@@ -111,12 +112,13 @@ fn adm_25_a_change_of_a_failed_request_is_accepted_and_told_where_it_has_no_effe
     let (old, new) = (in_phase("Failed", json!({})), in_phase("Failed", json!({ "model": MODEL })));
     let verdict = updated(&old, &new);
     accepted(&verdict);
-    assert_eq!(verdict.warnings, [""; 0], "it failed before there was anything to profile with: it begins anew");
+    assert_eq!(verdict.warnings, [], "it failed before there was anything to profile with: it begins anew");
     let mut began = old;
     began["status"]["profilingJobName"] = json!("profile-test");
     let verdict = updated(&began, &new);
     accepted(&verdict);
     let [warning] = &verdict.warnings[..] else { panic!("one warning expected: {verdict:?}") };
+    let warning = warning.to_string();
     assert!(warning.starts_with("spec: this request has failed after its profiling began"), "{warning}");
     assert!(warning.ends_with("Delete and recreate it."), "{warning}");
 }
@@ -182,7 +184,7 @@ fn nothing_is_asked_of_a_request_that_is_being_deleted() {
     let mut new = in_phase("Deployed", json!({ "backend": "auto", "searchStrategy": "thorough", "model": MODEL }));
     new["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
     let verdict = updated(&in_phase("Deployed", json!({})), &new);
-    assert_eq!(verdict, Verdict::default());
+    assert_eq!(verdict, Review::default());
 }
 
 /// A request without the mark, as its author's file has none.
@@ -243,21 +245,21 @@ fn every_default_of_the_schema_is_known_and_no_other() {
     let versions = crd["spec"]["versions"].as_array().unwrap();
     let beta = versions.iter().find(|version| version["name"] == "v1beta1").unwrap();
     let mut found = Vec::new();
-    defaults(&beta["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", &mut found);
+    defaults(&beta["schema"]["openAPIV3Schema"]["properties"]["spec"], &path!(spec), &mut found);
     assert_eq!(found.len(), 6, "{found:?}");
     for (path, value) in found {
         assert_eq!(filled::default(&path), Some(value), "{path}");
     }
-    assert_eq!(filled::default("spec.model"), None);
+    assert_eq!(filled::default(&path!(spec.model)), None);
 }
 
 /// Overrides hold parts of other objects.
-fn defaults(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
-    if path == "spec.overrides" {
+fn defaults(schema: &Value, path: &FieldPath, found: &mut Vec<(FieldPath, Value)>) {
+    if *path == path!(spec.overrides) {
         return;
     }
-    found.extend(schema.get("default").map(|value| (path.to_owned(), value.clone())));
+    found.extend(schema.get("default").map(|value| (path.clone(), value.clone())));
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
-        defaults(inner, &format!("{path}.{name}"), found);
+        defaults(inner, &path.field(name.clone()), found);
     }
 }

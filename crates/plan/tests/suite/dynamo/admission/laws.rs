@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use steersman_plan::dynamo::checks::before_profiling;
 use steersman_plan::dynamo::validate::{Facts, validate};
 use steersman_plan::dynamo::{Snapshot, plan};
+use steersman_reconcile::{FieldPath, path};
 
 use super::super::laws::seen;
-use super::{Verdict, labelled};
+use super::{Review, labelled};
 
 fn written(seen: &Snapshot) -> Value {
     let object = &seen.object;
@@ -26,7 +27,7 @@ proptest! {
     fn what_is_accepted_the_plan_does_not_refuse_and_what_it_refuses_is_not_accepted(seen in seen()) {
         let errors = validate(&written(&seen), None, &facts(&seen)).errors;
         let wrong = before_profiling(&seen).wrong;
-        let version = |path: &str| path == "spec.runtimeVersionOverride";
+        let version = |path: &FieldPath| *path == path!(spec.runtimeVersionOverride);
         let refused: Vec<_> = errors.iter().filter(|problem| !version(&problem.path)).collect();
         prop_assert_eq!(refused.len(), wrong.len(), "{:?} {:?}", refused, wrong);
     }
@@ -51,6 +52,6 @@ proptest! {
     #[test]
     fn a_change_of_metadata_is_never_refused(seen in seen()) {
         let old = written(&seen);
-        prop_assert_eq!(validate(&labelled(old.clone()), Some(&old), &facts(&seen)), Verdict::default());
+        prop_assert_eq!(validate(&labelled(old.clone()), Some(&old), &facts(&seen)), Review::default());
     }
 }

@@ -9,7 +9,7 @@ mod ratchet;
 mod warnings;
 
 use serde_json::{Value, json};
-use steersman_plan::dynamo::validate::{Facts, Verdict, validate};
+use steersman_plan::dynamo::validate::{Facts, Review, validate};
 
 const MODEL: &str = "Qwen/Qwen3-8B";
 
@@ -49,26 +49,26 @@ fn facts(discovery: bool) -> Facts<'static> {
     Facts { default_image: Some("planner:1.4.0"), discovery }
 }
 
-fn created(new: &Value) -> Verdict {
+fn created(new: &Value) -> Review {
     validate(new, None, &facts(true))
 }
 
-fn updated(old: &Value, new: &Value) -> Verdict {
+fn updated(old: &Value, new: &Value) -> Review {
     validate(new, Some(old), &facts(true))
 }
 
-fn texts(verdict: &Verdict) -> Vec<String> {
-    verdict.errors.iter().map(|problem| problem.text()).collect()
+fn texts(verdict: &Review) -> Vec<String> {
+    verdict.errors.iter().map(|error| error.text().to_string()).collect()
 }
 
 #[track_caller]
-fn accepted(verdict: &Verdict) {
+fn accepted(verdict: &Review) {
     assert_eq!(texts(verdict), [""; 0]);
 }
 
 /// Refused with these beginnings, in this order, each with something to do after it.
 #[track_caller]
-fn refused(verdict: &Verdict, expected: &[&str]) {
+fn refused(verdict: &Review, expected: &[&str]) {
     let texts = texts(verdict);
     assert_eq!(texts.len(), expected.len(), "{texts:#?}");
     for (text, expected) in texts.iter().zip(expected) {

@@ -9,22 +9,22 @@ use super::*;
 fn adm_26_thorough_with_auto_that_was_there_before_does_not_stand_against_a_change() {
     let wrong = json!({ "backend": "auto", "searchStrategy": "thorough" });
     let old = request(wrong.clone());
-    assert_eq!(updated(&old, &labelled(old.clone())), Verdict::default());
+    assert_eq!(updated(&old, &labelled(old.clone())), Review::default());
     let mut new = old.clone();
     new["spec"]["model"] = json!(MODEL);
     let verdict = updated(&old, &new);
     accepted(&verdict);
-    assert!(verdict.warnings[0].starts_with(THOROUGH), "{:?}", verdict.warnings);
+    assert!(verdict.warnings[0].to_string().starts_with(THOROUGH), "{:?}", verdict.warnings);
 }
 
 #[test]
 fn adm_27_a_missing_version_that_was_there_before_does_not_stand_against_a_change() {
     let old = in_phase("Deployed", json!({ "runtimeVersionOverride": null }));
-    assert_eq!(updated(&old, &labelled(old.clone())), Verdict::default());
+    assert_eq!(updated(&old, &labelled(old.clone())), Review::default());
     let old = request(json!({ "runtimeVersionOverride": null }));
     let verdict = updated(&old, &request(json!({ "runtimeVersionOverride": null, "model": MODEL })));
     accepted(&verdict);
-    assert!(verdict.warnings[0].starts_with(NO_VERSION), "{:?}", verdict.warnings);
+    assert!(verdict.warnings[0].to_string().starts_with(NO_VERSION), "{:?}", verdict.warnings);
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn adm_30_another_image_without_a_version_is_refused_though_the_old_one_had_none
 #[test]
 fn adm_31_missing_hardware_does_not_stand_against_a_change_when_discovery_is_switched_off() {
     let old = request(json!({}));
-    assert_eq!(validate(&labelled(old.clone()), Some(&old), &facts(false)), Verdict::default());
+    assert_eq!(validate(&labelled(old.clone()), Some(&old), &facts(false)), Review::default());
     let verdict = validate(&request(json!({ "model": MODEL })), Some(&old), &facts(false));
     accepted(&verdict);
-    assert!(verdict.warnings[0].starts_with(NO_HARDWARE), "{:?}", verdict.warnings);
+    assert!(verdict.warnings[0].to_string().starts_with(NO_HARDWARE), "{:?}", verdict.warnings);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn warned(new: &Value) -> String {
     let verdict = created(new);
     accepted(&verdict);
     let [warning] = &verdict.warnings[..] else { panic!("one warning expected: {verdict:?}") };
-    warning.clone()
+    warning.to_string()
 }
 
 fn annotated(key: &str, value: &str) -> Value {
@@ -88,7 +88,7 @@ fn the_limit_of_45_characters_is_said_with_the_length_that_a_name_may_have() {
         new["metadata"]["name"] = json!("a".repeat(length));
         new
     };
-    let none = |new: &Value| assert_eq!(created(new), Verdict::default());
+    let none = |new: &Value| assert_eq!(created(new), Review::default());
     none(&named(24, json!({})));
     let said = warned(&named(25, json!({})));
     let graph = format!("{}-dgd", "a".repeat(25));
@@ -139,7 +139,7 @@ fn an_override_of_the_second_version_is_held_against_the_version_of_the_profiler
     };
     let (common, sidecar) = (json!({ "replicas": 2 }), json!({ "frontendSidecar": "side" }));
     for (tag, component) in [("1.4.0", &common), ("1.5.1", &common), ("1.5.1", &sidecar)] {
-        assert_eq!(created(&with(tag, component.clone())), Verdict::default(), "{tag}");
+        assert_eq!(created(&with(tag, component.clone())), Review::default(), "{tag}");
     }
     assert_eq!(
         warned(&with("1.4.0", sidecar)),

@@ -26,12 +26,15 @@ pub fn output(spec: &Value) -> Output {
         distributions: &["starter", "postgres-demo"],
         base: None,
         always_mounted: false,
+        config_namespace: None,
         found: &BTreeMap::new(),
         missing: Missing::Warn,
     };
     let verdict = validate(&object, None, &facts);
     if !verdict.errors.is_empty() {
-        return Output::Refused(verdict.errors.iter().map(|error| error.text()).collect::<Vec<_>>().join(" "));
+        return Output::Refused(
+            verdict.errors.iter().map(|error| error.text().to_string()).collect::<Vec<_>>().join(" "),
+        );
     }
     let seen = furnished(of_v1alpha2(spec.clone()));
     let plan = plan(&seen);

@@ -1,6 +1,5 @@
-//! One object, judged as the API server and Steersman's admission would.
-//! Comes in: an object as it was written; goes out: errors and warnings with the paths of its version, and the object as it
-//! would be stored.
+//! Checks one object as the API server and Steersman's admission would. Errors and warnings have the paths of the version that
+//! the object is written in.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +10,13 @@ use steersman_plan::dynamo::validate as requests;
 use steersman_plan::llamastack::config::{Base, base};
 use steersman_plan::llamastack::names;
 use steersman_plan::llamastack::validate::{Facts, Missing, references, validate};
+use steersman_plan::{Review, field_names};
+use steersman_reconcile::{FieldError, FieldNames};
 
-use crate::offline::paths::in_v1alpha1;
 use crate::offline::schema::{Fault, Schemas};
-use crate::webhooks::dynamo::words;
 
 #[derive(Default)]
-pub struct Judged {
+pub struct Checked {
     /// `path: what`, each.
     pub errors: Vec<String>,
     pub warnings: Vec<String>,
@@ -28,31 +27,31 @@ pub struct Judged {
 }
 
 /// `base`: for objects that name an image.
-pub fn judge(
+pub fn check(
     schemas: &mut Schemas,
     family: Family,
     version: &str,
     object: &Value,
     base: Option<&Base>,
-) -> anyhow::Result<Judged> {
-    let mut judged = Judged::default();
+) -> anyhow::Result<Checked> {
+    let mut checked = Checked::default();
     if !family.served_versions().contains(&version) {
         let known = family.served_versions().join(", ");
-        judged.errors.push(format!("apiVersion: there is no version {version} of {}; use {known}", family.kind()));
-        return Ok(judged);
+        checked.errors.push(format!("apiVersion: there is no version {version} of {}; use {known}", family.kind()));
+        return Ok(checked);
     }
     if !crds::FAMILIES.contains(&family) {
-        judged
+        checked
             .warnings
             .push(format!("this version of Steersman has no schema for {}: nothing is checked", family.kind()));
-        return Ok(judged);
+        return Ok(checked);
     }
-    judged.errors.extend(name(family, object));
+    checked.errors.extend(name(family, object));
     let faults = schemas.structure(family, version, object)?;
-    judged.errors.extend(faults.iter().map(said));
+    checked.errors.extend(faults.iter().map(Fault::to_string));
     // What has a wrong structure cannot be read any further.
     if !faults.is_empty() {
-        return Ok(judged);
+        return Ok(checked);
     }
     let mut rules = schemas.rules(family, version, object)?;
     let mut stored = object.clone();
@@ -61,24 +60,38 @@ pub fn judge(
         match convert(stored, &format!("{}/{}", family.group(), family.storage_version())) {
             Ok(converted) => stored = converted.object,
             Err(error) => {
-                judged.errors.push(error.to_string());
-                return Ok(judged);
+                checked.errors.push(error.to_string());
+                return Ok(checked);
             }
         }
         schemas.fill(family, family.storage_version(), &mut stored)?;
     }
-    match family {
-        Family::Llsd => llamastack(schemas, version, &stored, base, &mut judged)?,
-        Family::Dgdr => dynamo(version, &stored, &mut judged),
-        _ => {}
+    let review = match family {
+        Family::Llsd => llamastack(&stored, base, &mut checked),
+        Family::Dgdr => dynamo(&stored),
+        _ => Review::default(),
+    };
+    let names = field_names(family, version);
+    checked.errors.extend(review.errors.iter().map(|error| error.text().render(&names)));
+    checked.warnings.extend(review.warnings.iter().map(|warning| warning.render(&names)));
+    if family == Family::Llsd && checked.errors.is_empty() && version != family.storage_version() {
+        let mut faults = schemas.structure(family, family.storage_version(), &stored)?;
+        if faults.is_empty() {
+            faults = schemas.rules(family, family.storage_version(), &stored)?;
+        }
+        checked.errors.extend(faults.iter().map(|fault| format!("{}: {}", names.render(&fault.path), fault.what)));
     }
-    // Where both object to the same thing, admission knows the exact place and a way out.
-    let told =
-        |rule: &Fault| judged.errors.iter().any(|error| error.to_lowercase().contains(&rule.what.to_lowercase()));
-    rules.retain(|rule| !told(rule));
-    judged.errors.extend(rules.iter().map(said));
-    judged.stored = judged.errors.is_empty().then_some(stored);
-    Ok(judged)
+    // Admission knows the exact field and a remedy.
+    rules.retain(|rule| !review.errors.iter().any(|error| is_same(rule, error, &names)));
+    checked.errors.extend(rules.iter().map(Fault::to_string));
+    checked.stored = checked.errors.is_empty().then_some(stored);
+    Ok(checked)
+}
+
+/// The rule refuses what the error is about: the rule is the error's, and so is the object that it is a rule for.
+fn is_same(fault: &Fault, error: &FieldError, names: &FieldNames) -> bool {
+    let inside = names.find(&error.path).is_some_and(|path| path.below(&fault.path).is_some());
+    inside && error.schema_rule.is_some_and(|rule| fault.rule.as_deref() == Some(rule))
 }
 
 fn name(family: Family, object: &Value) -> Option<String> {
@@ -97,18 +110,7 @@ fn name(family: Family, object: &Value) -> Option<String> {
     }
 }
 
-/// Admission judges what is stored, so its paths have to be brought back to the version that was written.
-fn llamastack(
-    schemas: &mut Schemas,
-    written: &str,
-    stored: &Value,
-    base: Option<&Base>,
-    judged: &mut Judged,
-) -> anyhow::Result<()> {
-    let family = Family::Llsd;
-    let back = |message: &str| {
-        if written == family.storage_version() { message.to_owned() } else { in_v1alpha1(message) }
-    };
+fn llamastack(stored: &Value, base: Option<&Base>, checked: &mut Checked) -> Review {
     let name = stored["spec"]["distribution"]["name"].as_str().filter(|name| !name.is_empty());
     let known = name.and_then(base::distribution);
     let distributions: Vec<&str> = base::names().collect();
@@ -120,36 +122,20 @@ fn llamastack(
             None => base,
         },
         always_mounted: known.is_some_and(|known| known.mounts_always),
+        config_namespace: None,
         // Nothing was looked up, so nothing is missing.
         found: &BTreeMap::new(),
         missing: Missing::Refuse,
     };
-    let verdict = validate(stored, None, &facts);
-    judged.errors.extend(verdict.errors.iter().map(|error| back(&error.text())));
-    judged.warnings.extend(verdict.warnings.iter().map(|warning| back(warning)));
-    if judged.errors.is_empty() && written != family.storage_version() {
-        let mut faults = schemas.structure(family, family.storage_version(), stored)?;
-        if faults.is_empty() {
-            faults = schemas.rules(family, family.storage_version(), stored)?;
-        }
-        judged.errors.extend(faults.iter().map(|fault| back(&said(fault))));
-    }
     if let Ok(spec) = serde_json::from_value(stored["spec"].clone()) {
-        judged.refers = !references(&spec, facts.namespace).is_empty();
+        checked.refers = !references(&spec, facts.namespace).is_empty();
     }
-    Ok(())
+    validate(stored, None, &facts)
 }
 
 /// As an operator without flags does.
-fn dynamo(written: &str, stored: &Value, judged: &mut Judged) {
+fn dynamo(stored: &Value) -> Review {
     let image = requests::default_image(None, requests::DYNAMO_VERSION);
     let facts = requests::Facts { default_image: image.as_deref(), discovery: true };
-    let verdict = requests::validate(stored, None, &facts);
-    let back = |message: &str| words(message, written);
-    judged.errors.extend(verdict.errors.iter().map(|error| back(&error.text())));
-    judged.warnings.extend(verdict.warnings.iter().map(|warning| back(warning)));
-}
-
-fn said(fault: &Fault) -> String {
-    format!("{}: {}", fault.path, fault.what)
+    requests::validate(stored, None, &facts)
 }
