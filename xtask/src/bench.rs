@@ -21,7 +21,7 @@ pub struct Bench {
     #[arg(value_enum, value_name = "NAME")]
     name: Name,
 
-    /// With `variant`: how many objects, such as 10,1000; otherwise all that have a goal
+    /// With `llamastack`, `dynamo` and `variant`: how many objects, such as 10,1000; otherwise all that have a goal
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     objects: Vec<usize>,
 
@@ -52,8 +52,8 @@ impl Bench {
     pub fn run(self) -> Result<()> {
         let on_cluster = matches!(self.name, Name::Llamastack | Name::Dynamo | Name::Variant);
         ensure!(
-            self.objects.is_empty() || matches!(self.name, Name::Variant),
-            "--objects goes with `bench variant` alone"
+            self.objects.is_empty() || on_cluster,
+            "--objects goes with benchmarks on the local cluster: llamastack, dynamo, variant"
         );
         if let Some(program) = &self.operator {
             ensure!(on_cluster, "--operator goes with benchmarks on the local cluster: llamastack, dynamo, variant");
@@ -62,8 +62,8 @@ impl Bench {
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
             Name::DynamoConvert => bench_target("steersman-api", "dynamo-convert"),
-            Name::Llamastack => llamastack::run(self.operator),
-            Name::Dynamo => dynamo::run(self.operator),
+            Name::Llamastack => llamastack::run(&self.objects, self.operator),
+            Name::Dynamo => dynamo::run(&self.objects, self.operator),
             Name::VariantPlan => bench_target("steersman-plan", "variant-plan"),
             Name::Variant => variant::run(&self.objects, self.operator),
         }

@@ -19,7 +19,9 @@ use super::at_once::{self, Burst, Children, Goals, name};
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 
-pub fn run(program: Option<PathBuf>) -> Result<()> {
+const SIZE: usize = 500;
+
+pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
     let burst = Burst {
         family: Family::Dgdr,
         version: Family::Dgdr.storage_version(),
@@ -32,8 +34,8 @@ pub fn run(program: Option<PathBuf>) -> Result<()> {
         })),
         children,
         created: &["Job"],
-        sizes: vec![500],
-        goals: Goals { cpu: "", resident: "", requests: "" },
+        sizes: if sizes.is_empty() { vec![SIZE] } else { sizes.to_vec() },
+        goals: Goals { objects: SIZE, cpu_seconds: None, resident_mb: None, requests: None },
     };
     at_once::run::<Job>(&burst, program)
 }

@@ -14,7 +14,10 @@ use steersman_testkit::NodePool;
 
 use super::at_once::{self, Burst, Children, Goals, name};
 
-pub fn run(program: Option<PathBuf>) -> Result<()> {
+/// Sizes without a choice: the burst that has goals, and one that shows whether an object costs more among many.
+const SIZES: [usize; 2] = [200, 1000];
+
+pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
     let burst = Burst {
         family: Family::Llsd,
         version: "v1alpha1",
@@ -24,8 +27,8 @@ pub fn run(program: Option<PathBuf>) -> Result<()> {
         patch: None,
         children,
         created: &["PersistentVolumeClaim"],
-        sizes: vec![200, 1000],
-        goals: Goals { cpu: "goal 2.5 s", resident: "goal 40 MB", requests: "goal 14" },
+        sizes: if sizes.is_empty() { SIZES.to_vec() } else { sizes.to_vec() },
+        goals: Goals { objects: SIZES[0], cpu_seconds: Some(2.4), resident_mb: Some(40.0), requests: Some(14.0) },
     };
     at_once::run::<Deployment>(&burst, program)
 }

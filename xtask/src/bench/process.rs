@@ -1,5 +1,6 @@
 //! What a process has used so far.
-//! Comes in: its number and where it serves its measurements; goes out: seconds of CPU, memory, requests to the API server.
+//! Comes in: its number and where it serves its measurements; goes out: seconds of CPU, memory, and
+//! how much it has done.
 
 use std::fs;
 
@@ -13,7 +14,12 @@ pub struct Used {
     pub resident_mb: f64,
     /// The most that was resident at once.
     pub most_resident_mb: f64,
+    /// To the API server.
     pub requests: f64,
+    pub reconciles: f64,
+    /// Reviews that the webhooks have answered.
+    pub conversions: f64,
+    pub admissions: f64,
 }
 
 pub async fn used(id: u32, address: &str) -> Result<Used> {
@@ -22,11 +28,16 @@ pub async fn used(id: u32, address: &str) -> Result<Used> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such line in /proc")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
     };
+    let text = scraped(address).await?;
+    let reviews = |webhook: &str| metrics::sum(&text, &format!("steersman_webhook_reviews_total{{webhook=\"{webhook}"));
     Ok(Used {
         cpu_seconds: cpu_seconds(id)?,
         resident_mb: megabytes("VmRSS:")?,
         most_resident_mb: megabytes("VmHWM:")?,
-        requests: metrics::sum(&scraped(address).await?, "rest_client_requests_total{"),
+        requests: metrics::sum(&text, "rest_client_requests_total{"),
+        reconciles: metrics::sum(&text, "controller_runtime_reconcile_total{"),
+        conversions: reviews("/convert"),
+        admissions: reviews("/validate") + reviews("/mutate"),
     })
 }
 

@@ -143,7 +143,10 @@ fn benchmarks_refuse_what_they_would_ignore_or_only_miss_later() {
     };
     for (arguments, expected) in [
         (&["dynamo", "--operator", "/nowhere/steersman"][..], "error: --operator: there is no file /nowhere/steersman"),
-        (&["dynamo", "--objects", "10"], "error: --objects goes with `bench variant` alone"),
+        (
+            &["variant-plan", "--objects", "10"],
+            "error: --objects goes with benchmarks on the local cluster: llamastack, dynamo, variant",
+        ),
         (&["variant-plan", "--operator", "/bin/true"], "error: --operator goes with benchmarks on the local cluster"),
     ] {
         let (code, said) = said(arguments);
