@@ -1,5 +1,5 @@
 //! What API servers ask about.
-//! Comes in: a configuration; goes out: its rule and its conditions.
+//! Comes in: a configuration; goes out: its rules and its conditions.
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 use steersman_api::Family;
@@ -8,19 +8,24 @@ use steersman_plan::llamastack::config::ANNOTATION;
 use crate::admission::Configuration;
 use crate::webhooks::admission::Route;
 
-pub(super) fn rule(of: Configuration) -> RuleWithOperations {
+/// Objects reach the webhook in the stored version; the API server converts what is written in another one
+/// (`matchPolicy: Equivalent`). Creations are validated in the version of their author, because the webhook converts them
+/// itself at less cost than a conversion review. Changes are not: the conditions compare specs, and a field of the stored
+/// version may be an annotation in another one.
+pub(super) fn rules(of: Configuration) -> Vec<RuleWithOperations> {
     let words = |given: &[&str]| Some(given.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let operations: &[&str] = match of.route {
-        Route::Validate => &["CREATE", "UPDATE"],
-        Route::Mutate => &["CREATE"],
-    };
-    RuleWithOperations {
+    let rule = |operation: &str, versions: &[&str]| RuleWithOperations {
         api_groups: words(&[of.family.group()]),
-        // The API server converts what is written in another version: `matchPolicy`.
-        api_versions: words(&[of.family.storage_version()]),
-        operations: words(operations),
+        api_versions: words(versions),
+        operations: words(&[operation]),
         resources: words(&[of.family.plural()]),
         scope: Some("Namespaced".to_owned()),
+    };
+    let stored = [of.family.storage_version()];
+    match of.route {
+        Route::Validate => vec![rule("CREATE", of.family.served_versions()), rule("UPDATE", &stored)],
+        // Its patch is written for the stored version.
+        Route::Mutate => vec![rule("CREATE", &stored)],
     }
 }
 

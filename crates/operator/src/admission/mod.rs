@@ -145,7 +145,7 @@ impl Configuration {
             failure_policy: Some(policy.word().to_owned()),
             match_conditions: Some(matching::conditions(self)),
             match_policy: Some("Equivalent".to_owned()),
-            rules: Some(vec![matching::rule(self)]),
+            rules: Some(matching::rules(self)),
             side_effects: "None".to_owned(),
             timeout_seconds: Some(TIMEOUT_SECONDS),
             ..ValidatingWebhook::default()

@@ -1,6 +1,6 @@
 //! The configurations as they are rendered: what they match, and above all what they do not.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{RuleWithOperations, ValidatingWebhookConfiguration};
 use serde_json::{Value, json};
 use steersman::admission::{ALL, FAMILIES, file, name};
 use steersman::webhooks::admission::Route;
@@ -29,18 +29,26 @@ fn only_new_and_changed_objects_of_ours_are_asked_about() {
         configuration["kind"] = json!("ValidatingWebhookConfiguration");
         let configuration: ValidatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
         let [webhook] = &configuration.webhooks.unwrap()[..] else { panic!("one webhook expected") };
-        let [rule] = &webhook.rules.clone().unwrap()[..] else { panic!("one rule expected") };
+        let rules = webhook.rules.clone().unwrap();
         // Neither a kind that the operator needs to start, nor a subresource, nor a deletion: nothing can lock itself out.
-        assert_eq!(rule.api_groups, Some(vec![family.group().to_owned()]));
-        assert_eq!(rule.resources, Some(vec![family.plural().to_owned()]));
+        for rule in &rules {
+            assert_eq!(rule.api_groups, Some(vec![family.group().to_owned()]));
+            assert_eq!(rule.resources, Some(vec![family.plural().to_owned()]));
+            assert_eq!(rule.scope.as_deref(), Some("Namespaced"));
+        }
         assert_eq!(webhook.failure_policy.as_deref(), Some("Fail"));
         assert_eq!(webhook.match_policy.as_deref(), Some("Equivalent"), "older versions are converted first");
         assert_eq!((webhook.side_effects.as_str(), webhook.timeout_seconds), ("None", Some(10)));
-        let (operations, conditions): (&[&str], &[&str]) = match of.route {
-            Route::Validate => (&["CREATE", "UPDATE"], &["not-being-deleted", "new-or-changed"]),
-            Route::Mutate => (&["CREATE"], &["without-an-image"]),
+        let (served, stored) = (family.served_versions(), &[family.storage_version()][..]);
+        let (expected, conditions): (&[(&str, &[&str])], &[&str]) = match of.route {
+            // The condition compares specs of the stored version: a field of it may be an annotation in another one.
+            Route::Validate => (&[("CREATE", served), ("UPDATE", stored)], &["not-being-deleted", "new-or-changed"]),
+            Route::Mutate => (&[("CREATE", stored)], &["without-an-image"]),
         };
-        assert_eq!(rule.operations.clone().unwrap(), operations);
+        let asked = |rule: RuleWithOperations| (rule.operations.unwrap(), rule.api_versions.unwrap());
+        let words = |given: &[&str]| given.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = expected.iter().map(|(operation, versions)| (words(&[operation]), words(versions)));
+        assert_eq!(rules.into_iter().map(asked).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         let found = webhook.match_conditions.clone().unwrap();
         assert_eq!(found.iter().map(|condition| condition.name.as_str()).collect::<Vec<_>>(), conditions);
         assert_eq!(webhook.client_config.ca_bundle, None, "that is the running operator's");
