@@ -13,6 +13,10 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 
+/// How far the heap of a Go program grows before it is collected, in percent; Go's own value is 100. The cluster's programs
+/// are short-lived and bound by the processor, so they trade memory for time.
+const GC_PERCENT: &str = "300";
+
 /// A running program with its output in a log file. Dropping it ends it.
 pub struct Process {
     name: String,
@@ -34,7 +38,7 @@ impl Process {
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = Command::new(program);
         // Some of the programs read settings from the environment or the home folder: the user's are not meant for them.
-        command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GOGC", GC_PERCENT);
         command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Self::spawn(name, command, log, None)
     }
