@@ -39,7 +39,7 @@ pub fn variant(object: &DynamicObject) -> Variant {
     let same = |status: &VariantAutoscalingStatus| serde_json::to_value(status).ok().as_ref() == stored;
     let strange = stored.filter(|_| !status.as_ref().is_some_and(same)).cloned();
     let seen = decode(&object.data["spec"], "spec").map(|spec| VariantSeen {
-        key: NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any()),
+        key: NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()),
         generation: object.metadata.generation,
         created: object.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),

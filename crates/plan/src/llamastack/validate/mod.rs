@@ -110,7 +110,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Source::Override | Source::Distribution => check_without_file(&spec),
     };
     errors.extend(checked.errors);
-    let unread = unread(&object["spec"], &spec).into_iter().map(|path| unread_problem(path));
+    let unread = unread(&object["spec"], &spec).into_iter().map(unread_problem);
     let remarks = checked.remarks.into_iter().chain(unread).collect();
     Judged { errors, remarks, references: references(&spec, facts.namespace) }
 }
