@@ -1,9 +1,11 @@
 //! Objects of the API server that watches keep up to date.
 
 pub mod cache;
+mod records;
 pub mod references;
 mod scope;
 pub mod served;
 pub mod watching;
 
+pub use records::{Change, Record, Store, SyncState};
 pub use scope::Scope;

@@ -1,18 +1,14 @@
 //! The pods of profiling Jobs and of graphs, as far as they say why they do not get on.
 //! Comes in: pods by the label that names their Job or graph; goes out: those of one as small records, and whose have changed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::store::Scope;
-use steersman_runtime::store::watching::follow;
+use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::{ended, unscheduled, waiting};
@@ -22,31 +18,40 @@ pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
 /// On every pod of a graph, which it names.
 pub const OF_GRAPH: &str = "nvidia.com/dynamo-graph-deployment-name";
 
-/// By name of the pod.
-type Records = BTreeMap<String, ObservedPod>;
-
 /// The pods whose Job or graph can be one of ours.
 pub struct Pods {
     /// Names the Job or graph.
     label: &'static str,
     /// A label that the pods carry of those that can be ours: a cluster has many other Jobs.
     followed: &'static str,
-    /// By namespace and value of the label. None: not listed yet.
-    known: Mutex<Option<BTreeMap<NamespacedName, Records>>>,
+    store: Store<PodRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct PodRecord {
+    /// The Job or graph.
+    of: NamespacedName,
+    pod: ObservedPod,
+}
+
+impl Record for PodRecord {
+    fn owner(&self) -> Option<&NamespacedName> {
+        Some(&self.of)
+    }
 }
 
 impl Pods {
     pub fn new(label: &'static str, followed: &'static str) -> Self {
-        Self { label, followed, known: Mutex::default() }
+        // Pods are read without the store before its first list, which may differ from what was read.
+        Self { label, followed, store: Store::reporting_first_list() }
     }
 
-    /// Those of one Job or graph, by name. Asked for while no watch has told.
+    /// The pods of one Job or graph, by name. Read from the API server before the store is synced.
     pub async fn seen(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
-        let listed = self.known().as_ref().map(|known| known.get(of).cloned().unwrap_or_default());
-        match listed {
-            Some(records) => Ok(records.into_values().collect()),
-            None => self.ask(server, of).await,
+        if self.store.sync_state() != SyncState::Synced {
+            return self.ask(server, of).await;
         }
+        Ok(self.store.owned_by(of).into_iter().map(|record| record.pod).collect())
     }
 
     /// The same as they are now: a watch may be behind that of others.
@@ -56,62 +61,18 @@ impl Pods {
         Ok(server.call(api.list(&wanted)).await?.items.iter().map(record).collect())
     }
 
-    /// Follows them until `stop`, and tells of each Job or graph whose pods are not as they were.
+    /// Follows the pods until `stop`, and reports each Job or graph whose pods have changed.
     pub async fn follow(&self, server: &Server, scope: &Scope, tell: impl Fn(NamespacedName), stop: CancellationToken) {
         let config = watcher::Config::default().labels(self.followed);
-        let mut incoming = BTreeMap::new();
-        let follow = follow(scope.typed(server), "Pod", config, |event| {
-            self.take_in(event, &mut incoming).into_iter().for_each(&tell);
-        });
+        let changed = |change: Change<PodRecord>| change.owners().into_iter().for_each(&tell);
+        let follow = self.store.follow(scope.typed(server), "Pod", config, |pod| self.trim(pod), changed);
         stop.run_until_cancelled(follow).await;
     }
 
-    fn take_in(&self, event: Event<Pod>, incoming: &mut BTreeMap<NamespacedName, Records>) -> BTreeSet<NamespacedName> {
-        match event {
-            Event::Init => {
-                incoming.clear();
-                BTreeSet::new()
-            }
-            Event::InitApply(pod) => {
-                if let Some(of) = self.of(&pod) {
-                    incoming.entry(of).or_default().insert(pod.name_any(), record(&pod));
-                }
-                BTreeSet::new()
-            }
-            Event::InitDone => {
-                let now = std::mem::take(incoming);
-                let before = self.known().replace(now.clone()).unwrap_or_default();
-                let all = before.keys().chain(now.keys());
-                all.filter(|of| before.get(*of) != now.get(*of)).cloned().collect()
-            }
-            Event::Apply(pod) => self.change(&pod, Some(record(&pod))),
-            Event::Delete(pod) => self.change(&pod, None),
-        }
-    }
-
-    fn change(&self, pod: &Pod, now: Option<ObservedPod>) -> BTreeSet<NamespacedName> {
-        let Some(of) = self.of(pod) else { return BTreeSet::new() };
-        let mut known = self.known();
-        // A list always comes first.
-        let Some(known) = known.as_mut() else { return BTreeSet::new() };
-        let records = known.entry(of.clone()).or_default();
-        let before = match now.clone() {
-            Some(now) => records.insert(pod.name_any(), now),
-            None => records.remove(&pod.name_any()),
-        };
-        if records.is_empty() {
-            known.remove(&of);
-        }
-        (before != now).then_some(of).into_iter().collect()
-    }
-
-    /// The Job or graph that a pod belongs to.
-    fn of(&self, pod: &Pod) -> Option<NamespacedName> {
-        Some(NamespacedName::new(pod.namespace()?, pod.labels().get(self.label)?))
-    }
-
-    fn known(&self) -> MutexGuard<'_, Option<BTreeMap<NamespacedName, Records>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// None: the pod names no Job or graph.
+    fn trim(&self, pod: &Pod) -> Option<PodRecord> {
+        let of = NamespacedName::new(pod.namespace()?, pod.labels().get(self.label)?);
+        Some(PodRecord { of, pod: record(pod) })
     }
 }
 
@@ -140,6 +101,9 @@ fn container(status: &ContainerStatus) -> ObservedContainer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
     use steersman_plan::dynamo::names;
 
@@ -161,8 +125,10 @@ mod tests {
     #[test]
     fn a_job_is_told_of_when_its_pods_change_and_no_other() {
         let pods = Pods::new(OF_JOB, names::LABEL_PROFILED);
-        let mut incoming = BTreeMap::new();
-        let mut hear = |event| pods.take_in(event, &mut incoming);
+        let hear = |event| -> BTreeSet<NamespacedName> {
+            let changes = pods.store.receive(event, &|pod| pods.trim(pod));
+            changes.iter().flat_map(Change::owners).collect()
+        };
         let waiting = |reason: &str| json!({ "waiting": { "reason": reason } });
         hear(Event::Init);
         hear(Event::InitApply(pod("a", "profile-qwen", waiting("ContainerCreating"))));

@@ -13,7 +13,7 @@ use steersman_reconcile::NamespacedName;
 use super::Fleet;
 use super::look::Stamp;
 use super::maps::Marks;
-use super::mirror::Change;
+use steersman_runtime::store::Change;
 
 impl Fleet {
     pub(super) fn excluded(&self) -> BTreeSet<String> {
@@ -40,7 +40,7 @@ impl Fleet {
     pub(super) fn marks_changed(&self, change: &Change<Marks>) {
         let excluded = |marks: Option<&Marks>| marks.is_some_and(|marks| marks.excluded);
         if excluded(change.after.as_ref()) && !excluded(change.before.as_ref()) {
-            self.note_excluded(Some(&change.place.name));
+            self.note_excluded(Some(&change.object.name));
         }
     }
 

@@ -112,13 +112,13 @@ impl Fleet {
     /// Looks at the workload, if it is of a kind that is watched and there.
     pub(super) fn watched<T>(&self, seen: &VariantSeen, look: impl FnOnce(&Workload) -> T) -> Option<T> {
         let target = seen.spec.scale_target_ref.as_ref()?;
-        let mirror = match Way::to(target) {
+        let store = match Way::to(target) {
             Way::Deployment => &self.deployments,
             Way::StatefulSet => &self.stateful_sets,
             Way::LeaderWorkerSet => &self.groups,
             Way::Scale(_) | Way::Unclear(_) => return None,
         };
-        mirror.with(&NamespacedName::new(&seen.key.namespace, &target.name), look)
+        store.with(&NamespacedName::new(&seen.key.namespace, &target.name), look)
     }
 }
 

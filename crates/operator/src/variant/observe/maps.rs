@@ -9,7 +9,7 @@ use steersman_plan::variant::config::{ConfigSeen, Data};
 use steersman_plan::variant::names;
 use steersman_reconcile::NamespacedName;
 
-use super::mirror::{Heard, Mirror, Record};
+use steersman_runtime::store::{Record, Store, SyncState};
 
 /// One ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ impl Record for Marks {}
 
 pub struct Maps {
     /// Where the operator's own maps may lie, the first that has one wins.
-    pub own: Vec<(String, Mirror<Map>)>,
+    pub own: Vec<(String, Store<Map>)>,
     /// Maps of users' namespaces, by their name.
-    pub local: Vec<(String, Mirror<Map>)>,
+    pub local: Vec<(String, Store<Map>)>,
     environment: BTreeMap<String, String>,
     allow_http: bool,
 }
@@ -47,8 +47,8 @@ impl Maps {
         local.sort();
         local.dedup();
         Self {
-            own: namespaces.into_iter().map(|namespace| (namespace, Mirror::default())).collect(),
-            local: local.into_iter().map(|name| (name, Mirror::default())).collect(),
+            own: namespaces.into_iter().map(|namespace| (namespace, Store::default())).collect(),
+            local: local.into_iter().map(|name| (name, Store::default())).collect(),
             environment,
             allow_http,
         }
@@ -71,11 +71,11 @@ impl Maps {
     }
 
     pub async fn answered(&self) {
-        for (_, mirror) in &self.own {
-            mirror.answered().await;
+        for (_, store) in &self.own {
+            store.answered().await;
         }
-        for (_, mirror) in &self.local {
-            mirror.listed().await;
+        for (_, store) in &self.local {
+            store.synced().await;
         }
     }
 
@@ -83,17 +83,17 @@ impl Maps {
     /// why.
     pub fn seen(&self, local: BTreeSet<String>) -> Result<ConfigSeen, (String, String)> {
         let mut maps = BTreeMap::new();
-        for (at, (namespace, mirror)) in self.own.iter().enumerate() {
-            match mirror.heard() {
+        for (at, (namespace, store)) in self.own.iter().enumerate() {
+            match store.sync_state() {
                 // Who was given no right to the Go operator's namespace does not want it read.
-                Heard::Refused(cause) if at == 0 => return Err((namespace.clone(), cause)),
-                _ => mirror.each(|namespace, name, map| {
+                SyncState::Forbidden(cause) if at == 0 => return Err((namespace.clone(), cause)),
+                _ => store.each(|namespace, name, map| {
                     maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
                 }),
             }
         }
-        for (_, mirror) in &self.local {
-            mirror.each(|namespace, name, map| {
+        for (_, store) in &self.local {
+            store.each(|namespace, name, map| {
                 if local.contains(namespace) {
                     maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
                 }
@@ -113,7 +113,7 @@ impl Maps {
     }
 
     pub fn uid(&self, place: &NamespacedName) -> Option<String> {
-        self.own.iter().chain(&self.local).find_map(|(_, mirror)| Some(mirror.get(place)?.uid))
+        self.own.iter().chain(&self.local).find_map(|(_, store)| Some(store.get(place)?.uid))
     }
 }
 

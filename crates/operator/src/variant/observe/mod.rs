@@ -4,7 +4,6 @@
 mod excluded;
 mod look;
 mod maps;
-mod mirror;
 mod news;
 mod nodes;
 mod objects;
@@ -39,13 +38,13 @@ use steersman_runtime::store::served::{self, Optional};
 use tokio::sync::watch;
 
 use self::maps::{Maps, Marks};
-use self::mirror::{Change, Mirror};
 use self::objects::Variant;
 use self::scales::Scales;
 use self::targets::{Way, Workload};
 use crate::installation::Installation;
 use crate::resource::custom_resource;
 use crate::variant::prometheus::PodPlace;
+use steersman_runtime::store::{Change, Store};
 
 pub use look::{Look, Metering, Stamp};
 pub use news::News;
@@ -130,13 +129,13 @@ pub struct Fleet {
     /// Only objects with this label are ours.
     pub instance: Option<String>,
     node_selector: Option<String>,
-    pub variants: Mirror<Variant>,
-    deployments: Mirror<Workload>,
-    stateful_sets: Mirror<Workload>,
-    groups: Mirror<Workload>,
-    pods: Mirror<Arc<PodPlace>>,
+    pub variants: Store<Variant>,
+    deployments: Store<Workload>,
+    stateful_sets: Store<Workload>,
+    groups: Store<Workload>,
+    pods: Store<Arc<PodPlace>>,
     owners: pods::Owners,
-    namespaces: Mirror<Marks>,
+    namespaces: Store<Marks>,
     pub maps: Maps,
     scales: Scales,
     /// Objects that have not been told that their namespace is excluded.
@@ -150,13 +149,13 @@ impl Fleet {
             scope: scope.clone(),
             instance: given(names::INSTANCE_VARIABLE),
             node_selector: given(names::NODES_VARIABLE),
-            variants: Mirror::default(),
-            deployments: Mirror::default(),
-            stateful_sets: Mirror::default(),
-            groups: Mirror::default(),
-            pods: Mirror::default(),
+            variants: Store::default(),
+            deployments: Store::default(),
+            stateful_sets: Store::default(),
+            groups: Store::default(),
+            pods: Store::default(),
             owners: pods::Owners::default(),
-            namespaces: Mirror::default(),
+            namespaces: Store::default(),
             maps: Maps::new(told.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
             scales: Scales::default(),
             untold: Mutex::default(),
@@ -204,25 +203,25 @@ impl Fleet {
         self.stateful_sets.fill(server, api(&gvk_of::<StatefulSet>()), &all, targets::workload).await?;
         let groups = self.scope.api(server, &groups());
         match self.groups.fill(server, groups, &all, targets::group).await {
-            Err(CallError::Answered { code: 404, .. }) => drop(self.groups.empty()),
-            Err(CallError::Answered { code: 403, message }) => self.groups.refused(message),
+            Err(CallError::Answered { code: 404, .. }) => drop(self.groups.clear()),
+            Err(CallError::Answered { code: 403, message }) => self.groups.forbidden(message),
             Err(error) => self.groups.failed(error.to_string()),
             Ok(()) => {}
         }
         let pod = |object: &DynamicObject| pods::pod(object, &self.owners);
         self.pods.fill(server, api(&gvk_of::<Pod>()), &all, pod).await?;
         match &self.scope {
-            Scope::Namespace(_) => drop(self.namespaces.empty()),
+            Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => self.namespaces.fill(server, namespaces(server), &all, maps::marks).await?,
         }
         let map = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
-        for (namespace, mirror) in &self.maps.own {
+        for (namespace, store) in &self.maps.own {
             let api = Api::namespaced_with(server.client.clone(), namespace, &map);
-            mirror.fill(server, api, &all, |object| self.maps.own_map(object)).await?;
+            store.fill(server, api, &all, |object| self.maps.own_map(object)).await?;
         }
-        for (name, mirror) in &self.maps.local {
+        for (name, store) in &self.maps.local {
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
-            mirror.fill(server, self.scope.api(server, &map), &named, |object| self.maps.local_map(object)).await?;
+            store.fill(server, self.scope.api(server, &map), &named, |object| self.maps.local_map(object)).await?;
         }
         self.note_excluded(None);
         Ok(())
@@ -239,11 +238,11 @@ impl Fleet {
             loop {
                 let is = *served.borrow_and_update();
                 if is == Some(false) {
-                    self.groups.empty().into_iter().for_each(&changed);
+                    self.groups.clear().into_iter().for_each(&changed);
                 }
                 let follow = async {
                     if is == Some(true) {
-                        self.groups.unlist();
+                        self.groups.relist();
                         let api = self.scope.api(server, &resource);
                         let config = watcher::Config::default();
                         self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed).await;
@@ -262,11 +261,11 @@ impl Fleet {
     /// Who acts in one namespace was pointed there, whatever is written on it.
     async fn follow_namespaces(&self, server: &Server, tell: &impl Fn(News)) {
         match self.scope {
-            Scope::Namespace(_) => drop(self.namespaces.empty()),
+            Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
                 let told = |change: Change<Marks>| {
                     self.marks_changed(&change);
-                    tell(News::Namespace(change.place.name));
+                    tell(News::Namespace(change.object.name));
                 };
                 let kind = Namespace::kind(&());
                 self.namespaces.follow(namespaces(server), &kind, watcher::Config::default(), maps::marks, told).await;
@@ -277,20 +276,20 @@ impl Fleet {
     async fn follow_maps(&self, server: &Server, tell: &impl Fn(News)) {
         let resource = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let kind = ConfigMap::kind(&());
-        let own = self.maps.own.iter().map(|(namespace, mirror)| {
+        let own = self.maps.own.iter().map(|(namespace, store)| {
             let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
             let record = |object: &DynamicObject| self.maps.own_map(object);
-            mirror.follow(api, &kind, watcher::Config::default(), record, |change| tell(News::Map(change.place)))
+            store.follow(api, &kind, watcher::Config::default(), record, |change| tell(News::Map(change.object)))
         });
-        let local = self.maps.local.iter().map(|(name, mirror)| {
+        let local = self.maps.local.iter().map(|(name, store)| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
             let record = |object: &DynamicObject| self.maps.local_map(object);
             let changed = |change: Change<maps::Map>| {
-                if self.local().contains(&change.place.namespace) {
-                    tell(News::Map(change.place));
+                if self.local().contains(&change.object.namespace) {
+                    tell(News::Map(change.object));
                 }
             };
-            mirror.follow(self.scope.api(server, &resource), &kind, config, record, changed)
+            store.follow(self.scope.api(server, &resource), &kind, config, record, changed)
         });
         tokio::join!(futures::future::join_all(own), futures::future::join_all(local));
     }

@@ -4,9 +4,9 @@
 use steersman_reconcile::NamespacedName;
 
 use super::Fleet;
-use super::mirror::Change;
 use super::objects::Variant;
 use super::targets::{Way, Workload};
+use steersman_runtime::store::Change;
 
 /// Something has changed in a way that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,22 +25,22 @@ pub enum News {
 
 impl Fleet {
     pub(super) fn variant_changed(&self, change: &Change<Variant>) -> Vec<News> {
-        let ours = |variant: &&Variant| self.is_ours(variant) && !self.is_excluded(&change.place.namespace);
+        let ours = |variant: &&Variant| self.is_ours(variant) && !self.is_excluded(&change.object.namespace);
         let before = change.before.as_ref().filter(ours);
         let after = change.after.as_ref().filter(ours);
         match (before, after) {
-            (Some(_), None) => vec![News::Gone(change.place.clone())],
-            (None, Some(_)) => vec![News::Variant(change.place.clone())],
+            (Some(_), None) => vec![News::Gone(change.object.clone())],
+            (None, Some(_)) => vec![News::Variant(change.object.clone())],
             // Another object of this name, which a new list brings instead of the one before.
             (Some(before), Some(after)) if before.uid != after.uid => {
-                vec![News::Gone(change.place.clone()), News::Variant(change.place.clone())]
+                vec![News::Gone(change.object.clone()), News::Variant(change.object.clone())]
             }
             (Some(before), Some(after)) => {
                 let same = match (&before.seen, &after.seen) {
                     (Ok(before), Ok(after)) => before.spec == after.spec && before.deleting == after.deleting,
                     (before, after) => before == after,
                 };
-                if same { Vec::new() } else { vec![News::Variant(change.place.clone())] }
+                if same { Vec::new() } else { vec![News::Variant(change.object.clone())] }
             }
             (None, None) => Vec::new(),
         }
@@ -50,12 +50,12 @@ impl Fleet {
         if !Workload::is_news(change.before.as_ref(), change.after.as_ref()) {
             return None;
         }
-        let NamespacedName { namespace, name } = &change.place;
+        let NamespacedName { namespace, name } = &change.object;
         let wanted = self.variants.any(namespace, |variant| {
             let target = variant.seen.as_ref().ok().and_then(|seen| seen.spec.scale_target_ref.as_ref());
             target.is_some_and(|target| target.name == *name && Way::to(target) == *way)
         });
-        wanted.then(|| News::Target(change.place.clone()))
+        wanted.then(|| News::Target(change.object.clone()))
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
             (stored("1", "m"), stored("1", "other"), vec![new.clone()]),
             (stored("1", "m"), stored("2", "m"), vec![gone, new]),
         ] {
-            let change = Change { place: place.clone(), before, after };
+            let change = Change { object: place.clone(), before, after };
             assert_eq!(fleet.variant_changed(&change), expected, "{change:?}");
         }
     }

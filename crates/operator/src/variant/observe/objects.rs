@@ -13,7 +13,7 @@ use steersman_api::variant::v1alpha1::VariantAutoscalingStatus;
 use steersman_plan::variant::{VariantSeen, names};
 use steersman_reconcile::{DecodeError, Lookup, NamespacedName, decode};
 
-use super::mirror::Record;
+use steersman_runtime::store::Record;
 
 /// One object. Its workload and its configuration are not looked at here.
 #[derive(Clone, Debug, PartialEq)]

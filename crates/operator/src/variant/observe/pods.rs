@@ -10,8 +10,8 @@ use steersman_plan::variant::TargetName;
 use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SET};
 use steersman_runtime::apply::controller;
 
-use super::mirror::Record;
 use crate::variant::prometheus::PodPlace;
+use steersman_runtime::store::Record;
 
 const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 
 use super::Fleet;
-use super::mirror::Heard;
+use steersman_runtime::store::SyncState;
 
 /// How often it is said what is awaited.
 const REMIND: Duration = Duration::from_secs(60);
@@ -38,64 +38,66 @@ impl Fleet {
     }
 
     async fn who_is_listed(&self) {
-        self.variants.listed().await;
-        self.namespaces.listed().await;
+        self.variants.synced().await;
+        self.namespaces.synced().await;
     }
 
     async fn all_listed(&self) {
         self.who_is_listed().await;
-        self.deployments.listed().await;
-        self.stateful_sets.listed().await;
+        self.deployments.synced().await;
+        self.stateful_sets.synced().await;
         // Clusters may lack them, and so may roles, and their API may fail: that is the trouble of those objects alone that
         // name one.
         self.groups.tried().await;
-        self.pods.listed().await;
+        self.pods.synced().await;
         self.maps.answered().await;
     }
 
     /// What was not listed so far and has to be, with the cause where one is known.
     fn awaited(&self) -> Vec<String> {
         let mut all = vec![
-            ("VariantAutoscalings".to_owned(), self.variants.heard()),
-            ("Namespaces".to_owned(), self.namespaces.heard()),
-            (format!("{DEPLOYMENT}s"), self.deployments.heard()),
-            (format!("{STATEFUL_SET}s"), self.stateful_sets.heard()),
-            (format!("{LEADER_WORKER_SET}s"), tried(self.groups.heard())),
-            ("Pods".to_owned(), self.pods.heard()),
+            ("VariantAutoscalings".to_owned(), self.variants.sync_state()),
+            ("Namespaces".to_owned(), self.namespaces.sync_state()),
+            (format!("{DEPLOYMENT}s"), self.deployments.sync_state()),
+            (format!("{STATEFUL_SET}s"), self.stateful_sets.sync_state()),
+            (format!("{LEADER_WORKER_SET}s"), tried(self.groups.sync_state())),
+            ("Pods".to_owned(), self.pods.sync_state()),
         ];
         let own = self.maps.own.iter();
-        all.extend(own.map(|(place, maps)| (format!("ConfigMaps of namespace {place}"), answered(maps.heard()))));
-        all.extend(self.maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.heard())));
+        all.extend(own.map(|(place, maps)| (format!("ConfigMaps of namespace {place}"), answered(maps.sync_state()))));
+        all.extend(self.maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.sync_state())));
         let awaited = |(what, heard)| match heard {
-            Heard::Listed => None,
-            Heard::Refused(cause) | Heard::Failed(cause) => Some(format!("{what} ({cause})")),
-            Heard::Nothing | Heard::Unlisted => Some(what),
+            SyncState::Synced => None,
+            SyncState::Forbidden(cause) | SyncState::Failed(cause) => Some(format!("{what} ({cause})")),
+            SyncState::NotSynced | SyncState::Relisting => Some(what),
         };
         all.into_iter().filter_map(awaited).collect()
     }
 
     /// Why nobody knows which LeaderWorkerSets there are, and what to do. None: it is known.
     pub(super) fn groups_unknown(&self) -> Option<String> {
-        match self.groups.heard() {
-            Heard::Listed => None,
-            Heard::Refused(cause) => Some(format!(
+        match self.groups.sync_state() {
+            SyncState::Synced => None,
+            SyncState::Forbidden(cause) => Some(format!(
                 "{}; grant Steersman's account the right to get, list and watch leaderworkersets of {GROUPS}",
                 cause.trim_end_matches('.')
             )),
-            Heard::Failed(cause) => Some(format!("{LEADER_WORKER_SET}s cannot be listed: {cause}")),
-            Heard::Nothing | Heard::Unlisted => Some(format!("{LEADER_WORKER_SET}s have not been listed yet")),
+            SyncState::Failed(cause) => Some(format!("{LEADER_WORKER_SET}s cannot be listed: {cause}")),
+            SyncState::NotSynced | SyncState::Relisting => {
+                Some(format!("{LEADER_WORKER_SET}s have not been listed yet"))
+            }
         }
     }
 }
 
 /// Where an answer is enough, be it that there is no right to one.
-fn answered(heard: Heard) -> Heard {
-    if matches!(heard, Heard::Nothing | Heard::Failed(_)) { heard } else { Heard::Listed }
+fn answered(heard: SyncState) -> SyncState {
+    if matches!(heard, SyncState::NotSynced | SyncState::Failed(_)) { heard } else { SyncState::Synced }
 }
 
 /// Where it is enough to have asked.
-fn tried(heard: Heard) -> Heard {
-    if heard == Heard::Nothing { heard } else { Heard::Listed }
+fn tried(heard: SyncState) -> SyncState {
+    if heard == SyncState::NotSynced { heard } else { SyncState::Synced }
 }
 
 #[cfg(test)]
@@ -122,47 +124,47 @@ mod tests {
             assert!(awaited.iter().any(|known| known == kind), "{kind}: {awaited:?}");
         }
         assert!(awaited.contains(&"ConfigMaps of namespace settings".to_owned()), "{awaited:?}");
-        fleet.variants.empty();
+        fleet.variants.clear();
         assert_eq!(fleet.who_is_listed().now_or_never(), None);
         fleet.namespaces.failed("500".to_owned());
         assert!(fleet.awaited().contains(&"Namespaces (500)".to_owned()), "{:?}", fleet.awaited());
-        fleet.namespaces.empty();
+        fleet.namespaces.clear();
         assert_eq!(
             fleet.who_is_listed().now_or_never(),
             Some(()),
             "nobody has to wait for workloads to show what was decided"
         );
-        fleet.deployments.empty();
-        fleet.stateful_sets.empty();
+        fleet.deployments.clear();
+        fleet.stateful_sets.clear();
         fleet.maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
         assert!(
             fleet.awaited().contains(&"ConfigMaps of namespace settings (500)".to_owned()),
             "settings have to be known"
         );
-        fleet.maps.own.iter().for_each(|(_, maps)| maps.refused("no".to_owned()));
-        fleet.maps.local.iter().for_each(|(_, maps)| drop(maps.empty()));
-        fleet.pods.refused("pods is forbidden".to_owned());
+        fleet.maps.own.iter().for_each(|(_, maps)| maps.forbidden("no".to_owned()));
+        fleet.maps.local.iter().for_each(|(_, maps)| drop(maps.clear()));
+        fleet.pods.forbidden("pods is forbidden".to_owned());
         assert_eq!(fleet.awaited(), ["LeaderWorkerSets", "Pods (pods is forbidden)"]);
         assert_eq!(fleet.all_listed().now_or_never(), None);
-        fleet.pods.empty();
+        fleet.pods.clear();
         assert_eq!(fleet.all_listed().now_or_never(), None, "whether there is a right to groups is not known");
         fleet.groups.failed("500".to_owned());
         assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())), "others need none");
-        fleet.groups.refused("no".to_owned());
+        fleet.groups.forbidden("no".to_owned());
         assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())));
     }
 
     #[tokio::test]
     async fn what_is_awaited_is_said_again_and_again() {
         let (fleet, said) = (fleet(), Mutex::new(Vec::new()));
-        fleet.variants.empty();
+        fleet.variants.clear();
         let moment = Duration::from_millis(1);
         let shown = fleet.remind(moment, fleet.who_is_listed(), |awaited| said.lock().unwrap().push(awaited));
         let twice = async {
             while said.lock().unwrap().len() < 2 {
                 tokio::time::sleep(moment).await;
             }
-            fleet.namespaces.empty();
+            fleet.namespaces.clear();
         };
         tokio::join!(shown, twice);
         let said = said.into_inner().unwrap();
@@ -173,18 +175,18 @@ mod tests {
     fn groups_are_not_absent_before_they_are_listed() {
         let fleet = fleet();
         assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
-        fleet.groups.empty();
+        fleet.groups.clear();
         assert_eq!(fleet.groups_unknown(), None, "their API is not served");
-        fleet.groups.unlist();
+        fleet.groups.relist();
         assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
         fleet.groups.failed("the server answers 500".to_owned());
         let failed = "LeaderWorkerSets cannot be listed: the server answers 500";
         assert_eq!(fleet.groups_unknown().as_deref(), Some(failed));
-        fleet.groups.refused("they are forbidden.".to_owned());
+        fleet.groups.forbidden("they are forbidden.".to_owned());
         let why = "they are forbidden; grant Steersman's account the right to get, list and watch leaderworkersets of \
                    leaderworkerset.x-k8s.io";
         assert_eq!(fleet.groups_unknown().as_deref(), Some(why));
-        fleet.groups.empty();
+        fleet.groups.clear();
         assert_eq!(fleet.groups_unknown(), None);
     }
 }

@@ -14,8 +14,8 @@ use steersman_plan::variant::saturation::engine_args::Container;
 use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STATEFUL_SET};
 use steersman_reconcile::quantity;
 
-use super::mirror::Record;
 use super::nodes;
+use steersman_runtime::store::Record;
 
 /// The only variable that the plan reads. Others may be secrets, and are not kept.
 const VARIABLE: &str = "VLLM_USE_V1";

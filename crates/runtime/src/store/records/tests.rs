@@ -1,3 +1,4 @@
+use kube::api::DynamicObject;
 use serde_json::json;
 
 use super::*;
@@ -13,10 +14,9 @@ fn record(object: &DynamicObject) -> Option<i64> {
     object.data["value"].as_i64().filter(|value| value % 2 == 0)
 }
 
-fn changes(mirror: &Mirror<i64>, events: Vec<Event<DynamicObject>>) -> Vec<(String, Option<i64>, Option<i64>)> {
-    let mut incoming = Vec::new();
-    let changes = events.into_iter().flat_map(|event| mirror.take_in(event, &mut incoming, &record));
-    changes.map(|change| (change.place.name, change.before, change.after)).collect()
+fn changes(store: &Store<i64>, events: Vec<Event<DynamicObject>>) -> Vec<(String, Option<i64>, Option<i64>)> {
+    let changes = events.into_iter().flat_map(|event| store.receive(event, &record));
+    changes.map(|change| (change.object.name, change.before, change.after)).collect()
 }
 
 fn list(objects: &[(&str, i64)]) -> Vec<Event<DynamicObject>> {
@@ -25,29 +25,29 @@ fn list(objects: &[(&str, i64)]) -> Vec<Event<DynamicObject>> {
 }
 
 #[test]
-fn the_first_list_is_no_change_and_a_later_one_only_where_it_differs() {
-    let mirror = Mirror::default();
-    assert_eq!(mirror.heard(), Heard::Nothing);
-    assert_eq!(changes(&mirror, list(&[("one", 2), ("odd", 3), ("two", 4)])), []);
-    assert_eq!(mirror.heard(), Heard::Listed);
+fn later_list_changes_only_what_differs() {
+    let store = Store::default();
+    assert_eq!(store.sync_state(), SyncState::NotSynced);
+    assert_eq!(changes(&store, list(&[("one", 2), ("odd", 3), ("two", 4)])), []);
+    assert_eq!(store.sync_state(), SyncState::Synced);
     let expected = [("one".to_owned(), Some(2), None), ("two".to_owned(), Some(4), Some(6))];
     let expected = expected.into_iter().chain([("new".to_owned(), None, Some(8))]).collect::<Vec<_>>();
-    assert_eq!(changes(&mirror, list(&[("two", 6), ("new", 8)])), expected);
-    assert_eq!(changes(&mirror, list(&[("two", 6), ("new", 8)])), []);
+    assert_eq!(changes(&store, list(&[("two", 6), ("new", 8)])), expected);
+    assert_eq!(changes(&store, list(&[("two", 6), ("new", 8)])), []);
 }
 
 #[test]
-fn a_change_that_no_record_holds_is_none() {
-    let mirror = Mirror::default();
-    changes(&mirror, list(&[("one", 2)]));
-    assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 2))]), []);
-    assert_eq!(changes(&mirror, vec![Event::Apply(object("odd", 1))]), []);
-    assert_eq!(changes(&mirror, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
-    assert_eq!(changes(&mirror, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
+fn unrecorded_change_is_no_change() {
+    let store = Store::default();
+    changes(&store, list(&[("one", 2)]));
+    assert_eq!(changes(&store, vec![Event::Apply(object("one", 2))]), []);
+    assert_eq!(changes(&store, vec![Event::Apply(object("odd", 1))]), []);
+    assert_eq!(changes(&store, vec![Event::Apply(object("one", 3))]), [("one".to_owned(), Some(2), None)]);
+    assert_eq!(changes(&store, vec![Event::Delete(object("one", 3))]), [], "it was gone before");
 }
 
 #[test]
-fn a_name_that_a_record_holds_is_not_held_twice() {
+fn name_of_record_is_shared_with_key() {
     #[derive(Clone, PartialEq)]
     struct Named(Arc<str>, i64);
     impl Record for Named {
@@ -55,60 +55,96 @@ fn a_name_that_a_record_holds_is_not_held_twice() {
             Some(self.0.clone())
         }
     }
-    let (mirror, place) = (Mirror::default(), NamespacedName::new("a", "one"));
+    let (store, place) = (Store::default(), NamespacedName::new("a", "one"));
     for value in [2, 4] {
         let name: Arc<str> = "one".into();
-        mirror.put(place.clone(), Some(Named(name.clone(), value)));
+        store.put(place.clone(), Some(Named(name.clone(), value)));
         assert_eq!(Arc::strong_count(&name), 3, "here, in the record and as its key");
     }
 }
 
 #[test]
-fn a_namespace_is_looked_at_without_its_neighbours() {
-    let mirror: Mirror<i64> = Mirror::default();
+fn any_reads_one_namespace() {
+    let store: Store<i64> = Store::default();
     let place = |namespace: &str, name: &str| NamespacedName::new(namespace, name);
-    mirror.replace(vec![(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)]);
+    store.replace(vec![(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)]);
     for (namespace, value, expected) in
         [("b", 4, true), ("b", 6, true), ("b", 2, false), ("b", 8, false), ("c", 8, false)]
     {
-        assert_eq!(mirror.any(namespace, |known| *known == value), expected, "{namespace} {value}");
+        assert_eq!(store.any(namespace, |known| *known == value), expected, "{namespace} {value}");
     }
 }
 
 #[test]
-fn of_an_api_that_comes_later_nothing_is_known_before_it_is_listed() {
-    let mirror: Mirror<i64> = Mirror::default();
-    mirror.unlist();
-    assert_eq!(mirror.heard(), Heard::Nothing, "nobody has answered");
-    assert_eq!(mirror.empty(), []);
-    mirror.unlist();
-    assert_eq!(mirror.heard(), Heard::Unlisted);
-    mirror.refused("no right".to_owned());
-    assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()), "that there were none says nothing now");
-    assert_eq!(changes(&mirror, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
-    assert_eq!(mirror.heard(), Heard::Listed);
+fn newly_served_api_relists() {
+    let store: Store<i64> = Store::default();
+    store.relist();
+    assert_eq!(store.sync_state(), SyncState::NotSynced, "nobody has answered");
+    assert_eq!(store.clear(), []);
+    store.relist();
+    assert_eq!(store.sync_state(), SyncState::Relisting);
+    store.forbidden("no right".to_owned());
+    assert_eq!(
+        store.sync_state(),
+        SyncState::Forbidden("no right".to_owned()),
+        "that there were none says nothing now"
+    );
+    assert_eq!(changes(&store, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
+    assert_eq!(store.sync_state(), SyncState::Synced);
 }
 
 #[test]
-fn a_list_that_fails_does_not_hide_that_there_is_no_right_to_it() {
-    let mirror: Mirror<i64> = Mirror::default();
-    mirror.failed("500".to_owned());
-    assert_eq!(mirror.heard(), Heard::Failed("500".to_owned()));
-    mirror.refused("no right".to_owned());
-    mirror.failed("500".to_owned());
-    assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()));
-    changes(&mirror, list(&[("one", 1)]));
-    mirror.failed("500".to_owned());
-    mirror.refused("no right".to_owned());
-    assert_eq!(mirror.heard(), Heard::Listed, "what was listed is the best that is known");
+fn failure_keeps_forbidden_state() {
+    let store: Store<i64> = Store::default();
+    store.failed("500".to_owned());
+    assert_eq!(store.sync_state(), SyncState::Failed("500".to_owned()));
+    store.forbidden("no right".to_owned());
+    store.failed("500".to_owned());
+    assert_eq!(store.sync_state(), SyncState::Forbidden("no right".to_owned()));
+    changes(&store, list(&[("one", 1)]));
+    store.failed("500".to_owned());
+    store.forbidden("no right".to_owned());
+    assert_eq!(store.sync_state(), SyncState::Synced, "what was listed is the best that is known");
 }
 
 #[test]
-fn what_may_be_seen_only_later_is_news_then() {
-    let mirror: Mirror<i64> = Mirror::default();
-    mirror.refused("no right".to_owned());
-    assert_eq!(mirror.heard(), Heard::Refused("no right".to_owned()));
-    assert_eq!(changes(&mirror, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
-    mirror.refused("no right any more".to_owned());
-    assert_eq!((mirror.heard(), mirror.get(&NamespacedName::new("a", "one"))), (Heard::Listed, Some(2)));
+fn list_after_forbidden_is_a_change() {
+    let store: Store<i64> = Store::default();
+    store.forbidden("no right".to_owned());
+    assert_eq!(store.sync_state(), SyncState::Forbidden("no right".to_owned()));
+    assert_eq!(changes(&store, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
+    store.forbidden("no right any more".to_owned());
+    assert_eq!((store.sync_state(), store.get(&NamespacedName::new("a", "one"))), (SyncState::Synced, Some(2)));
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Owned {
+    owner: NamespacedName,
+    value: i64,
+}
+
+impl Record for Owned {
+    fn owner(&self) -> Option<&NamespacedName> {
+        Some(&self.owner)
+    }
+}
+
+#[test]
+fn owner_index_follows_changes_and_lists() {
+    let store: Store<Owned> = Store::reporting_first_list();
+    let name = |name: &str| NamespacedName::new("a", name);
+    let of = |owner: &str, value: i64| Owned { owner: name(owner), value };
+    let values = |owner: &str| store.owned_by(&name(owner)).iter().map(|owned| owned.value).collect::<Vec<_>>();
+    let listed = store.replace(vec![(name("two"), of("x", 2)), (name("one"), of("x", 1)), (name("three"), of("y", 3))]);
+    assert_eq!(listed.len(), 3, "the first list is reported");
+    assert_eq!((values("x"), values("y"), values("z")), (vec![1, 2], vec![3], vec![]));
+    let moved = store.put(name("two"), Some(of("y", 2))).unwrap();
+    assert_eq!(moved.owners(), [name("x"), name("y")].into());
+    assert_eq!((values("x"), values("y")), (vec![1], vec![3, 2]));
+    store.put(name("one"), None);
+    assert_eq!(values("x"), [0; 0]);
+    assert_eq!(store.put(name("one"), None), None);
+    assert!(store.lock().by_owner.keys().all(|owner| *owner == name("y")), "an owner without records has no entry");
+    store.replace(vec![]);
+    assert!(store.is_empty() && store.lock().by_owner.is_empty());
 }
