@@ -35,7 +35,7 @@ pub struct FieldError {
     /// What to do about it.
     pub remedy: Message,
     /// The whole statement in conditions, if it is not the path, a colon and the message.
-    statement: Option<Message>,
+    statement: Option<Box<Message>>,
     /// The CEL rule of the CRD that refuses the same, so that it is not reported twice.
     pub schema_rule: Option<&'static str>,
 }
@@ -54,7 +54,7 @@ impl FieldError {
     /// In other words in conditions, where scripts search for those that have always been there.
     #[must_use]
     pub fn stated_as(self, statement: impl Into<Message>) -> Self {
-        Self { statement: Some(statement.into()), ..self }
+        Self { statement: Some(Box::new(statement.into())), ..self }
     }
 
     /// The CRD has a rule against it, too.
@@ -80,7 +80,7 @@ impl FieldError {
 
     fn statement(&self) -> Message {
         let default = || Message::from(&self.path).with(": ").with(self.message.clone());
-        self.statement.clone().unwrap_or_else(default)
+        self.statement.as_deref().cloned().unwrap_or_else(default)
     }
 
     /// As conditions state it.

@@ -118,7 +118,7 @@ fn variant(object: usize) -> VariantSeen {
     let container = Container { args: vec!["--max-num-seqs=256".to_owned()], ..Container::default() };
     let replicas = i32::try_from(PODS).unwrap();
     VariantSeen {
-        key: NamespacedName::new(&format!("fleet-{:03}", object / IN_NAMESPACE), &format!("variant-{object:05}")),
+        key: NamespacedName::new(format!("fleet-{:03}", object / IN_NAMESPACE), format!("variant-{object:05}")),
         generation: Some(1),
         created: "2026-11-15T00:00:00Z".parse().unwrap(),
         deleting: false,

@@ -64,6 +64,17 @@ pub trait Record: Clone + PartialEq {
     }
 }
 
+/// A shared record, for records that reconciles keep for longer than the store does.
+impl<R: Record> Record for Arc<R> {
+    fn name(&self) -> Option<Arc<str>> {
+        R::name(self)
+    }
+
+    fn owner(&self) -> Option<&NamespacedName> {
+        R::owner(self)
+    }
+}
+
 pub struct Store<R> {
     records: Mutex<Records<R>>,
     sync: Sender<SyncState>,

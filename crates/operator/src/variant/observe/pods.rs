@@ -9,9 +9,9 @@ use kube::api::DynamicObject;
 use steersman_plan::variant::TargetName;
 use steersman_plan::variant::target::{APPS, DEPLOYMENT, GROUPS, LEADER_WORKER_SET};
 use steersman_runtime::apply::controller;
+use steersman_runtime::store::Record;
 
 use crate::variant::prometheus::PodPlace;
-use steersman_runtime::store::Record;
 
 const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
@@ -60,7 +60,7 @@ fn tidy<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>) {
     known.retain(|one| Arc::strong_count(one) > 1);
 }
 
-impl Record for Arc<PodPlace> {
+impl Record for PodPlace {
     fn name(&self) -> Option<Arc<str>> {
         Some(self.name.clone())
     }

@@ -65,7 +65,7 @@ async fn models_may_have_periods_of_their_own() {
     until(&way, 3600, "five requests", |count| count >= 5.0 - 1e-6).await;
     let periods = (1..=20).map(|number| SignedDuration::from_mins(number * 10));
     let models: Vec<_> = periods
-        .map(|retention| ModelAsked { key: NamespacedName::new("a", &format!("{}", retention.as_mins())), retention })
+        .map(|retention| ModelAsked { key: NamespacedName::new("a", format!("{}", retention.as_mins())), retention })
         .chain([ModelAsked { key: NamespacedName::new("a", MODEL), retention: SignedDuration::from_mins(90) }])
         .collect();
     let seen = way.look(&models, NOBODY, Timestamp::now()).await;

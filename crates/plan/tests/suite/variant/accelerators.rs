@@ -87,7 +87,7 @@ fn rivals() -> Seen {
     let target = seen.variants[1].spec.scale_target_ref.as_ref().map(steersman_plan::variant::TargetName::from);
     let target = std::sync::Arc::new(target.unwrap());
     rivals.pods.as_mut().unwrap().iter_mut().for_each(|pod| pod.target = target.clone());
-    seen.models.insert(NamespacedName::new(super::NAMESPACE, &format!("{MODEL}-2")), rivals);
+    seen.models.insert(NamespacedName::new(super::NAMESPACE, format!("{MODEL}-2")), rivals);
     offer(&mut seen, &[("H100", 5)]);
     seen
 }
