@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::schema;
-use super::v1beta1::ReportedProblem;
 
 /// What to serve and how to profile it. In v1beta1 most of what `profilingConfig.config` holds here has fields of its
 /// own.
@@ -192,10 +191,6 @@ pub struct DynamoGraphDeploymentRequestStatus {
     /// The created graph. Absent while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
-
-    /// Problems that were reported as events and still exist, as in v1beta1.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reported: Vec<ReportedProblem>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::tree::{Kind, Object, Source, overlay, put, remove, text};
 
 /// Fields of the same name and meaning.
-const SAME: [&str; 3] = ["observedGeneration", "conditions", "reported"];
+const SAME: [&str; 2] = ["observedGeneration", "conditions"];
 const SELECTED: &[&str] = &["profilingResults", "selectedConfig"];
 
 /// A status taken apart for the other version.

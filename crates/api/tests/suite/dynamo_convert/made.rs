@@ -261,7 +261,6 @@ fn alpha_status(dice: &mut Dice) -> Value {
         ("profilingResults", word),
         ("generatedDeployment", opaque),
         ("deployment", deployment),
-        ("reported", reported),
     ])
 }
 

@@ -39,16 +39,6 @@ fn each_state_has_its_phase() {
 }
 
 #[test]
-fn reported_problems_are_the_same_in_both_versions() {
-    let reported = json!([{ "reason": "ImagePullFailed", "kind": "Pod", "name": "p", "container": "profiler" }]);
-    let status = beta(json!({ "phase": "Profiling", "reported": reported }));
-    let there = converted(&status);
-    assert_eq!(there["status"], json!({ "state": "Profiling", "reported": reported }));
-    assert_eq!(annotations(&there), json!({}));
-    assert_eq!(converted(&there), status);
-}
-
-#[test]
 fn each_phase_has_its_state() {
     let cases = [
         ("Pending", "Pending"),
@@ -151,6 +141,11 @@ fn what_only_v1beta1_can_say_is_kept_in_annotations() {
             json!({ "phase": "Profiling", "profilingPhase": "SweepingDecode" }),
         ),
         ("empty results", json!({ "profilingResults": {} }), json!({ "profilingResults": {} })),
+        (
+            "reported problems",
+            json!({ "phase": "Profiling", "reported": [{ "reason": "ImagePullFailed", "kind": "Pod", "name": "p" }] }),
+            json!({ "reported": [{ "reason": "ImagePullFailed", "kind": "Pod", "name": "p" }] }),
+        ),
         ("an unknown field", json!({ "fieldOfTheFuture": 1 }), json!({ "fieldOfTheFuture": 1 })),
     ];
     for (name, status, kept) in cases {

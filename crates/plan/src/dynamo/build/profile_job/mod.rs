@@ -1,6 +1,5 @@
-//! The Job that profiles, and the account that it runs as.
-//! Comes in: the request and the settings; goes out: the objects as they should be. Built as JSON, because the request's
-//! own wishes for the Job are, and Kubernetes' types would lose what is newer than they are.
+//! The Job that profiles. Built as JSON, because the request's overrides for the Job are, and Kubernetes' types would lose what is
+//! newer than they are.
 
 pub mod overrides;
 
