@@ -13,6 +13,7 @@ use kube::core::{DynamicObject, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
+use steersman_runtime::cpu_bound;
 
 const KIND: &str = "AdmissionReview";
 const VERSION: &str = "admission.k8s.io/v1";
@@ -72,7 +73,7 @@ pub fn handler(decide: impl Fn(AdmissionRequest<DynamicObject>) -> Response + Se
     let decide = Arc::new(decide);
     Arc::new(move |request| {
         let decide = decide.clone();
-        async move { decide(request) }.boxed()
+        async move { cpu_bound::run(|| decide(request)) }.boxed()
     })
 }
 

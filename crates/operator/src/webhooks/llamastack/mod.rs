@@ -14,6 +14,7 @@ use steersman_api::Family;
 use steersman_plan::llamastack::config::base::{distribution, names, resolve};
 use steersman_plan::llamastack::validate::{Facts, Missing, Review, validate};
 use steersman_runtime::client::Server;
+use steersman_runtime::cpu_bound;
 use steersman_runtime::rbac::Rule;
 
 use crate::webhooks::admission::{Handler, Response, async_handler};
@@ -43,13 +44,13 @@ pub fn validator(server: Server, namespace: &str, missing: Missing) -> Handler {
 
 impl Validator {
     async fn decide(&self, request: AdmissionRequest<DynamicObject>) -> Response {
-        let case = match AdmissionCase::read(FAMILY, request) {
+        let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
             Ok(Some(case)) => case,
             Ok(None) => return Response::allow(),
             Err(response) => return *response,
         };
         let looked = references::look(&self.server, &self.namespace, &case).await;
-        let review = review(&case, &looked, self.missing);
+        let review = cpu_bound::run(|| review(&case, &looked, self.missing));
         case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
     }
 }
