@@ -155,7 +155,9 @@ pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<()
     match server.call(async { server.client.request::<Read>(request?).await }).await {
         Ok(_) => Ok(()),
         // The API server says so when the test fails.
-        Err(CallError::Answered { code: 422, message }) => Err(CallError::Answered { code: 409, message }),
+        Err(CallError::Answered { code: 422, reason, fields, message }) => {
+            Err(CallError::Answered { code: 409, reason, fields, message })
+        }
         Err(error) => Err(error),
     }
 }

@@ -121,7 +121,7 @@ impl Shared {
             let (kind, name) = (held.holder.kind(), held.holder.name());
             match bundles::put(&self.server, held, &bundle).await {
                 Ok(()) => tracing::info!(kind, name, "put the CA bundle of the webhook where it is named"),
-                Err(CallError::Answered { code: 404 | 409, message }) => {
+                Err(CallError::Answered { code: 404 | 409, message, .. }) => {
                     tracing::debug!(kind, name, message, "it has changed before the CA bundle was in");
                     return Ok(false);
                 }

@@ -171,25 +171,26 @@ fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'
     let text = |name| files.results.get(name).unwrap_or(&Text::Absent);
     match text(FINAL) {
         Text::Read(found) => return Ok(vec![(FINAL, found)]),
-        Text::Unusable(why) => return Err(unusable(FINAL, folder, why)),
         Text::Absent => {}
+        found => return Err(unusable(FINAL, folder, found)),
     }
     let earlier: Vec<_> = EARLIER.into_iter().filter_map(|name| Some((name, text(name).read()?))).collect();
     if !earlier.is_empty() {
         return Ok(earlier);
     }
     for name in EARLIER {
-        if let Text::Unusable(why) = text(name) {
-            return Err(unusable(name, folder, why));
+        if text(name) != &Text::Absent {
+            return Err(unusable(name, folder, text(name)));
         }
     }
     let text = format!("the profiler reports success, but there is no {FINAL} in {folder}; see its log");
     Err(Flaw { text, ending: Ending::NoVerdict })
 }
 
-fn unusable(name: &str, folder: &str, why: &str) -> Flaw {
-    let advice = if why.contains("ConfigMap") { format!("; {SMALLER}") } else { "; see the profiler's log".to_owned() };
-    Flaw { text: format!("{name} in {folder} {why}{advice}"), ending: Ending::Verdict }
+fn unusable(name: &str, folder: &str, found: &Text) -> Flaw {
+    let advice = if matches!(found, Text::TooLarge(_)) { SMALLER } else { "see the profiler's log" };
+    let why = found.problem().unwrap_or_default();
+    Flaw { text: format!("{name} in {folder} {why}; {advice}"), ending: Ending::Verdict }
 }
 
 /// What is good to have, where there is room for it.
@@ -217,11 +218,11 @@ fn no_verdict(look: &Look<'_>, status: Option<&Status>) -> String {
         }
         (_, Some(_)) => format!("{file} has no status"),
         (Text::Absent, None) => format!("there is no {file} in {folder}"),
-        (Text::Unusable(why), None) => format!("{file} in {folder} {why}"),
         (Text::Read(text), None) if status::read(text).is_some() => {
             format!("{file} in {folder} is of an earlier profiler")
         }
         (Text::Read(_), None) => format!("{file} in {folder} cannot be read as YAML"),
+        (found, None) => format!("{file} in {folder} {}", found.problem().unwrap_or_default()),
     };
     format!("{how} without a verdict: {left}; see its log")
 }

@@ -61,7 +61,7 @@ impl DeliverError {
 
     /// Whether the answer is that of RBAC, which names the account and what it may not do. Quotas and policies answer 403, too.
     pub fn names_right(&self) -> bool {
-        matches!(self, Self::Call(CallError::Answered { code: 403, message })
+        matches!(self, Self::Call(CallError::Answered { code: 403, message, .. })
             if message.contains("User \"") && message.contains("\" cannot "))
     }
 }

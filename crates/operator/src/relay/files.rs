@@ -27,10 +27,23 @@ pub enum Text {
     Absent,
     /// Why it cannot be used, as it follows the file's name.
     Unusable(String),
+    /// A ConfigMap cannot hold this many bytes.
+    TooLarge(u64),
     Read(String),
 }
 
 impl Text {
+    /// Why it cannot be used, as it follows the file's name.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Absent | Self::Read(_) => None,
+            Self::Unusable(why) => Some(why.clone()),
+            Self::TooLarge(bytes) => {
+                Some(format!("has {bytes} bytes, more than the {LIMIT} that a ConfigMap can hold"))
+            }
+        }
+    }
+
     pub fn read(&self) -> Option<&str> {
         if let Self::Read(text) = self { Some(text) } else { None }
     }
@@ -85,9 +98,7 @@ fn bounded(file: File, size: u64) -> Text {
     let most = u64::try_from(LIMIT).unwrap_or(u64::MAX);
     match file.take(most + 1).read_to_end(&mut bytes) {
         Err(error) => Text::Unusable(format!("cannot be read: {error}")),
-        Ok(_) if bytes.len() > LIMIT => {
-            Text::Unusable(format!("has {} bytes, more than the {LIMIT} that a ConfigMap can hold", size.max(most + 1)))
-        }
+        Ok(_) if bytes.len() > LIMIT => Text::TooLarge(size.max(most + 1)),
         Ok(_) => match String::from_utf8(bytes) {
             Ok(text) => Text::Read(text),
             Err(_) => Text::Unusable("is not text in UTF-8".to_owned()),
@@ -145,8 +156,7 @@ mod tests {
         fs::write(folder.path().join(EARLIER[1]), vec![b'x'; LIMIT]).unwrap();
         let results = look(folder.path()).results;
         assert_eq!(results[FINAL], Text::Unusable("is not text in UTF-8".into()));
-        let wanted = "has 3221225472 bytes, more than the 1048576 that a ConfigMap can hold";
-        assert_eq!(results[EARLIER[0]], Text::Unusable(wanted.into()));
+        assert_eq!(results[EARLIER[0]], Text::TooLarge(3 << 30));
         assert_eq!(results[EARLIER[1]].read().map(str::len), Some(LIMIT), "exactly as much as fits is read");
     }
 }

@@ -255,7 +255,7 @@ impl Relay<'_> {
                 self.seen.told = None;
                 self.seen.refused = None;
             }
-            Err(CallError::Answered { code: 403 | 404, message }) => {
+            Err(CallError::Answered { code: 403 | 404, message, .. }) => {
                 // A right that was given a moment ago may not be known everywhere. What was seen before stays true.
                 let since = *self.seen.refused.get_or_insert_with(Instant::now);
                 if self.seen.profiler == Profiler::Unknown && since.elapsed() >= self.pace.patience {

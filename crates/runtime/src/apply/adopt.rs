@@ -66,7 +66,9 @@ pub(super) async fn send(
     let call = async { server.client.request::<DynamicObject>(request?).await };
     match server.call(call).await {
         // The test of the resourceVersion failed: somebody was quicker, and the next pass looks again.
-        Err(CallError::Answered { code: 422, message }) => Err(CallError::Answered { code: 409, message }),
+        Err(CallError::Answered { code: 422, reason, fields, message }) => {
+            Err(CallError::Answered { code: 409, reason, fields, message })
+        }
         answer => answer,
     }
 }

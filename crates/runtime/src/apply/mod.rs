@@ -12,6 +12,7 @@ mod status;
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::GroupVersionKind;
+use kube::core::response::reason;
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 use steersman_reconcile::{Failure, ObjectId, Outcome, Plan, Severity, Write, WriteOp};
@@ -175,9 +176,11 @@ impl Applier<'_> {
         }
         let written = match answer {
             Ok(written) => written,
-            // How the server says that another object has taken the name.
-            Err(CallError::Answered { code: 422, message }) if message.contains("metadata.uid: Invalid value") => {
-                return Err(failed(self.owner, &wanted, CallError::Answered { code: 409, message }));
+            // Another object has taken the name: its UID differs from the one in the request.
+            Err(CallError::Answered { code: 422, reason, fields, message })
+                if fields.iter().any(|field| field == "metadata.uid") =>
+            {
+                return Err(failed(self.owner, &wanted, CallError::Answered { code: 409, reason, fields, message }));
             }
             Err(error) => return Err(failed(self.owner, &wanted, error)),
         };
@@ -194,7 +197,7 @@ impl Applier<'_> {
         match self.server.call(api.create(&params, wanted)).await {
             Ok(created) => Ok(Some(created)),
             // A quota that changes at the same moment is a 409 as well.
-            Err(CallError::Answered { code: 409, message }) if message.ends_with("already exists") => Ok(None),
+            Err(CallError::Answered { code: 409, reason, .. }) if reason == reason::ALREADY_EXISTS => Ok(None),
             Err(error) => Err(failed(self.owner, wanted, error)),
         }
     }
@@ -279,11 +282,10 @@ fn children(client: &Client, owner: &Owner, kind: &GroupVersionKind) -> Api<Dyna
 }
 
 fn failed(owner: &Owner, object: &DynamicObject, error: CallError) -> Failure {
+    // A missing object has a reason; a path that the server does not know is answered without one.
+    let unserved = matches!(&error, CallError::Answered { code: 404, reason, .. } if reason != reason::NOT_FOUND);
     let mut failure = failure(owner.child_id(object), error);
-    // How a server answers that knows no such path: "page" says nothing to whoever lacks a CRD.
-    if failure.message.ends_with("404 page not found")
-        && let Some(types) = &object.types
-    {
+    if unserved && let Some(types) = &object.types {
         let (kind, version) = (&types.kind, &types.api_version);
         failure.message =
             format!("the cluster does not serve {kind} ({version}); install its CRD, and it is tried again");
@@ -313,7 +315,8 @@ mod tests {
 
     #[test]
     fn only_a_wrong_object_is_not_worth_another_try() {
-        let answered = |code| CallError::Answered { code, message: String::new() };
+        let answered =
+            |code| CallError::Answered { code, reason: String::new(), fields: Vec::new(), message: String::new() };
         for code in [400, 413, 422] {
             assert!(!is_transient(&answered(code)), "{code}");
         }

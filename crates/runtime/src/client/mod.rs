@@ -69,7 +69,7 @@ pub enum CallError {
     )]
     Unauthorized { address: String },
     #[error("the API server answered {code}: {message}")]
-    Answered { code: u16, message: String },
+    Answered { code: u16, reason: String, fields: Vec<String>, message: String },
     /// Refused by our own fence.
     #[error("{0}")]
     NotLeading(String),
@@ -138,7 +138,12 @@ impl Server {
         if let kube::Error::Api(status) = error {
             return match status.code {
                 401 => CallError::Unauthorized { address },
-                code => CallError::Answered { code, message: status.message.trim_end_matches('.').to_owned() },
+                code => CallError::Answered {
+                    code,
+                    reason: status.reason.clone(),
+                    fields: invalid_fields(status),
+                    message: status.message.trim_end_matches('.').to_owned(),
+                },
             };
         }
         let mut deepest = error.to_string();
@@ -158,6 +163,12 @@ impl Server {
         }
         CallError::Failed { address, cause: deepest }
     }
+}
+
+/// The fields that an answer 422 names.
+fn invalid_fields(status: &Status) -> Vec<String> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.map(|cause| cause.field.clone()).collect()
 }
 
 /// Why a watch broke, in the words of whoever knows best.

@@ -74,7 +74,7 @@ impl Config {
             let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
             let here = match server.call(maps.get_opt(OPERATOR_CONFIG)).await {
                 Ok(map) => map.map_or(Found::Absent, |map| Found::There(map.data.unwrap_or_default())),
-                Err(CallError::Answered { code: 403, message }) => Found::Forbidden(message),
+                Err(CallError::Answered { code: 403, message, .. }) => Found::Forbidden(message),
                 Err(error) => return Err(error),
             };
             found.insert(index, here);

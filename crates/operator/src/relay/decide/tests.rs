@@ -155,8 +155,8 @@ fn results_that_cannot_be_delivered_are_a_failure_that_says_so() {
             Ending::NoVerdict,
         ),
         (
-            vec![(FINAL, Text::Unusable("has 9 bytes, more than the 8 that a ConfigMap can hold".into()))],
-            "final_config.yaml in /data has 9 bytes, more than the 8 that a ConfigMap can hold; leave out \
+            vec![(FINAL, Text::TooLarge(2_097_152))],
+            "final_config.yaml in /data has 2097152 bytes, more than the 1048576 that a ConfigMap can hold; leave out \
              spec.features.planner, or shorten spec.overrides.dgd",
             Ending::Verdict,
         ),
@@ -217,6 +217,7 @@ fn texts() -> impl Strategy<Value = Text> {
     prop_oneof![
         Just(Text::Absent),
         ".{0,200}".prop_map(Text::Unusable),
+        any::<u64>().prop_map(Text::TooLarge),
         ".{0,200}".prop_map(Text::Read),
         built.prop_map(Text::Read),
         large.prop_map(Text::Read),

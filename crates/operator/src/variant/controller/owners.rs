@@ -46,9 +46,9 @@ impl Variants {
             let patched = tokio::time::timeout_at(until, self.server.call(objects.patch(name, &ours, &wish))).await;
             match patched.unwrap_or_else(|_| Err(self.server.too_slow(TELLING))) {
                 Ok(_) => tracing::info!(namespace, name, owner = owner.name, "tied to its workload"),
-                Err(CallError::Answered { code, message }) if is_refusal(code) => {
+                Err(CallError::Answered { code, reason, fields, message }) if is_refusal(code) => {
                     if untied.get(&seen.key) != Some(&code) {
-                        let error = CallError::Answered { code, message };
+                        let error = CallError::Answered { code, reason, fields, message };
                         tracing::warn!(namespace, name, %error, "may not be tied to its workload");
                         let kind = custom_resource(Family::Va).gvk();
                         let owner = Owner { kind, namespace: namespace.clone(), name: name.clone(), uid, legacy: None };
@@ -74,7 +74,7 @@ fn is_refusal(code: u16) -> bool {
 
 fn note(error: &CallError) -> Event {
     // In the words of OwnerReferencesPermissionEnforcement.
-    let asks = matches!(error, CallError::Answered { code: 403, message } if message.contains("you can't delete"));
+    let asks = matches!(error, CallError::Answered { code: 403, message, .. } if message.contains("you can't delete"));
     let right = if asks {
         "Grant Steersman's account the right to delete variantautoscalings, which this cluster asks of whoever sets owner \
          references, or"
@@ -110,7 +110,12 @@ mod tests {
             ),
             ("denied by a policy", "Mend what refuses it, or remove the annotation"),
         ] {
-            let error = CallError::Answered { code: 403, message: message.to_owned() };
+            let error = CallError::Answered {
+                code: 403,
+                reason: String::new(),
+                fields: Vec::new(),
+                message: message.to_owned(),
+            };
             assert_eq!(note(&error).message, format!("{asked}{message}. {remedy}"));
         }
     }

@@ -204,7 +204,7 @@ impl Fleet {
         let groups = self.scope.api(server, &groups());
         match self.groups.fill(server, groups, &all, targets::group).await {
             Err(CallError::Answered { code: 404, .. }) => drop(self.groups.clear()),
-            Err(CallError::Answered { code: 403, message }) => self.groups.forbidden(message),
+            Err(CallError::Answered { code: 403, message, .. }) => self.groups.forbidden(message),
             Err(error) => self.groups.failed(error.to_string()),
             Ok(()) => {}
         }

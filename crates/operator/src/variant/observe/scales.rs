@@ -113,7 +113,7 @@ impl Scales {
                 // An empty one would select whatever there is.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
-            Err(CallError::Answered { code: 404, message }) if names(&message, &place.name) => Lookup::Known(None),
+            Err(CallError::Answered { code: 404, message, .. }) if names(&message, &place.name) => Lookup::Known(None),
             Err(CallError::Answered { code: 404, .. }) => {
                 Lookup::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
             }
@@ -180,7 +180,10 @@ mod tests {
     fn only_a_kind_that_lets_wait_is_not_asked_for_again() {
         let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
         let hanging = Hanging::default();
-        hanging.explain(&other, &CallError::Answered { code: 500, message: String::new() });
+        hanging.explain(
+            &other,
+            &CallError::Answered { code: 500, reason: String::new(), fields: Vec::new(), message: String::new() },
+        );
         assert!(!hanging.knows(&other));
         hanging.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
         assert_eq!((hanging.knows(&slow), hanging.knows(&other)), (true, false));
