@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::schema;
+use crate::llamastack::schema;
 
 /// Provider images by API. An image belongs under the API that its metadata declares; an empty list counts as none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -11,8 +11,8 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::schema;
 use super::SecretRef;
+use crate::llamastack::schema;
 
 /// Providers by API. Each is one provider or a list; ids must differ across all APIs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::Mode;
 use super::note::{Notes, entries};
+use crate::variant::Mode;
 
 /// Stands for every model that has no target of its own.
 const ANY: &str = "default/default";

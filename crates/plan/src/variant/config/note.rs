@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use steersman_reconcile::{Finding, NamespacedName, Severity};
 
-use super::super::Mode;
 use super::ConfigFinding;
+use crate::variant::Mode;
 
 /// As many of those that nobody reads are named, and so many letters of each.
 const MOST_FIELDS: usize = 3;

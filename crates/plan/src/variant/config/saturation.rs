@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use steersman_reconcile::NamespacedName;
 
-use super::super::{Mode, names};
 use super::note::{Notes, entries, unknown_fields};
 use super::thresholds::{self, Entry, Thresholds};
 use super::{ConfigFinding, Data};
+use crate::variant::{Mode, names};
 
 /// Entries of one model that are compared with each other: a map may have thousands.
 const MOST_COMPARED: usize = 50;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::Mode;
+use crate::variant::Mode;
 
 /// The name of the engine that counts tokens.
 const TOKENS: &str = "saturation";

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use super::super::Mode;
 use super::duration;
 use super::note::{Notes, entries, unknown_fields, yaml};
+use crate::variant::Mode;
 
 /// Idle for this long, where nothing else is said.
 pub const RETENTION: SignedDuration = SignedDuration::from_mins(10);

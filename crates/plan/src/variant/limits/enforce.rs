@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::factor::Explanation;
+use crate::variant::factor::Explanation;
 
 /// What a replica costs where nothing is said.
 pub const USUAL_COST: f64 = 10.0;

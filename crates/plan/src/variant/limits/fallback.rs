@@ -4,8 +4,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::super::config::duration;
 use super::Bounds;
+use crate::variant::config::duration;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Variant {

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_reconcile::{Lookup, NamespacedName};
 
-use super::super::Mode;
-use super::super::conflict::Conflict;
-use super::super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::super::limits::enforce::USUAL_COST;
-use super::super::limits::gpus::{Granted, Wanted, limit};
-use super::super::seen::{Seen, VariantSeen};
-use super::super::story::Binding;
 use super::hold::hold;
 use super::states::FOLLOW;
 use super::{Decision, FleetPlan, Standing};
+use crate::variant::Mode;
+use crate::variant::conflict::Conflict;
+use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
+use crate::variant::limits::enforce::USUAL_COST;
+use crate::variant::limits::gpus::{Granted, Wanted, limit};
+use crate::variant::seen::{Seen, VariantSeen};
+use crate::variant::story::Binding;
 
 fn is_on(seen: &Seen) -> bool {
     seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)

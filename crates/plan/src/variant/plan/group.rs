@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use steersman_reconcile::{Finding, Lookup, NamespacedName, Severity};
 
-use super::super::Mode;
-use super::super::config::duration;
-use super::super::config::thresholds::Analyzer;
-use super::super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::super::limits::enforce::{Sleep, enforce};
-use super::super::saturation::tokens::capacity::Memory;
-use super::super::saturation::{State, shares, tokens};
-use super::super::seen::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
-use super::super::story::{Binding, Story};
 use super::accelerators::Free;
 use super::hold::{Held, hold};
 use super::replicas::{self, Guessed};
 use super::said::{Number, Said, by_shares, by_tokens, in_transition};
 use super::{Decision, Metrics, Standing};
+use crate::variant::Mode;
+use crate::variant::config::duration;
+use crate::variant::config::thresholds::Analyzer;
+use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
+use crate::variant::limits::enforce::{Sleep, enforce};
+use crate::variant::saturation::tokens::capacity::Memory;
+use crate::variant::saturation::{State, shares, tokens};
+use crate::variant::seen::{ModelSeen, PodSeen, Seen, Silence, TargetSeen, VariantSeen};
+use crate::variant::story::{Binding, Story};
 
 pub struct Group<'a> {
     pub seen: &'a Seen,

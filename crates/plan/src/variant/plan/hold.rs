@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 
-use super::super::limits::fallback::{Fallen, Path, Patience, Variant, fall_back};
-use super::super::seen::VariantSeen;
+use crate::variant::limits::fallback::{Fallen, Path, Patience, Variant, fall_back};
+use crate::variant::seen::VariantSeen;
 
 const NOTHING_RUNS: &str = "First run: nothing runs yet, waiting for requests";
 

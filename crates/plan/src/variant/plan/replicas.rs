@@ -1,14 +1,14 @@
 //! From what was seen of pods to what the engines read.
 //! Comes in: a model's pods with their owners; goes out: replicas for either engine, and what workloads' arguments teach.
 
-use super::super::Mode;
-use super::super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::super::limits::enforce::USUAL_COST;
-use super::super::saturation::engine_args::EngineArgs;
-use super::super::saturation::tokens::capacity::{Lengths, Memory, Origin, Record};
-use super::super::saturation::{shares, tokens};
-use super::super::seen::{PodSeen, VariantSeen};
 use super::group::Group;
+use crate::variant::Mode;
+use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
+use crate::variant::limits::enforce::USUAL_COST;
+use crate::variant::saturation::engine_args::EngineArgs;
+use crate::variant::saturation::tokens::capacity::{Lengths, Memory, Origin, Record};
+use crate::variant::saturation::{shares, tokens};
+use crate::variant::seen::{PodSeen, VariantSeen};
 
 /// Only upstream gets here with a figure missing, and takes it for zero.
 pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Replica> {

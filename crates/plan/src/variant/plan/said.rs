@@ -5,10 +5,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::super::Mode;
-use super::super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::super::saturation::{State, shares, tokens};
-use super::super::solve::{Need, Offer, Reason, cost_aware};
+use crate::variant::Mode;
+use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
+use crate::variant::saturation::{State, shares, tokens};
+use crate::variant::solve::{Need, Offer, Reason, cost_aware};
 
 /// What an engine says about the model.
 pub struct Said {

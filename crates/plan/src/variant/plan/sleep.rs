@@ -4,14 +4,14 @@
 use jiff::SignedDuration;
 use steersman_reconcile::Lookup;
 
-use super::super::config::duration;
-use super::super::factor::{Explanation, Factor, FactorCode, Reference};
-use super::super::limits::enforce::Sleep;
-use super::super::saturation::engine_args::EngineArgs;
-use super::super::saturation::tokens::capacity::Memory;
-use super::super::seen::{ModelSeen, PodSeen};
 use super::Metrics;
 use super::group::{Group, queue_unknown, unknown};
+use crate::variant::config::duration;
+use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
+use crate::variant::limits::enforce::Sleep;
+use crate::variant::saturation::engine_args::EngineArgs;
+use crate::variant::saturation::tokens::capacity::Memory;
+use crate::variant::seen::{ModelSeen, PodSeen};
 
 /// Servers of some versions count one block of an empty cache as in use; this much of the next is rounding.
 const ONE_BLOCK: f64 = 1.5;

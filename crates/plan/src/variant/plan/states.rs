@@ -4,14 +4,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::Mode;
-use super::super::limits::enforce::USUAL_COST;
-use super::super::saturation::State;
-use super::super::saturation::tokens::capacity::Memory;
-use super::super::saturation::waits::Awaited;
-use super::super::seen::VariantSeen;
-use super::super::told::is_unmoved_at;
 use super::group::Group;
+use crate::variant::Mode;
+use crate::variant::limits::enforce::USUAL_COST;
+use crate::variant::saturation::State;
+use crate::variant::saturation::tokens::capacity::Memory;
+use crate::variant::saturation::waits::Awaited;
+use crate::variant::seen::VariantSeen;
+use crate::variant::told::is_unmoved_at;
 
 /// A workload that has not followed a decision for so long is taken as it is, and so are replicas that neither become ready
 /// nor go.

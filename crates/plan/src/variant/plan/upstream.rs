@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use steersman_reconcile::Lookup;
 
-use super::super::Mode;
-use super::super::config::thresholds::Analyzer;
-use super::super::factor::{Explanation, FactorCode};
-use super::super::limits::enforce::{Sleep, enforce};
-use super::super::saturation::State;
-use super::super::saturation::tokens::capacity::Memory;
-use super::super::saturation::{shares, tokens};
-use super::super::seen::{PodSeen, Silence, VariantSeen};
-use super::super::solve::{Need, Offer, Reason, cost_aware};
-use super::super::story::{Binding, Story};
 use super::group::Group;
 use super::{Decision, Metrics, Standing, replicas};
+use crate::variant::Mode;
+use crate::variant::config::thresholds::Analyzer;
+use crate::variant::factor::{Explanation, FactorCode};
+use crate::variant::limits::enforce::{Sleep, enforce};
+use crate::variant::saturation::State;
+use crate::variant::saturation::tokens::capacity::Memory;
+use crate::variant::saturation::{shares, tokens};
+use crate::variant::seen::{PodSeen, Silence, VariantSeen};
+use crate::variant::solve::{Need, Offer, Reason, cost_aware};
+use crate::variant::story::{Binding, Story};
 
 struct Said {
     targets: BTreeMap<String, i32>,

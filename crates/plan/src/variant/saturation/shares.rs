@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::Mode;
-use super::super::config::thresholds::Thresholds;
 use super::State;
+use crate::variant::Mode;
+use crate::variant::config::thresholds::Thresholds;
 
 /// A projection that misses its mark by rounding alone would make replicas come and go.
 const MARGIN: f64 = 1e-9;

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 use steersman_reconcile::{FieldPath, path};
 
-use super::super::draft::{self, id_of, text};
-use super::super::problem::reason;
-use super::super::render;
 use super::{External, FieldError, duplicate};
+use crate::llamastack::config::draft::{self, id_of, text};
+use crate::llamastack::config::problem::reason;
+use crate::llamastack::config::render;
 
 const API_VERSION: &str = "llamastack.io/v1alpha1";
 const KIND: &str = "ProviderPackage";

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::super::ids::placeholder;
+use crate::llamastack::config::ids::placeholder;
 
 const HOST: &str = "LLSD_STORAGE_SQL_HOST";
 const PORT: &str = "LLSD_STORAGE_SQL_PORT";

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::super::engine_args::EngineArgs;
-use super::super::waits::Waits;
+use crate::variant::saturation::engine_args::EngineArgs;
+use crate::variant::saturation::waits::Waits;
 
 /// Observations of one kind of load that count.
 const WINDOW: usize = 10;

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use self::capacity::{Memory, Origin, Record};
-use super::super::Mode;
-use super::super::config::thresholds::Thresholds;
 use super::State;
 use super::engine_args::EngineArgs;
+use crate::variant::Mode;
+use crate::variant::config::thresholds::Thresholds;
 
 /// As many bytes of a request as make a token, on average.
 const BYTES_PER_TOKEN: f64 = 4.0;

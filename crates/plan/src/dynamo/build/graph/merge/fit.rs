@@ -4,8 +4,8 @@
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::super::{is_served, lists};
 use super::{Object, components};
+use crate::dynamo::build::graph::{is_served, lists};
 
 const SPEC_BETA: [&str; 10] = [
     "annotations",

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::merge::{APPEND, ARGUMENTS_REPLACED};
 use super::{MAIN, Object, SAME, SIDECAR, renamed};
+use crate::dynamo::build::graph::merge::{APPEND, ARGUMENTS_REPLACED};
 
 /// Fields of a service that become fields of its main container.
 const OF_MAIN: [&str; 2] = ["livenessProbe", "readinessProbe"];
