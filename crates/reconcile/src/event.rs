@@ -3,7 +3,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub type_: EventType,
-    /// One word in CamelCase.
+    /// CamelCase, as the Events API expects it.
     pub reason: &'static str,
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! One thing that is wrong with a field, or that its author should know: for admission, the offline commands and conditions.
+//! A problem with one field of the user's object, reported by admission, the offline commands and conditions alike.
 
 use crate::{FieldPath, Finding, Message, Severity};
 
@@ -27,12 +27,12 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldError {
     pub path: FieldPath,
-    /// One word in CamelCase, stable, for conditions and scripts.
+    /// CamelCase. Scripts and conditions rely on it, so it stays stable.
     pub reason: &'static str,
     pub cause: Cause,
-    /// What is wrong. Follows the path and a colon.
+    /// The problem, worded to follow the path and a colon.
     pub message: Message,
-    /// What to do about it.
+    /// The fix, as a sentence.
     pub remedy: Message,
     /// The whole statement in conditions, if it is not the path, a colon and the message.
     statement: Option<Box<Message>>,
@@ -51,19 +51,19 @@ impl FieldError {
         Self { cause, ..self }
     }
 
-    /// In other words in conditions, where scripts search for those that have always been there.
+    /// Replaces the wording used in conditions, where scripts search for an established text.
     #[must_use]
     pub fn stated_as(self, statement: impl Into<Message>) -> Self {
         Self { statement: Some(Box::new(statement.into())), ..self }
     }
 
-    /// The CRD has a rule against it, too.
+    /// Names the CRD's CEL rule that rejects the same object.
     #[must_use]
     pub fn with_schema_rule(self, rule: &'static str) -> Self {
         Self { schema_rule: Some(rule), ..self }
     }
 
-    /// What is wrong and what to do, without the path: for answers that have a field of their own for it.
+    /// Message and remedy without the path, for responses that carry the path in a separate field.
     pub fn sentence(&self) -> Message {
         self.message.clone().then(self.remedy.clone())
     }
@@ -73,7 +73,7 @@ impl FieldError {
         Message::from(&self.path).with(": ").with(self.sentence())
     }
 
-    /// What conditions say, and the remedy.
+    /// The text of a condition: the statement and the remedy.
     pub fn explanation(&self) -> Message {
         self.statement().then(self.remedy.clone())
     }

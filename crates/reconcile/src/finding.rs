@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::{FieldNames, Message};
 
-/// How much a finding matters. The order is the order in which findings are reported.
+/// Severity of a finding. The variants are in reporting order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It cannot work until this is changed.
+    /// The object cannot work until this is changed.
     Blocker,
-    /// It works, but something will surprise.
+    /// The object works, but not as its author may expect.
     Warning,
     /// Good to know.
     Info,
@@ -23,11 +23,11 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding<T = String> {
     pub severity: Severity,
-    /// One word in CamelCase, stable, for scripts.
+    /// CamelCase. Scripts rely on it, so it stays stable.
     pub reason: &'static str,
-    /// What is the case, and where.
+    /// The fact, and the object or field that it concerns.
     pub message: T,
-    /// What to do about it.
+    /// The fix, as a sentence.
     pub remedy: T,
 }
 

@@ -1,4 +1,4 @@
-//! How objects are named.
+//! Object names, with and without the kind.
 
 use std::fmt;
 

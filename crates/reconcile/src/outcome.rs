@@ -6,7 +6,7 @@ use crate::ObjectId;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many objects were written or deleted.
+    /// Number of objects written or deleted.
     pub written: usize,
     /// The first failure; the writes after it were not tried.
     pub failure: Option<Failure>,

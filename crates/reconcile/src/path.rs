@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One step from a value to a value inside it.
+/// A step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
     /// A field of an object, or a key of a map whose keys are written like fields.
@@ -29,7 +29,7 @@ macro_rules! path {
 }
 
 impl FieldPath {
-    /// Of names that are known when the program is built, such as a row of a conversion table.
+    /// Builds a path from names known at compile time, such as a row of a conversion table.
     pub fn of_fields(fields: &[&'static str]) -> Self {
         Self(fields.iter().map(|field| Segment::Field(Cow::Borrowed(field))).collect())
     }
@@ -141,12 +141,12 @@ pub struct FieldNames {
     stored: &'static str,
 }
 
-/// One field in two versions.
+/// A field whose path differs between the stored version and the author's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedField {
     pub stored: FieldPath,
     pub written: FieldPath,
-    /// What is inside the field has the same names in both versions.
+    /// Whether fields inside this one have the same names in both versions.
     pub with_content: bool,
 }
 

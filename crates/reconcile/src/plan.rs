@@ -1,4 +1,4 @@
-//! What a family wants done about one object.
+//! The plan for one object: the writes, events and findings that a reconcile results in.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub struct Plan<R> {
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
     pub requeue: Requeue,
-    /// What the family found out on the way. Its status is rendered from this, so that nothing is resolved twice.
+    /// Values resolved while planning. The status is rendered from them, so that nothing is resolved twice.
     pub resolution: R,
 }
 
-/// One write to the cluster.
+/// A write to the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOp {
     /// An object that the user's object controls. It is garbage-collected with it.

@@ -1,5 +1,4 @@
-//! Amounts of a resource, such as `500m` or `1Gi`.
-//! Comes in: their text; goes out: a number that is the same for every way to write the amount.
+//! Parses resource quantities such as `500m` or `1Gi`. Equal amounts give equal numbers, however they are written.
 
 /// In billionths, the finest that Kubernetes keeps; what is finer is rounded away from zero, as there. `None`: not an
 /// amount, or beyond all reason.
