@@ -37,7 +37,8 @@ pub(super) async fn take_over(
     fold(server, manager, owner, kind, &marked).await
 }
 
-/// Folds the entries of the earlier operator into ours, in one call: there is no moment at which nobody owns the fields.
+/// Moves the `managedFields` entries of the earlier operator into ours with one patch, so that the fields always have
+/// an owner.
 async fn fold(
     server: &Server,
     manager: &str,
@@ -65,7 +66,8 @@ pub(super) async fn send(
     let request = request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)));
     let call = async { server.client.request::<DynamicObject>(request?).await };
     match server.call(call).await {
-        // The test of the resourceVersion failed: somebody was quicker, and the next pass looks again.
+        // The resourceVersion test failed: another writer changed the object first. Report a conflict, so that the next
+        // reconcile retries.
         Err(CallError::Answered { code: 422, reason, fields, message }) => {
             Err(CallError::Answered { code: 409, reason, fields, message })
         }

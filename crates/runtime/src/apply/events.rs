@@ -19,7 +19,7 @@ use crate::client::{CallError, Server};
 
 /// Within this time the same note raises a count.
 const WINDOW: Duration = Duration::from_secs(600);
-/// What the API takes, in bytes.
+/// The API server rejects a longer `note`.
 const MAX_NOTE_BYTES: usize = 1024;
 /// An event's name is a DNS subdomain of at most 253 characters; its hash takes 17.
 const MAX_NAME_CHARS: usize = 253 - 17;

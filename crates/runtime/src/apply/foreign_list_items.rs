@@ -54,7 +54,8 @@ fn set_spec(entry: &mut ManagedFieldsEntry, fields: Map<String, Value>) {
     }
 }
 
-/// What of these fields stays with whoever wrote them, and the items of lists that we want and that are not among ours.
+/// Splits an entry's fields into those that stay with their manager, and items of lists we want that are not among our
+/// items.
 fn split(fields: &Map<String, Value>, wanted: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let (mut kept, mut foreign) = (Map::new(), Map::new());
     for (step, below) in fields {

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, TypeMeta};
 use kube::core::GroupVersionKind;
 
-/// What was observed of an owner's children, by kind and name.
+/// The observed children of one owner, by kind and name.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     /// The version in which the owner itself was seen.
@@ -26,7 +26,7 @@ impl Live {
         self.objects.entry(key(kind)).or_default().insert(object.name_any(), object);
     }
 
-    /// Of an owner that was seen in this version.
+    /// Sets the version in which the owner was observed.
     pub fn of_owner(self, version: Option<String>) -> Self {
         Self { owner_version: version, ..self }
     }
@@ -45,7 +45,7 @@ impl Live {
     }
 }
 
-/// One object has the same name in every version of its kind.
+/// The key leaves out the version: an object has the same name in every version of its kind.
 fn key(kind: &GroupVersionKind) -> (String, String) {
     (kind.group.clone(), kind.kind.clone())
 }

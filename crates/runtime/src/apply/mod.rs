@@ -27,7 +27,7 @@ pub use owner::{Legacy, Owner, controller};
 pub use ownership::is_managed_by;
 pub use status::{StatusWrite, Stored, write_status};
 
-/// What came of a plan.
+/// The result of applying a plan.
 #[derive(Debug, Default)]
 pub struct Applied {
     pub outcome: Outcome,
@@ -54,7 +54,7 @@ struct Applier<'a> {
 
 impl Applier<'_> {
     async fn run<R>(&self, plan: &Plan<R>, applied: &mut Applied) -> Result<(), Failure> {
-        // What the caches still have of these is gone.
+        // Objects deleted by this plan. The cache may still hold them.
         let mut removed = Vec::new();
         for op in &plan.writes {
             let written = match op {
@@ -157,7 +157,7 @@ impl Applier<'_> {
                 return Ok(adopted.then(|| object.clone()));
             };
             tracing::info!(object = %self.owner.child_id(&wanted), %difference, "applying");
-            // Nothing but the object that was judged.
+            // The UID restricts the apply to the object that was checked: a successor of the same name is rejected.
             wanted.metadata.uid.clone_from(&object.metadata.uid);
             // A plan that builds on what it has seen says which version that was. Our own adoption has moved it on.
             if adopted && wanted.metadata.resource_version.is_some() {
@@ -219,7 +219,7 @@ impl Applier<'_> {
         })
     }
 
-    /// What the owner controls of the swept kinds and no longer wants.
+    /// Children of the pruned kinds that the owner controls and the plan no longer writes.
     fn orphans<'a>(
         &'a self,
         prune: &'a [GroupVersionKind],
@@ -234,7 +234,7 @@ impl Applier<'_> {
         // Volume claims hold users' data, whatever the plan says.
         let pruned = prune.iter().filter(|kind| kind.kind != "PersistentVolumeClaim");
         pruned.flat_map(move |kind| {
-            // What an earlier operator made and we never wrote is its users' to remove.
+            // An object that an earlier operator made and we never applied is left for its users to remove.
             let ours = self.live.of(kind);
             let ours = ours.filter(|child| self.owner.controls(child) && is_managed_by(child, self.manager));
             ours.filter(move |child| child.metadata.deletion_timestamp.is_none() && !kept(kind, child))
@@ -263,7 +263,7 @@ impl Applier<'_> {
     }
 }
 
-/// How an object relates to the owner.
+/// Relation of a written object to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
     /// Controlled by it.
@@ -303,8 +303,8 @@ fn refused(owner: &Owner, object: &DynamicObject, message: String) -> Failure {
     Failure { object: owner.child_id(object), message, transient: false, conflict: false }
 }
 
-/// An object that is wrong stays wrong. All else (rights, quotas, a namespace that is not there, the network) may change
-/// without any watch telling us.
+/// A rejected object stays rejected. All other causes (permissions, quotas, a missing namespace, the network) may go
+/// away without an event on any watch, so they are retried.
 fn is_transient(error: &CallError) -> bool {
     !matches!(error, CallError::Answered { code: 400 | 405 | 413 | 415 | 422, .. })
 }

@@ -20,7 +20,7 @@ pub struct Owner {
     pub legacy: Option<Legacy>,
 }
 
-/// How an earlier operator marks what it makes.
+/// The marks that an earlier operator leaves on its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Legacy {
     /// The value of `app.kubernetes.io/managed-by`.
@@ -37,7 +37,7 @@ impl Legacy {
 }
 
 impl Owner {
-    /// One that no earlier operator has made children for.
+    /// Creates an owner without children of an earlier operator.
     pub fn of(kind: GroupVersionKind, object: &DynamicObject) -> Self {
         Self {
             kind,
@@ -107,7 +107,7 @@ impl Owner {
     }
 }
 
-/// Who controls a child; there is at most one.
+/// The controller reference of a child. The API server allows at most one.
 pub fn controller(child: &DynamicObject) -> Option<&OwnerReference> {
     child.owner_references().iter().find(|reference| reference.controller == Some(true))
 }

@@ -10,7 +10,7 @@ use super::owner::{Legacy, Owner, controller};
 
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// How a child that exists may be written.
+/// Our right to write an existing child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Ours,
@@ -75,7 +75,8 @@ pub(super) fn check(
             return Err(OwnershipConflict::Controlled { controller, owner: owner.id().to_string() });
         }
         None if legacy.is_some_and(|legacy| is_marked(live, legacy)) && same_selector(wanted, live) => {}
-        // Our own mark without a controller: somebody removed the reference, or restored the object from a backup.
+        // We applied this object, and it has no controller: the reference was removed, or the object was restored from
+        // a backup.
         None if is_managed_by(live, manager) => {}
         None => return Err(OwnershipConflict::Foreign { owner: owner.id().to_string() }),
     }
@@ -110,7 +111,7 @@ pub(super) fn check_unowned(
         return Err(OwnershipConflict::Controlled { controller, owner: owner.id().to_string() });
     }
     let labelled = wanted.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
-    // What we wrote before was for whoever its labels name.
+    // An object that we applied earlier belongs to the owner that its labels name.
     if let Some(other) = named_by_labels(owner, wanted, live) {
         return Err(OwnershipConflict::OfAnother { other: format!("{} {}/{other}", owner.kind.kind, owner.namespace) });
     }
@@ -121,14 +122,14 @@ pub(super) fn check_unowned(
     Err(OwnershipConflict::Unlabelled { labels: labels.join(", ") })
 }
 
-/// Who else stands in a label that is to hold the owner's name.
+/// The other owner named by a label that should hold this owner's name.
 fn named_by_labels<'a>(owner: &Owner, wanted: &DynamicObject, live: &'a DynamicObject) -> Option<&'a str> {
     let naming = wanted.labels().iter().filter(|(_, value)| **value == owner.name);
     let found = naming.filter_map(|(key, _)| live.labels().get(key));
     found.map(String::as_str).find(|name| *name != owner.name)
 }
 
-/// An entry of an earlier operator for the object itself: what it said in the status does not matter.
+/// Whether an earlier operator wrote this entry for the object itself. Entries for the status do not matter.
 pub(super) fn is_legacy(entry: &ManagedFieldsEntry, legacy: &Legacy) -> bool {
     let known = |manager: &String| legacy.managers.contains(manager);
     entry.subresource.as_deref().unwrap_or_default().is_empty() && entry.manager.as_ref().is_some_and(known)
@@ -156,7 +157,7 @@ fn is_marked(live: &DynamicObject, legacy: &Legacy) -> bool {
     live.labels().get(MANAGED_BY) == Some(&legacy.managed_by)
 }
 
-/// Whether both stand for the same pods. Kinds that select nothing pass.
+/// Whether both objects select the same pods. True for a wanted object without a selector.
 fn same_selector(wanted: &DynamicObject, live: &DynamicObject) -> bool {
     let selector = |object: &DynamicObject| -> Option<Value> {
         ["/spec/selector", "/spec/podSelector"].iter().find_map(|path| object.data.pointer(path).cloned())

@@ -8,7 +8,7 @@ use super::is_transient;
 use super::owner::Owner;
 use crate::client::{CallError, Server};
 
-/// What the object was when it was seen.
+/// The object as it was observed.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     pub resource_version: &'a str,

@@ -1,11 +1,11 @@
-//! Lists, compared as the server merges them.
-//! Comes in: two lists and our part of `managedFields` for them; goes out: the first wanted thing that is not there.
+//! Compares lists by the server's merge strategy (atomic, set or keyed) and finds the first wanted item that is
+//! missing.
 
 use serde_json::{Map, Value};
 
 use super::{At, Difference, What};
 
-/// How the server merges a list.
+/// The server's merge strategy for a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Merge {
     Whole,
@@ -71,7 +71,8 @@ fn merge(at: At<'_>, wanted: &[Value], owned: Option<&Value>) -> Merge {
     }
     let has = |name: &str| wanted.iter().all(|item| item.get(name).is_some());
     let by = |keys: &[&str]| Merge::By(keys.iter().map(|key| (*key).to_owned()).collect());
-    // Not applied by us yet, so nobody tells: the lists of pods and Services.
+    // Before our first apply, `managedFields` does not show the strategy. These are the keys of the lists in pods and
+    // Services.
     match at.key {
         "containers"
         | "initContainers"

@@ -1,8 +1,8 @@
 //! Finds the first difference between a wanted and a live object that an apply would fix.
 //!
-//! Two things count: a value we want is not there, or our entry in `managedFields` holds a field we no longer want. What
-//! the server or others added does not. Our entry also tells how the server merges a map or list, for every kind there
-//! is: an owned leaf is replaced as a whole, one with children is merged.
+//! Two things count: a wanted value is missing, or our entry in `managedFields` holds a field we no longer want. Fields
+//! added by the server or by other writers do not count. Our entry also shows how the server merges a map or list of
+//! any kind: an owned leaf is replaced as a whole, an entry with children is merged.
 
 mod lists;
 #[cfg(test)]
@@ -36,7 +36,7 @@ enum What {
     Order,
     /// Ours by an earlier apply, and no longer wanted.
     Unwanted,
-    /// Nothing in it is ours yet.
+    /// We have not applied any field of the object yet.
     NotOurs,
 }
 
@@ -115,8 +115,8 @@ impl<'a> At<'a> {
     }
 }
 
-/// What of `wanted` is not in `live`. `owned` is our part of `managedFields` from here on; `whole` says that the server
-/// replaces all of this at once, so that nothing may be there beyond what we want but defaults.
+/// Finds the first part of `wanted` that is not in `live`. `owned` is our part of `managedFields` below this point.
+/// `whole` means that the server replaces this value as a whole, so that `live` may exceed `wanted` only by defaults.
 fn missing(at: At<'_>, wanted: &Value, live: &Value, owned: Option<&Value>, whole: bool) -> Option<Difference> {
     match (wanted, live) {
         (Value::Null, _) => None,
@@ -163,8 +163,8 @@ fn is_nothing(name: &str, wanted: &Value, owned: bool) -> bool {
         // An empty one chooses the kind of volume.
         Value::Object(_) if name == "emptyDir" => false,
         Value::Object(fields) => fields.iter().all(|(name, value)| is_nothing(name, value, owned)),
-        // Most fields lose these on the way to the store, others keep them and mean something by them. If we applied it
-        // and the server noted so, then the server dropped it; if it is not noted, somebody else removed it.
+        // The server drops `false` and 0 from most fields and keeps them in others, where they have a meaning. If our
+        // `managedFields` entry lists the field, the server dropped the value; if not, another writer removed it.
         Value::Bool(value) => !value && owned,
         Value::Number(value) => value.as_f64() == Some(0.0) && owned,
     }
@@ -193,7 +193,7 @@ fn is_whole(at: At<'_>, owned: Option<&Value>, wants_none: bool) -> bool {
     }
 }
 
-/// What Kubernetes fills in within maps and lists that are replaced as a whole.
+/// Whether Kubernetes fills in this value within maps and lists that are replaced as a whole.
 fn is_default(name: &str, value: &Value) -> bool {
     if is_nothing(name, value, true) {
         return true;

@@ -1,11 +1,11 @@
-//! What counts as a difference, by tables.
+//! Tables of wanted and live objects, and the difference that counts between them.
 
 use serde_json::json;
 
 use super::*;
 
 const OURS: &str = "steersman/llsd";
-/// Nothing here is ours by an earlier apply.
+/// No `managedFields` entry from an earlier apply of ours.
 const NONE: Value = Value::Null;
 
 fn object(mut value: Value, owned: Option<Value>) -> DynamicObject {

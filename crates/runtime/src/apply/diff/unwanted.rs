@@ -1,5 +1,4 @@
-//! Fields that are ours by an earlier apply and no longer wanted.
-//! Comes in: our entry of `managedFields` and what we want now; goes out: the first field that only the entry has.
+//! Finds the first field that our `managedFields` entry holds from an earlier apply and that we no longer want.
 
 use serde_json::Value;
 
