@@ -2,8 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs `work` on the current thread after handing the other tasks of this thread to another one, so that nobody else waits
-/// for it. A runtime with a single thread has no other one: there it just runs.
+/// Runs `work` on the current thread after moving the thread's other tasks to another one, so that they do not wait for
+/// it. On a single-threaded runtime, `work` runs in place.
 pub fn run<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

@@ -1,6 +1,4 @@
-//! Which servers are reached without a proxy. Kubernetes' client reads the usual proxy variables but not the list of
-//! exceptions that belongs to them.
-//! Comes in: an address and the list; goes out: whether the proxy is to be left aside.
+//! Decides whether a server is reached without a proxy. kube's client reads the usual proxy variables but not `NO_PROXY`.
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;

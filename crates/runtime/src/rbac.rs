@@ -1,6 +1,6 @@
 //! Access rules as data. Each part of the program states next to its calls which access they need.
 
-/// One kind of resource and the verbs that are used on it.
+/// A resource and the verbs that we use on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub group: &'static str,

@@ -24,7 +24,7 @@ const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
 /// kube ends a watch after 290 s and gives the server some time to do so first; a connection silent beyond that is dead.
 const MAX_WATCH_SILENCE: Duration = Duration::from_secs(330);
 
-/// How we name ourselves to the API server.
+/// Our user agent in requests to the API server.
 const AGENT: &str = concat!("steersman/", env!("CARGO_PKG_VERSION"));
 
 /// Why there is no client.
@@ -88,15 +88,15 @@ pub struct NotLeading {
 /// Which cluster, and how long one call to it may take.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// None: $KUBECONFIG, then ~/.kube/config, then the pod's service account.
+    /// `None` tries $KUBECONFIG, then ~/.kube/config, then the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// None: the current context of the kubeconfig.
+    /// `None` selects the current context of the kubeconfig.
     pub context: Option<String>,
     /// For one request, retries included.
     pub request_timeout: Duration,
 }
 
-/// One API server and the time that a call to it may take.
+/// An API server, with the time limit of a call to it.
 #[derive(Clone)]
 pub struct Server {
     pub client: Client,
@@ -171,7 +171,7 @@ fn invalid_fields(status: &Status) -> Vec<String> {
     causes.map(|cause| cause.field.clone()).collect()
 }
 
-/// Why a watch broke, in the words of whoever knows best.
+/// The cause of a broken watch: the API server's message if there is one, otherwise the innermost error.
 pub fn watch_trouble(error: &watcher::Error) -> String {
     let said = causes(error).find_map(|cause| match cause.downcast_ref() {
         Some(kube::Error::Api(status)) => Some(status.message.clone()),
@@ -201,8 +201,8 @@ pub async fn connect(options: &ConnectOptions) -> Result<Server, ConnectError> {
     connect_with(options, options.request_timeout, AGENT).await
 }
 
-/// The same for a client that watches: a watch may be silent for as long as nothing changes. The name of the process goes
-/// into the API server's audit log, where replicas can be told apart by nothing else.
+/// Sets up a client for watches, which may be silent for as long as nothing changes. `identity` goes into the user
+/// agent, because nothing else distinguishes replicas in the API server's audit log.
 pub async fn connect_to_watch(options: &ConnectOptions, identity: &str) -> Result<Server, ConnectError> {
     connect_with(options, MAX_WATCH_SILENCE, &format!("{AGENT} {identity}")).await
 }

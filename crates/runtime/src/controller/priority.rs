@@ -33,7 +33,7 @@ impl Drop for Permit<'_> {
 }
 
 impl Priority {
-    /// None: other objects go first.
+    /// Admits a reconcile. `None` defers it, because objects with higher priority are being reconciled.
     pub fn admit(&self, object: &NamespacedName, deferrable: bool, now: Instant) -> Option<Permit<'_>> {
         if !deferrable {
             self.forget(object);

@@ -1,4 +1,4 @@
-//! One reconcile of one object: observe, plan, apply, publish events, write the status. The order of the steps is defined
+//! Reconciles one object: observe, plan, apply, publish events, write the status. The order of the steps is defined
 //! here and nowhere else.
 
 use std::future::Future;
@@ -27,7 +27,7 @@ pub trait Reconciler {
     /// Everything that the plan may look at.
     type Snapshot;
 
-    /// What the plan resolves on the way to its writes, for the status.
+    /// Values resolved while planning, from which the status is rendered.
     type Resolution: Send + Sync;
 
     fn resource(&self) -> CustomResource;

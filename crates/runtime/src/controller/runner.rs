@@ -45,7 +45,7 @@ const PANICKED: &str = "The reconcile panicked, which is a defect of the operato
                         not affected, and the reconcile is retried with backoff. Find \"panicked\" in the operator's log and \
                         report it; a change of the object may avoid it.";
 
-/// What the process gives to a controller.
+/// Dependencies that the process passes to a controller.
 #[derive(Clone)]
 pub struct ControllerContext {
     /// Behind the fence of the term: it writes nothing after the Lease is lost.

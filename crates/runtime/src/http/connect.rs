@@ -1,5 +1,4 @@
-//! Connections to the outside, through a proxy where one is set.
-//! Comes in: an address; goes out: a connection to it.
+//! Opens TCP connections to servers other than the API server, through a proxy if one is configured for the address.
 
 use std::future::Future;
 use std::io;

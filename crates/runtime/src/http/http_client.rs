@@ -1,5 +1,4 @@
-//! Asking a server outside.
-//! Comes in: a request and the most that its answer may have; goes out: the answer, after redirects, or why there is none.
+//! HTTP client for servers other than the API server. Redirects, response size and time are bounded.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -28,7 +27,7 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("
 /// Blobs are usually one redirect away from the registry.
 const MOST_REDIRECTS: usize = 5;
 
-/// How servers outside are reached.
+/// Settings of an [`Http`] client.
 #[derive(Clone)]
 pub struct HttpSettings {
     pub connect: Duration,
@@ -44,11 +43,11 @@ pub struct HttpSettings {
     pub trust: Trust,
     /// Authorities that `trust` speaks of.
     pub roots: Vec<CertificateDer<'static>>,
-    /// None: nobody is told who asks.
+    /// Client certificate. `None` sends none.
     pub identity: Option<Arc<Identity>>,
-    /// None: a server must prove to be the host of its address.
+    /// Name that the server's certificate must have. `None` requires the host of the URL.
     pub server_name: Option<ServerName<'static>>,
-    /// None: no proxy.
+    /// `None` connects without a proxy.
     pub proxies: Option<Arc<Matcher>>,
     /// For servers inside the cluster alone.
     pub inside: Option<Inside>,
@@ -79,7 +78,7 @@ impl HttpSettings {
     }
 }
 
-/// Why a server outside gave no answer. Addresses are told without path and query, which may hold signatures.
+/// Causes of a failed request. Addresses appear without path and query, which may hold signatures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     #[error(
@@ -106,7 +105,7 @@ pub enum HttpError {
     Failed { host: String, cause: String },
 }
 
-/// One request.
+/// A request, with a limit for the response.
 #[derive(Clone)]
 pub struct HttpRequest {
     pub method: Method,
@@ -177,7 +176,7 @@ impl Http {
             }
             let next =
                 redirected(&ask.url, &answer.headers).ok_or_else(|| HttpError::BadRedirect { host: host(&ask.url) })?;
-            // Who stores the blobs has no business with the registry's credentials.
+            // The registry's credentials must not reach the server that stores the blobs.
             if next.authority() != ask.url.authority() {
                 ask.headers.remove(AUTHORIZATION);
             }
@@ -263,7 +262,7 @@ fn redirected(from: &Uri, headers: &HeaderMap) -> Option<Uri> {
     if next.authority().is_some() && next.scheme().is_some() {
         return Some(next);
     }
-    // Only a path from the root: nobody redirects blobs by anything else.
+    // A relative redirect must be a path from the root. Registries use no other form for blobs.
     let path = next.path_and_query().filter(|path| path.as_str().starts_with('/'))?;
     let mut parts = from.clone().into_parts();
     parts.path_and_query = Some(path.clone());

@@ -1,5 +1,5 @@
-//! Servers inside the cluster, by the names of their Services or the addresses of their pods.
-//! Comes in: an address of a Service or a pod; goes out: where to ask, by plain http too, and with any certificate.
+//! Requests to servers inside the cluster, by the name of a Service or the address of a pod. Plain HTTP and any
+//! certificate are accepted.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 const SERVICES: &str = ".svc.cluster.local";
 
-/// How Services and pods are reached.
+/// Routing of requests to Services and pods.
 #[derive(Clone, Debug, Default)]
 pub struct Inside {
-    /// All of them are asked here, and told by the name that they are asked for: for operators that run where the names of
-    /// Services and the addresses of pods lead nowhere. None: each at its own address.
+    /// Address of a gateway that receives all requests and routes them by their `Host` header, for operators outside
+    /// the cluster network. `None` connects to each address directly.
     pub through: Option<Authority>,
 }
 
 impl Inside {
-    /// None: it is neither a Service's address nor one that a pod can have.
+    /// The address to connect to. `None` if `url` is neither the address of a Service nor a possible address of a pod.
     pub(super) fn address(&self, url: &Uri) -> Option<Uri> {
         url.host().filter(|host| host.ends_with(SERVICES) || is_pod(host))?;
         url.scheme().filter(|scheme| [&Scheme::HTTP, &Scheme::HTTPS].contains(scheme))?;
@@ -38,8 +38,8 @@ impl Inside {
     }
 }
 
-/// An address that other machines can have. Whoever may write the status of a pod says what its address is: the operator's own
-/// machine and the cloud's services for it are not to be asked on anybody's word.
+/// Whether a pod can have this address. Anyone who may write a pod's status chooses the address that we connect to, so
+/// loopback and link-local addresses (this machine, the cloud's metadata service) are excluded.
 fn is_pod(host: &str) -> bool {
     let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else { return false };
     let local = match address.to_canonical() {
@@ -50,8 +50,8 @@ fn is_pod(host: &str) -> bool {
     !(local || address.is_loopback() || address.is_unspecified() || address.is_multicast())
 }
 
-/// Who answers is not asked for a proof. Users' certificates are often for the name outside and of an authority of their
-/// own; nothing secret is sent, the answers are only shown, and from a server without TLS they would be believed as well.
+/// Accepts any server certificate. Certificates of users' servers are often issued for an external name by a private
+/// CA. We send no secrets and only display the responses, which we would accept from a server without TLS as well.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub Arc<CryptoProvider>);
 

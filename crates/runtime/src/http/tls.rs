@@ -1,5 +1,4 @@
-//! Whom the operator believes, and who it says that it is.
-//! Comes in: settings; goes out: what a TLS connection is made with.
+//! Builds the TLS client configuration: the trusted CAs, the client certificate and the expected server name.
 
 use std::sync::Arc;
 
@@ -10,15 +9,15 @@ use rustls::{ClientConfig, RootCertStore};
 use super::HttpSettings;
 use super::inside::AnyCertificate;
 
-/// Whose certificates are believed.
+/// Server certificates that are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the system's authorities and of `roots`.
+    /// Certificates issued by the system's CAs or by `roots`.
     #[default]
     System,
-    /// Those of `roots` and of nobody else.
+    /// Certificates issued by `roots` only.
     RootsAlone,
-    /// Anybody's: only where a user asked for it.
+    /// Any certificate: verification is disabled, which only a user's setting may do.
     Anyone,
 }
 
@@ -36,7 +35,7 @@ pub(super) fn config(settings: &HttpSettings) -> Result<ClientConfig, rustls::Er
     } else {
         let mut roots = RootCertStore::empty();
         if settings.trust == Trust::System {
-            // Without any, each connection fails with a sentence that says so: no reason to stop the operator.
+            // A system without CAs does not stop the operator: each connection reports the problem.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         for root in &settings.roots {

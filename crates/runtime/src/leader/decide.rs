@@ -1,14 +1,13 @@
-//! Who may lead, decided from a Lease as it was seen. In goes the last sighting and the time on our own clock; out comes
-//! whether to take the Lease now or how long to wait.
+//! Decides from the observed Lease whether to take it now or how long to wait.
 //!
-//! Another machine's clock is never compared with ours: a Lease is abandoned when *we* have watched it stand still for as
-//! long as its holder said it would last.
+//! Clocks of different machines are never compared: a Lease counts as abandoned when *we* have seen no change to it for
+//! its whole duration.
 
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-/// What client-go assumes where a Lease does not say how long it lasts.
+/// client-go's default, for a Lease without `leaseDurationSeconds`.
 const USUAL_DURATION: Duration = Duration::from_secs(15);
 
 /// The Lease as last seen, and since when it has looked like that.
@@ -31,13 +30,13 @@ impl Sighting {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nobody leads: take the Lease. The write names the version that was seen, so only one taker succeeds.
+    /// The Lease is free or abandoned: take it. The write names the observed version, so only one candidate succeeds.
     Take,
-    /// Somebody leads: look again then, or when the Lease changes.
+    /// Another process leads: check again at this time, or when the Lease changes.
     WaitUntil(Instant),
 }
 
-/// What `identity` should do about the Lease.
+/// The next step of the candidate `identity`.
 pub fn step(identity: &str, sighting: &Sighting, now: Instant) -> Step {
     let Some(spec) = sighting.lease.as_ref().and_then(|lease| lease.spec.as_ref()) else { return Step::Take };
     match spec.holder_identity.as_deref() {

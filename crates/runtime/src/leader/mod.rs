@@ -21,14 +21,14 @@ use decide::{Sighting, Step};
 pub use fence::Fence;
 pub use thread::LeaseThread;
 
-/// How long things take; client-go's defaults.
+/// Intervals of the election. The defaults are client-go's.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long others wait before they take a Lease that is not renewed.
+    /// Time without a renewal after which other candidates take the Lease.
     pub lease: Duration,
-    /// How long the leader acts on without a successful renewal. Shorter than `lease`, so that it stops first.
+    /// Time after the last successful renewal at which the leader stops. Shorter than `lease`, so that it stops first.
     pub deadline: Duration,
-    /// How often the leader renews.
+    /// Interval between renewals.
     pub retry: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Timing {
     }
 }
 
-/// One candidate for one Lease.
+/// A candidate for a Lease.
 #[derive(Clone)]
 pub struct Election {
     server: Server,
@@ -48,7 +48,7 @@ pub struct Election {
     timing: Timing,
 }
 
-/// The right to lead. Whoever drops it without [`Term::release`] makes the others wait for the Lease to run out.
+/// The right to lead. After a drop without [`Term::release`], other candidates wait until the Lease expires.
 pub struct Term {
     election: Election,
     lease: Lease,
@@ -89,7 +89,7 @@ impl Election {
                     Step::WaitUntil(then) => then,
                 });
                 tokio::select! {
-                    // What has changed is looked at before a decision on what was seen earlier.
+                    // A change of the Lease takes precedence over a decision based on an earlier state.
                     biased;
                     change = changes.next() => match change {
                         Some(Ok(lease)) => sighting = Some(Sighting::renewed(sighting.take(), lease, Instant::now())),
@@ -198,8 +198,8 @@ impl Term {
         Ok(())
     }
 
-    /// Who holds the Lease, if it is not us. Our own copy is brought up to date on the way, since a failed write may have
-    /// been done all the same, or somebody may have edited a label.
+    /// The holder of the Lease, if it is another process. Also refreshes our copy: a failed write may have been stored
+    /// nevertheless, or a label may have been edited.
     async fn other_holder(&mut self) -> Option<String> {
         let Election { server, name, identity, .. } = &self.election;
         let Ok(lease) = server.call(self.election.api().get(name)).await else { return None };

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Election, Fence, Term};
 
-/// How long giving back the Lease may take. An API server that does not answer must not delay the end of the process: the
-/// Lease expires by itself.
+/// Time limit for releasing the Lease. An API server that does not respond must not delay the exit of the process: the
+/// Lease expires anyway.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
