@@ -1,4 +1,4 @@
-//! Decides whether a server is reached without a proxy. kube's client reads the usual proxy variables but not `NO_PROXY`.
+//! Decides whether a server is reached without a proxy. kube's client reads the proxy variables except `NO_PROXY`.
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;

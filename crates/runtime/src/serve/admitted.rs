@@ -1,6 +1,5 @@
-//! Who was allowed to read `/metrics` lately.
-//! Comes in: tokens, and what reviews said of them; goes out: whether a token needs a review, and whether it is let in where
-//! there is none. Autoscalers follow what is scraped, and must not wait for an API server that is slow.
+//! Remembers the tokens that were recently allowed to read `/metrics`, so that autoscalers that depend on the metrics
+//! do not wait for a slow API server. Denied tokens are not remembered.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +10,14 @@ use sha2::{Digest, Sha256};
 /// A cluster has a handful of scrapers, and each a new token now and then.
 const MOST: usize = 64;
 
-/// How long one review is good for.
+/// Validity of one review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Nobody is asked again within this time.
+    /// Within this time, a token is accepted without another review.
     pub fresh: Duration,
-    /// Within this time, who was allowed is let in as long as nobody can be asked.
+    /// Within this time, a token that was allowed is accepted if no review is possible.
     pub lasting: Duration,
-    /// How long somebody is asked about one who is let in anyway: a scrape has to end before the scraper gives up.
+    /// Time limit for the review of such a token. The response must arrive before the scrape times out.
     pub patience: Duration,
 }
 
@@ -28,7 +27,7 @@ impl Default for Trust {
     }
 }
 
-/// A token that nobody can read out of our memory.
+/// Hash of a token, so that the token itself does not stay in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark([u8; 32]);
 
@@ -38,7 +37,7 @@ impl Mark {
     }
 }
 
-/// Only who was allowed: a refusal is asked for again each time, so that a new right counts at once.
+/// Tokens that were allowed. A denied token is reviewed at each request, so that a new permission takes effect at once.
 pub struct Admitted {
     pub trust: Trust,
     /// When each was last allowed.
@@ -50,12 +49,12 @@ impl Admitted {
         Self { trust, known: Mutex::default() }
     }
 
-    /// Nobody needs to be asked.
+    /// Whether the token is accepted without a review.
     pub fn is_fresh(&self, mark: Mark, now: Instant) -> bool {
         self.within(self.trust.fresh, mark, now)
     }
 
-    /// Good enough where nobody can be asked.
+    /// Whether the token is accepted if no review is possible.
     pub fn lasts(&self, mark: Mark, now: Instant) -> bool {
         self.within(self.trust.lasting, mark, now)
     }
@@ -70,7 +69,7 @@ impl Admitted {
         }
     }
 
-    /// What held until now does not any more.
+    /// Forgets a token that has lost its permission.
     pub fn refuse(&self, mark: Mark) {
         self.known().remove(&mark);
     }

@@ -1,6 +1,4 @@
-//! Whether the process is alive and ready.
-//! Comes in: what the parts still wait for; goes out: the answers of `/healthz` and `/readyz`. Ready has nothing to do with
-//! leading: those that stand by are ready too.
+//! Serves `/healthz` and `/readyz`. Readiness does not depend on leadership: a standby replica is ready, too.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 
-/// What this process still waits for. Clones share one list.
+/// Conditions that must be met before the process is ready. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     awaited: Arc<Mutex<BTreeSet<&'static str>>>,

@@ -1,6 +1,5 @@
-//! The HTTP servers of the process.
-//! Comes in: an address and routes; goes out: a server that listens from the moment it is made, reads no request without
-//! bounds, and stops when told.
+//! HTTP servers of the process. A server listens as soon as it is created, and bounds the size and duration of each
+//! request.
 
 pub mod admitted;
 pub mod health;
@@ -20,7 +19,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::ResolvesServerCert;
 use tokio::task::JoinHandle;
 
-/// How long a client may take over the head of a request, from the end of the one before, and over the TLS handshake.
+/// Time limit for the TLS handshake, and for the head of a request, counted from the end of the previous one.
 const HEAD: Duration = Duration::from_secs(5);
 
 /// The same where clients keep connections for their next request. Go's keep theirs for 90 s, and who closes first loses the
@@ -48,13 +47,13 @@ pub struct Serving {
     task: JoinHandle<io::Result<()>>,
 }
 
-/// How to talk on the wire.
+/// Transport security of a server.
 #[derive(Clone, Debug)]
 pub enum Wire {
     Plain,
-    /// With a certificate that nobody can check: against listeners on the network, not against a false server.
+    /// TLS with a certificate that clients cannot verify. Protects against eavesdropping, not against an impostor.
     SelfSigned,
-    /// With whatever certificate this gives at each handshake, for clients that keep their connections.
+    /// TLS with the certificate that the resolver returns at each handshake, for clients that reuse connections.
     Resolved(Arc<dyn ResolvesServerCert>),
 }
 

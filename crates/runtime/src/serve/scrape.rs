@@ -1,6 +1,5 @@
-//! Who may read `/metrics`.
-//! Comes in: a scrape, with the token of its sender; goes out: the measurements, or 401 and 403 as the cluster's own
-//! reviews of token and access decide, or did a moment ago.
+//! Serves `/metrics`. Except on a loopback address, a client must pass a TokenReview and a SubjectAccessReview, or have
+//! passed them recently.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,16 +25,16 @@ use crate::telemetry::metrics::{self, Metrics};
 
 const PATH: &str = "/metrics";
 
-/// Reviews under way at once: strangers must not be able to make us flood the API server.
+/// Maximum concurrent reviews of unknown tokens, so that unauthenticated clients cannot flood the API server.
 pub const AT_ONCE: usize = 4;
 
-/// The same of those who were allowed lately, each of which may have to wait out an API server that hangs.
+/// Maximum concurrent reviews of recently allowed tokens, each of which may have to wait for a slow API server.
 pub const KNOWN_AT_ONCE: usize = 16;
 
-/// How long one waits for the reviews of others.
+/// Longest wait for a free review slot.
 const TURN: Duration = Duration::from_secs(1);
 
-/// What the reviews need.
+/// RBAC rules that the reviews need.
 pub fn rules() -> Vec<Rule> {
     let reviewer = |group, resource, why| Rule::cluster(group, resource, &["create"], why);
     vec![
@@ -44,17 +43,17 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Whom to let in.
+/// Access control of `/metrics`.
 pub enum Guard {
-    /// Everyone who reaches the address: it is a loopback address.
+    /// No review: the server listens on a loopback address only.
     Everyone,
-    /// Whoever the cluster allows to `get` the path, and for how long it is believed.
+    /// Clients that the cluster allows to `get` the path. `Trust` bounds how long a review is valid.
     Reviewed(Server, Trust),
 }
 
 struct Shared {
     metrics: Arc<Metrics>,
-    /// None: everyone is let in.
+    /// `None` admits every client.
     door: Option<Door>,
 }
 
@@ -62,7 +61,7 @@ struct Door {
     server: Server,
     admitted: Admitted,
     strangers: Semaphore,
-    /// Of those who were allowed lately: strangers must not be able to hold them up.
+    /// Slots for recently allowed tokens, separate so that unknown clients cannot delay them.
     known: Semaphore,
 }
 
@@ -119,7 +118,7 @@ impl IntoResponse for Refusal {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
             Self::NotReviewed(error) => {
                 tracing::warn!(%error, "a scrape of the metrics could not be reviewed");
-                // The cause names the API server's address, which strangers need not learn.
+                // The cause contains the API server's address, which unauthenticated clients must not learn.
                 (StatusCode::SERVICE_UNAVAILABLE, "who you are cannot be reviewed now; try again\n").into_response()
             }
         }
@@ -134,7 +133,8 @@ impl Door {
             return Ok(());
         }
         let known = self.admitted.lasts(mark, now);
-        // That nobody has time says nothing about the API server: whoever has lost the right must not get in by it.
+        // A full queue does not show that the API server is unavailable, so it must not admit a token that may have
+        // lost its permission.
         let turn = tokio::time::timeout(TURN, if known { &self.known } else { &self.strangers }.acquire()).await;
         let Ok(_turn) = turn else { return Err(Refusal::Busy) };
         let reviewed = if known {
