@@ -20,7 +20,7 @@ use tokio::sync::watch::Sender;
 use super::watching::Watching;
 use crate::client::{self, CallError, Server};
 
-/// How far the records can be relied on.
+/// Reliability of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncState {
     /// No answer yet.
@@ -51,7 +51,7 @@ impl<R: Record> Change<R> {
     }
 }
 
-/// What is kept of an object.
+/// The part of an object that is stored.
 pub trait Record: Clone + PartialEq {
     /// The name of the object, if the record holds it anyway.
     fn name(&self) -> Option<Arc<str>> {

@@ -24,7 +24,7 @@ impl Scope {
         }
     }
 
-    /// Of one of Kubernetes' own kinds.
+    /// API of a built-in kind in this scope.
     pub fn typed<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self, server: &Server) -> Api<K> {
         match self {
             Self::Cluster => Api::all(server.client.clone()),

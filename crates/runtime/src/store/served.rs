@@ -14,7 +14,7 @@ use crate::resource::CustomResource;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How soon to look again where the CRDs cannot be watched.
+/// Recheck interval while the CRDs cannot be watched.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An API that clusters may lack.
@@ -66,7 +66,7 @@ pub async fn until_served(server: &Server, resource: &CustomResource) {
     }
 }
 
-/// Tells whether an API is served, first and whenever that changes, for as long as it is polled.
+/// Reports whether an API is served: once at the start and at each change, for as long as it is polled.
 pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool)) {
     let mut told = None;
     loop {
@@ -93,7 +93,7 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
     }
 }
 
-/// None: not known, such as while the API server behind it does not answer.
+/// `None` if unknown, for example while an aggregated API server does not respond.
 async fn discovered(server: &Server, api: &Optional) -> Option<bool> {
     let Optional { group, version, crd } = api;
     // A CRD is called by its resource and its group. Others may serve the same group.

@@ -23,7 +23,7 @@ where
     }
 }
 
-/// The state of one watch, as far as it was told.
+/// The state of a watch, as last logged.
 pub struct Watching {
     kind: String,
     trouble: Option<String>,
@@ -34,16 +34,16 @@ impl Watching {
         Self { kind: kind.to_owned(), trouble: None }
     }
 
-    /// Of what comes event by event.
+    /// Handles an event of a watch. The start of a list does not end a failure.
     pub fn receive_event<K>(&mut self, brought: watcher::Result<Event<K>>) -> Option<Event<K>> {
         match brought {
-            // That a list begins is no sign yet that the watch works.
+            // The start of a list does not yet show that the watch works.
             Ok(Event::Init) => Some(Event::Init),
             brought => self.receive(brought),
         }
     }
 
-    /// The same again and again would only fill the log: a watch is begun anew every second or so.
+    /// Logs a failure only if its cause is new, because a broken watch restarts about once a second.
     pub fn receive<T>(&mut self, brought: watcher::Result<T>) -> Option<T> {
         match brought {
             Ok(event) => {

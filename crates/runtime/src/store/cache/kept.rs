@@ -1,6 +1,5 @@
-//! One child in the cache. Its text is kept, not its tree, which takes several times the room; a pass that looks at it
-//! reads it anew, and passes are rare.
-//! Comes in: an object as the API server sent it; goes out: what is asked of it often, and the object itself when needed.
+//! A child in the cache: the fields that are read often, and the object as JSON text. A parsed tree takes several times
+//! the memory, and reconciles that need the object are rare.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ pub struct Owner {
 }
 
 impl Kept {
-    /// None: it cannot be written as JSON, in which form it came.
+    /// `None` if the object cannot be serialized, which does not happen for an object that came as JSON.
     pub fn of(object: &DynamicObject, watched: &Watched) -> Option<Self> {
         let owner = controller(object).map(|reference| Owner {
             uid: reference.uid.clone(),
@@ -46,7 +45,7 @@ impl Kept {
         })
     }
 
-    /// It is nobody's own.
+    /// Whether the child belongs to no single object.
     pub fn is_shared(&self) -> bool {
         self.owner.is_none() && self.named.is_none()
     }

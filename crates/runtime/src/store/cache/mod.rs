@@ -1,6 +1,5 @@
-//! The children of a family's objects, kept up to date by watches.
-//! Comes in: what the watches say and what our own writes were answered with; goes out: the children of one object as they
-//! are, and for each change the object that it concerns.
+//! Caches the children of an API's objects and emits, for each change, the object that it concerns. Watches and the
+//! responses to our own writes keep it up to date.
 
 mod kept;
 #[cfg(test)]
@@ -54,7 +53,7 @@ pub struct Touched {
 pub struct Cache {
     kinds: Vec<Watched>,
     children: Mutex<Vec<Children>>,
-    /// How many kinds have had no complete list yet.
+    /// Number of kinds without a complete list so far.
     missing: watch::Sender<usize>,
 }
 
@@ -64,14 +63,14 @@ struct Children {
     by_name: HashMap<NamespacedName, Kept>,
     /// By the uid of their controller.
     by_owner: HashMap<String, BTreeSet<NamespacedName>>,
-    /// What a new list has brought so far.
+    /// Objects of a list in progress.
     incoming: Option<Vec<(NamespacedName, Kept)>>,
     listed: bool,
     gone: Gone,
 }
 
-/// The uids of what was deleted lately. The answer to one of our own writes may reach us after the news that its object
-/// is gone, and must not bring it back: what seems to be there is never made again.
+/// UIDs of recently deleted objects. The response to one of our own writes may arrive after the deletion event of its
+/// object. It must not bring the object back: an object that seems to exist is never created again.
 #[derive(Default)]
 struct Gone {
     uids: HashSet<String>,
@@ -120,7 +119,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Follows all kinds for as long as it is polled. A watch that breaks is told of and begun again.
+    /// Watches all kinds for as long as the stream is polled. A broken watch is logged and restarted.
     pub fn follow(self: &Arc<Self>, server: &Server, scope: &Scope) -> impl Stream<Item = Touched> + use<> {
         let streams = self.kinds.iter().enumerate().map(|(index, watched)| {
             let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
@@ -193,7 +192,7 @@ impl Cache {
             Event::Apply(object) => {
                 let Some((place, kept)) = with_place(&object, &self.kinds[index]) else { return Vec::new() };
                 let mut concerned = self.touched(index, &place, &kept);
-                // Whoever controlled it before wants to know that it does no more.
+                // The previous controller must learn that it lost the child.
                 let before = self.lock()[index].insert(place.clone(), kept);
                 concerned.extend(before.map(|before| self.touched(index, &place, &before)).unwrap_or_default());
                 concerned.into_iter().collect()
@@ -238,7 +237,7 @@ impl Cache {
         concerned.into_iter().collect()
     }
 
-    /// Whom a child concerns.
+    /// The objects that a change of the child concerns.
     fn touched(
         &self,
         index: usize,
@@ -298,7 +297,7 @@ impl Children {
     }
 }
 
-/// Whoever controls a child in one of these namespaces: something that they share is gone.
+/// All controllers of children in these namespaces, for when a shared object is lost.
 fn everyone(all: &[Children], namespaces: &BTreeSet<String>) -> BTreeSet<Touched> {
     if namespaces.is_empty() {
         return BTreeSet::new();

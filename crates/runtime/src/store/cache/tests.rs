@@ -130,7 +130,7 @@ fn the_loss_of_what_nobody_controls_concerns_everyone_in_its_namespace() {
     let shared = service("shared", "1", None, 1);
     assert!(concerned(cache.take_in(0, Event::Apply(shared.clone()))).is_empty());
     assert_eq!(concerned(cache.take_in(0, Event::Delete(shared))), ["first", "second"]);
-    // A watch that broke tells of it by a list without it, in which a new owner may be.
+    // After a broken watch, the deletion shows only as an absence from the new list, which may contain a new owner.
     cache.take_in(0, Event::Apply(service("shared", "5", None, 5)));
     cache.take_in(0, Event::Init);
     cache.take_in(0, Event::InitApply(of("fourth", "6", "team-a")));

@@ -9,7 +9,7 @@ fn object(name: &str, value: i64) -> DynamicObject {
     serde_json::from_value(json!({ "metadata": { "namespace": "a", "name": name }, "value": value })).unwrap()
 }
 
-/// Of even values only.
+/// Records even values only.
 fn record(object: &DynamicObject) -> Option<i64> {
     object.data["value"].as_i64().filter(|value| value % 2 == 0)
 }

@@ -8,7 +8,7 @@ use steersman_reconcile::NamespacedName;
 use super::Content;
 use crate::store::Scope;
 
-/// How far the watch can be relied on.
+/// Reliability of the watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Watch {
     /// There is none, or it has brought no complete list yet, or we may not watch.
@@ -25,20 +25,20 @@ pub struct Index {
     scope: Scope,
     referred: BTreeMap<NamespacedName, Referred>,
     by_object: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
-    /// Those with an implied name that are there.
+    /// Existing objects with an implied name.
     there: BTreeSet<NamespacedName>,
-    /// What a new list has brought so far, with versions.
+    /// Objects of a list in progress, with their versions.
     incoming: BTreeMap<NamespacedName, String>,
 }
 
-/// One that at least one object refers to.
+/// A Secret or ConfigMap that at least one object refers to.
 #[derive(Debug, Default)]
 struct Referred {
     by: BTreeSet<NamespacedName>,
-    /// Counts what the watch said of it. Who reads it notes the number before: if it is another one afterwards, what was
-    /// read may be older than what was told meanwhile.
+    /// Number of changes that the watch has reported. If it differs before and after a read, the content may be older
+    /// than the last change.
     turn: u64,
-    /// None: it was not read since the last change.
+    /// `None` if the content was not read since the last change.
     read: Option<Option<Arc<Content>>>,
 }
 
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// Whether a change of it will be told.
+    /// Whether the watch will report a change.
     pub fn follows(&self, place: &NamespacedName) -> bool {
         let within = match &self.scope {
             Scope::Cluster => true,
@@ -80,14 +80,14 @@ impl Index {
         self.watch == Watch::Holds && within && self.referred.contains_key(place)
     }
 
-    /// None: it has to be read.
+    /// The current content. The outer `None` means that it has to be read.
     pub fn content(&self, place: &NamespacedName) -> Option<Option<Arc<Content>>> {
         if !self.follows(place) {
             return None;
         }
         let read = self.referred.get(place).and_then(|referred| referred.read.clone());
-        // Of those that somebody names, a watch that lags behind is not believed that they are absent: reading decides.
-        // Of these nobody says that they are there, and news of one wakes the object like any other.
+        // For an explicit reference, absence from the watch is not trusted, because the watch may lag: a read decides.
+        // An implied name may well not exist; if it appears later, its event triggers the object.
         let absent = self.implied.contains(&place.name.as_str()) && !self.there.contains(place);
         read.or_else(|| absent.then_some(None))
     }
@@ -96,7 +96,8 @@ impl Index {
         self.referred.get(place).map_or(0, |referred| referred.turn)
     }
 
-    /// Keeps what was read, unless something was told of it since `turn`. Whether it holds.
+    /// Stores content that was read, unless the watch reported a change since `turn`. Returns whether the content is
+    /// current.
     pub fn keep(&mut self, place: &NamespacedName, turn: u64, content: Option<Arc<Content>>) -> bool {
         let follows = self.follows(place);
         match self.referred.get_mut(place).filter(|referred| referred.turn == turn) {
@@ -110,14 +111,15 @@ impl Index {
         self.incoming.clear();
     }
 
-    /// A cluster has many more than are referred to. One that becomes so before the list ends is read anew then.
+    /// Ignores objects without a reference: a cluster has many of them. An object that becomes referenced before the
+    /// list ends is read again then.
     pub fn listed(&mut self, (place, version): (NamespacedName, String)) {
         if self.referred.contains_key(&place) || self.implied.contains(&place.name.as_str()) {
             self.incoming.insert(place, version);
         }
     }
 
-    /// What was read holds where the list has the same version. All others are read anew.
+    /// Content stays current if the list has the same version. All other content has to be read again.
     pub fn list_ends(&mut self) -> BTreeSet<NamespacedName> {
         self.watch = Watch::Holds;
         let listed = std::mem::take(&mut self.incoming);
@@ -150,7 +152,8 @@ impl Index {
         self.referred.get_mut(place).map(Referred::changed).unwrap_or_default()
     }
 
-    /// Only who may not watch any more cannot rely on what was told so far.
+    /// Invalidates everything if we lost the permission to watch. After any other failure, the watch continues without
+    /// a gap.
     pub fn broke(&mut self, forbidden: bool) -> BTreeSet<NamespacedName> {
         if !forbidden || self.watch == Watch::Silent {
             return BTreeSet::new();
@@ -166,7 +169,7 @@ impl Index {
 }
 
 impl Referred {
-    /// Whom it concerns.
+    /// Invalidates the content and returns the referring objects.
     fn changed(&mut self) -> BTreeSet<NamespacedName> {
         self.turn += 1;
         self.read = None;

@@ -1,5 +1,5 @@
-//! Secrets or ConfigMaps that objects refer to. A watch on the metadata of all triggers one read for each change of a
-//! referenced one. Without a working watch, each look reads again, and its result says so.
+//! Secrets or ConfigMaps that objects refer to. A watch on the metadata of all objects of the kind triggers one read
+//! for each change of a referenced one. Without a working watch, each lookup reads again and reports `followed: false`.
 
 mod index;
 mod read;
@@ -25,12 +25,12 @@ use crate::client::{self, CallError, Server};
 
 pub use read::{Content, is_name};
 
-/// How long a look waits for the first list. It comes within moments, or not at all.
+/// Longest wait of a lookup for the first list, which arrives quickly or not at all.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of which the keys are kept and never a value.
+    /// Only the keys are stored, never a value.
     Secret,
     ConfigMap,
 }
@@ -48,16 +48,16 @@ impl Kind {
 pub struct ReferenceStore {
     kind: Kind,
     index: Mutex<Index>,
-    /// Whether the watch has said anything; also true where there is none.
+    /// Whether the watch has reported a result. True if there is no watch.
     heard: watch::Sender<bool>,
 }
 
 /// A Secret or ConfigMap that an object refers to.
 #[derive(Clone, Debug)]
 pub struct ReferencedContent {
-    /// None: it is not there.
+    /// `None` if it does not exist.
     pub content: Option<Arc<Content>>,
-    /// Whether a change of it will be told. False: only looking again shows it.
+    /// Whether the watch will report a change. If false, only another lookup shows it.
     pub followed: bool,
 }
 
@@ -76,7 +76,7 @@ impl ReferenceStore {
         self.lock().refer(object, BTreeSet::new());
     }
 
-    /// What there is under a name that some object refers to.
+    /// Looks up a Secret or ConfigMap that some object refers to.
     pub async fn get(&self, server: &Server, place: &NamespacedName) -> Result<ReferencedContent, CallError> {
         // The sender is ours, so that waiting cannot fail.
         let _ = tokio::time::timeout(FIRST_LIST, self.heard.subscribe().wait_for(|heard| *heard)).await;
@@ -89,12 +89,12 @@ impl ReferenceStore {
         };
         let content = read::read(server, self.kind, place).await?.map(Arc::new);
         let kept = self.lock().keep(place, turn, content.clone());
-        // One that changed while it was read has woken the object already.
+        // A change during the read has triggered the object already.
         Ok(ReferencedContent { content, followed: followed && kept })
     }
 
-    /// Follows the kind for as long as it is polled, and gives the objects that changes concern. A watch that breaks is
-    /// told of and begun again.
+    /// Watches the kind for as long as the stream is polled, and emits the objects that changes concern. A broken watch
+    /// is logged and restarted.
     pub fn follow(
         self: &Arc<Self>,
         server: &Server,
@@ -110,7 +110,7 @@ impl ReferenceStore {
         changes.flat_map(move |event| {
             let forbidden = event.as_ref().err().is_some_and(client::is_forbidden);
             let concerned = match event {
-                // That a list begins is no sign yet that the watch works.
+                // The start of a list does not yet show that the watch works.
                 Ok(Event::Init) => named.take_in(Event::Init),
                 event => match watching.receive(event) {
                     Some(event) => {

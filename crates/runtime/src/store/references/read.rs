@@ -17,7 +17,7 @@ pub struct Content {
     /// `resourceVersion`.
     pub version: String,
     pub labels: BTreeMap<String, String>,
-    /// Of a Secret, each key with an empty text.
+    /// For a Secret, each key has an empty value.
     pub data: BTreeMap<String, String>,
 }
 
@@ -34,9 +34,9 @@ struct Metadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// None: it is not there.
+/// Reads the object. `None` if it does not exist.
 pub async fn read(server: &Server, kind: Kind, place: &NamespacedName) -> Result<Option<Content>, CallError> {
-    // What cannot be a name cannot be there; asked for, it might be the path of something else.
+    // An invalid name cannot exist, and in a URL it might be the path of another resource.
     if !(is_name(&place.namespace) && is_name(&place.name)) {
         return Ok(None);
     }

@@ -1,6 +1,5 @@
-//! What the watch is told of one Secret or ConfigMap.
-//! Comes in: metadata as the API server sends it; goes out: name and version, and nothing else of it. The annotations in
-//! particular: kubectl repeats there what was applied, values included.
+//! The watched part of a Secret or ConfigMap: name and version. Everything else is dropped while parsing, above all the
+//! annotations, in which kubectl stores the applied manifest with its values.
 
 use std::borrow::Cow;
 
