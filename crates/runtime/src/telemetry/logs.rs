@@ -1,6 +1,5 @@
-//! Log lines.
-//! Comes in: events and spans of `tracing`; goes out: one JSON object per line, with `level`, `ts` and `msg` first and every
-//! other field flat beside them, as users of the autoscaler grep them.
+//! Writes `tracing` events as one JSON object per line: `level`, `ts` and `msg` first, then all other fields at the
+//! same level, as users of the autoscaler grep them.
 
 use std::fmt::{Debug, Write as _};
 use std::io::Write;
@@ -24,7 +23,7 @@ pub struct AlreadySetUp;
 pub fn install(own: Level) -> Result<(), AlreadySetUp> {
     // The libraries' debug lines are about sockets and frames: they would bury ours.
     let others = own.min(Level::INFO);
-    // A call that fails is told by whoever made it, in one line and with what it means. The libraries' lines are not.
+    // The caller reports a failed call in one line with its consequence, so the libraries' own lines are suppressed.
     let filter = Targets::new()
         .with_default(others)
         .with_target("steersman", own)

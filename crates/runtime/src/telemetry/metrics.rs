@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// What the answer to a scrape is written in.
+/// Content type of a scrape response.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All measurements of the process.
@@ -74,7 +74,7 @@ struct Reconciled {
     result: ReconcileResult,
 }
 
-/// How a reconcile ended, in the words of controller-runtime.
+/// Result of a reconcile, with controller-runtime's label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReconcileResult {
     Success,
