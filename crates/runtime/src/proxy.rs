@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_exceptions_counts() {
+    fn no_proxy_list_is_respected() {
         for (server, list, bypassed) in [
             ("https://127.0.0.1:6443", "", true),
             ("https://localhost:6443", "other", true),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_both_legacy_managers_become_ours_and_others_stay() {
+    fn adoption_takes_only_fields_of_legacy_managers() {
         let legacy =
             Legacy { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), "starter".into()] };
         let others = entry("kube-controller-manager", "Update", "apps/v1", json!({ "f:status": {} }));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_named_by_what_it_says_and_when() {
+    fn event_name_depends_on_note_and_time() {
         let first = name(&owner("starter"), &note("no image a"), 1);
         assert!(first.starts_with("starter."), "{first}");
         assert_eq!(first, name(&owner("starter"), &note("no image a"), 1));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn long_notes_are_cut_between_characters() {
+    fn long_note_is_cut_between_characters() {
         assert_eq!(bounded("short"), "short");
         for letter in ["a", "ä", "€", "🦀"] {
             let cut = bounded(&letter.repeat(2000));

@@ -113,7 +113,7 @@ mod tests {
     const STRAY: &str = r#"k:{"port":9999,"protocol":"TCP"}"#;
 
     #[test]
-    fn ports_of_others_become_ours_and_all_else_of_theirs_stays() {
+    fn only_foreign_list_items_become_ours() {
         let ours = entry(OURS, "Apply", json!({ "f:spec": { "f:type": {} } }));
         let theirs = entry(
             "kubectl-edit",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_in_the_way_there_is_nothing_to_take() {
+    fn no_foreign_items_no_patch() {
         let ours = entry(OURS, "Apply", json!({ "f:spec": { "f:ports": { WANTED: { "f:port": {} } } } }));
         let theirs = entry("kubectl-edit", "Update", json!({ "f:spec": { "f:externalName": {} } }));
         let live = service(vec![ours, theirs.clone()]);

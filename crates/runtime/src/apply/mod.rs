@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_wrong_object_is_not_worth_another_try() {
+    fn only_rejected_object_is_not_retried() {
         let answered =
             |code| CallError::Answered { code, reason: String::new(), fields: Vec::new(), message: String::new() };
         for code in [400, 413, 422] {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_ours_and_a_predecessor_is_awaited() {
+    fn child_of_predecessor_is_awaited() {
         let ours = controlled_by("LlamaStackDistribution", "starter", "uid-1");
         assert_eq!(judged(json!({ "ownerReferences": ours }), "llama-stack"), Ok(Claim::Ours));
         let earlier = json!({ "ownerReferences": controlled_by("LlamaStackDistribution", "starter", "uid-0") });
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_control_is_refused_with_their_name() {
+    fn child_of_other_controller_is_refused() {
         let message = judged(json!({ "ownerReferences": controlled_by("Widget", "other", "uid-9") }), "x").unwrap_err();
         assert_eq!(
             message,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_controller_only_the_marks_of_the_earlier_operator_or_our_own_count() {
+    fn uncontrolled_child_needs_legacy_or_own_mark() {
         assert!(judged(json!({}), "llama-stack").unwrap_err().contains("was not made for"));
         let marked = json!({ "labels": { MANAGED_BY: "llama-stack-operator" } });
         assert_eq!(judged(marked.clone(), "llama-stack"), Ok(Claim::Ours));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_wrote_for_another_owner_is_its_and_labels_that_were_taken_off_are_put_back() {
+    fn unowned_object_belongs_to_labelled_owner() {
         let judged = |metadata: Value| {
             let wanted = service(json!({ "labels": { "made-for": "starter", "team": "a" } }), "x");
             check_unowned(&owner(), OURS, &wanted, &service(metadata, "x")).map_err(|conflict| conflict.to_string())
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_operator_gave_to_the_owner_is_written_and_what_others_control_is_not() {
+    fn unowned_object_may_be_controlled_by_owner() {
         let judged = |kind: &str, uid: &str| {
             let labels = json!({ "made-for": "starter" });
             let wanted = service(json!({ "labels": labels }), "x");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_deleted_is_awaited() {
+    fn deleted_child_is_awaited() {
         let leaving = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
         assert_eq!(judged(leaving, "x").unwrap_err(), OwnershipConflict::Leaving.to_string());
     }

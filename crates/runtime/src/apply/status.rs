@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_the_same_but_for_how_nothing_is_written() {
+    fn null_and_absent_status_fields_are_equal() {
         let table = [
             (json!(null), json!({}), true),
             (json!({ "phase": "Ready" }), json!({ "phase": "Ready", "note": null }), true),

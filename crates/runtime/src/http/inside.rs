@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_services_and_addresses_of_other_machines_are_inside() {
+    fn inside_means_service_or_pod_address() {
         let through = Inside { through: Some("127.0.0.1:7".parse().unwrap()) };
         for (url, at) in [
             ("http://a-service.ns.svc.cluster.local:8321/v1", "http://127.0.0.1:7/v1"),

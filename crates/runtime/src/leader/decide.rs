@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_nobody_holds_it_or_its_holder_stands_still() {
+    fn free_or_abandoned_lease_is_taken() {
         let since = Instant::now();
         let after = |seconds| since + Duration::from_secs(seconds);
         let cases = [
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_makes_a_sighting_young() {
+    fn unchanged_lease_keeps_its_age() {
         let start = Instant::now();
         let later = start + Duration::from_secs(10);
         let first = Sighting::renewed(None, Some(lease(Some("other"), "1", None)), start);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_is_closed_until_opened_and_after_its_time() {
+    fn fence_is_open_only_until_its_deadline() {
         let fence = Fence::default();
         let now = Instant::now();
         assert!(!fence.is_open_at(now), "nobody leads from the start");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_fence_lets_reads_through_and_no_writes() {
+    async fn closed_fence_blocks_only_writes() {
         let fence = Fence::default();
         let inner = tower::service_fn(|request: Request<()>| ready(Ok::<_, BoxError>(request.method().clone())));
         let mut service = fence.layer(inner);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_is_good_for_a_minute_and_for_ten_where_nobody_can_be_asked() {
+    fn review_expires_later_without_api_server() {
         let (admitted, now, mark) = (Admitted::new(Trust::default()), Instant::now(), Mark::of("token"));
         let at = |seconds| {
             let then = now + Duration::from_secs(seconds);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_tokens_there_are_few_are_kept_and_the_oldest_go_first() {
+    fn oldest_tokens_are_evicted_first() {
         let (admitted, began) = (Admitted::new(Trust::default()), Instant::now());
         let mark = |number: u64| Mark::of(&number.to_string());
         let after = |number: u64| began + Duration::from_millis(number);

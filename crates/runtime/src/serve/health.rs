@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_is_when_nothing_is_awaited_any_more() {
+    fn ready_once_nothing_is_awaited() {
         let readiness = Readiness::default();
         assert_eq!(readiness.answer(), (StatusCode::OK, "ok\n".into()));
         readiness.awaits("the certificate");

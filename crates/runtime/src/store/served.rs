@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_version_must_be_served() {
+    fn stored_version_must_be_served() {
         let version =
             |name: &str, served: bool, storage: bool| json!({ "name": name, "served": served, "storage": storage });
         let established = json!([{ "type": "Established", "status": "True" }]);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_level_time_and_message_and_then_flat_fields() {
+    fn line_starts_with_level_time_and_message() {
         let said = said(|| tracing::info!(lease = "steersman", count = 3, ratio = 0.5, done = true, "leading"));
         assert_eq!(
             said,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_spans_come_along_and_the_nearest_value_wins() {
+    fn innermost_span_field_wins() {
         let said = said(|| {
             let outer = tracing::info_span!("pass", controller = "llsd", namespace = "a", late = tracing::field::Empty);
             let _outer = outer.enter();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_said_breaks_a_line() {
+    fn values_are_escaped_within_one_line() {
         let said = said(|| {
             let error = std::io::Error::other("line one\nline \"two\"");
             tracing::error!(%error, level = "x", ts = 1, nan = f64::NAN, "a\tb");

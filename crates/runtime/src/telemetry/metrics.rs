@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_the_names_that_tools_look_for() {
+    fn metrics_have_controller_runtime_names() {
         let metrics = metrics("2026-11-16T00:00:00.25Z");
         metrics.leads("steersman", false);
         metrics.leads("steersman", true);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_comes_in_pieces_of_bounded_size() {
+    fn long_text_is_split_into_bounded_pieces() {
         let metrics = metrics("2026-11-16T00:00:00Z");
         (0..2_000).for_each(|number| metrics.leads(&format!("a-lease-with-a-long-name-{number:05}"), true));
         let pieces = metrics.pieces().unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_are_counted_under_the_names_of_controller_runtime() {
+    fn webhook_metrics_have_controller_runtime_names() {
         let metrics = metrics("2026-11-16T00:00:00Z");
         metrics.reviewed("/convert", "answered", Duration::from_millis(2));
         metrics.reviewed("/convert", "failed", Duration::from_millis(300));

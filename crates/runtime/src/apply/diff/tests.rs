@@ -39,7 +39,7 @@ fn some(text: &str) -> Option<String> {
 }
 
 #[test]
-fn an_object_that_we_never_applied_is_applied() {
+fn never_applied_object_differs() {
     let object = |manager: &str, operation: &str, version: &str| -> DynamicObject {
         let entry = json!({ "manager": manager, "operation": operation, "apiVersion": version, "fieldsV1": {} });
         serde_json::from_value(json!({ "apiVersion": "v1", "kind": "ServiceAccount",
@@ -55,7 +55,7 @@ fn an_object_that_we_never_applied_is_applied() {
 }
 
 #[test]
-fn what_the_server_and_others_add_is_no_difference() {
+fn foreign_additions_are_no_difference() {
     let owned = json!({ "f:containers": { "k:{\"name\":\"server\"}": { ".": {}, "f:name": {}, "f:image": {},
         "f:ports": { "k:{\"containerPort\":8321,\"protocol\":\"TCP\"}": { "f:containerPort": {} } } } } });
     let wanted = json!({ "containers": [{ "name": "server", "image": "a", "ports": [{ "containerPort": 8321 }] }] });
@@ -71,7 +71,7 @@ fn what_the_server_and_others_add_is_no_difference() {
 }
 
 #[test]
-fn a_missing_or_changed_value_is_named_by_its_path() {
+fn difference_has_path_of_value() {
     let owned = json!({ "f:containers": { "k:{\"name\":\"server\"}": { "f:name": {}, "f:image": {} } } });
     let wanted = json!({ "containers": [{ "name": "server", "image": "b" }] });
     let live = |containers: Value| json!({ "containers": containers });
@@ -90,7 +90,7 @@ fn a_missing_or_changed_value_is_named_by_its_path() {
 }
 
 #[test]
-fn a_field_of_ours_that_is_no_longer_wanted_is_a_difference() {
+fn owned_field_no_longer_wanted_differs() {
     let env = |names: &[&str]| -> Value { names.iter().map(|name| json!({ "name": name, "value": "1" })).collect() };
     let owned = json!({ "f:containers": { "k:{\"name\":\"server\"}": { ".": {}, "f:name": {}, "f:env": {
         "k:{\"name\":\"A\"}": { ".": {}, "f:name": {}, "f:value": {} },
@@ -118,7 +118,7 @@ fn a_field_of_ours_that_is_no_longer_wanted_is_a_difference() {
 }
 
 #[test]
-fn the_order_of_variables_counts_and_that_of_volumes_does_not() {
+fn order_matters_for_env_not_for_volumes() {
     let named = |names: &[&str]| -> Value { names.iter().map(|name| json!({ "name": name })).collect() };
     let container = |env: &[&str]| json!({ "containers": [{ "name": "server", "env": named(env) }] });
     assert_eq!(pods(container(&["A", "B"]), container(&["A", "X", "B"]), NONE), None);
@@ -131,7 +131,7 @@ fn the_order_of_variables_counts_and_that_of_volumes_does_not() {
 }
 
 #[test]
-fn amounts_are_compared_as_amounts_and_texts_as_texts() {
+fn quantities_compare_by_value() {
     let resources = |cpu: Value| json!({ "resources": { "requests": { "cpu": cpu } } });
     assert_eq!(pods(resources(json!("1000m")), resources(json!("1")), NONE), None);
     assert_eq!(pods(resources(json!(1)), resources(json!("1")), NONE), None);
@@ -159,7 +159,7 @@ fn ports_are_found_by_number_and_protocol() {
 }
 
 #[test]
-fn what_says_nothing_may_be_absent() {
+fn empty_value_may_be_absent() {
     for nothing in [json!(""), json!([]), json!({}), json!(null), json!({ "a": {}, "b": null })] {
         assert_eq!(pods(json!({ "x": nothing }), json!({}), NONE), None, "{nothing}");
     }
@@ -174,7 +174,7 @@ fn what_says_nothing_may_be_absent() {
 }
 
 #[test]
-fn what_is_replaced_as_a_whole_has_nothing_beyond_what_we_want() {
+fn atomic_value_has_no_extra_content() {
     let rules = |rules: Value| json!({ "ingress": rules });
     let owned = json!({ "f:ingress": {} });
     let narrow = json!([{ "from": [{ "podSelector": {} }], "ports": [{ "port": 8321 }] }]);
@@ -210,7 +210,7 @@ fn what_is_replaced_as_a_whole_has_nothing_beyond_what_we_want() {
 }
 
 #[test]
-fn labels_annotations_and_owners_are_compared_and_the_rest_of_the_metadata_is_not() {
+fn metadata_compares_labels_annotations_and_owners() {
     let reference = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true }]);
     let wanted =
         object(json!({ "metadata": { "name": "a", "labels": { "x": "1" }, "ownerReferences": reference } }), None);

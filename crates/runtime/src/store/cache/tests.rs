@@ -37,7 +37,7 @@ fn children_are_found_by_owner_and_by_name() {
 }
 
 #[test]
-fn a_change_concerns_the_controller() {
+fn change_concerns_controller() {
     let cache = cache();
     let touched = cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
     let expected =
@@ -49,7 +49,7 @@ fn a_change_concerns_the_controller() {
 }
 
 #[test]
-fn what_is_older_never_replaces_what_is_newer() {
+fn older_version_never_replaces_newer() {
     let cache = cache();
     cache.wrote(&service("a", "1", Some("owner"), 7));
     cache.take_in(0, Event::Apply(service("a", "1", None, 6)));
@@ -59,7 +59,7 @@ fn what_is_older_never_replaces_what_is_newer() {
 }
 
 #[test]
-fn a_late_deletion_does_not_remove_a_successor() {
+fn late_deletion_keeps_successor() {
     let cache = cache();
     cache.wrote(&service("a", "2", Some("owner"), 9));
     cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
@@ -67,7 +67,7 @@ fn a_late_deletion_does_not_remove_a_successor() {
 }
 
 #[test]
-fn what_is_gone_is_not_brought_back_by_the_answer_to_a_write() {
+fn late_write_response_does_not_revive_object() {
     let cache = cache();
     cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
     cache.wrote(&service("a", "1", Some("owner"), 7));
@@ -81,7 +81,7 @@ fn what_is_gone_is_not_brought_back_by_the_answer_to_a_write() {
 }
 
 #[test]
-fn a_child_that_loses_its_controller_concerns_who_controlled_it() {
+fn lost_child_concerns_previous_controller() {
     let cache = cache();
     cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
     let touched = cache.take_in(0, Event::Apply(service("a", "1", None, 2)));
@@ -89,7 +89,7 @@ fn a_child_that_loses_its_controller_concerns_who_controlled_it() {
 }
 
 #[tokio::test]
-async fn a_list_counts_only_when_it_is_complete() {
+async fn incomplete_list_changes_nothing() {
     let cache = cache();
     cache.take_in(0, Event::Apply(service("gone", "1", Some("owner"), 1)));
     cache.take_in(0, Event::Init);
@@ -102,7 +102,7 @@ async fn a_list_counts_only_when_it_is_complete() {
 }
 
 #[test]
-fn a_child_without_a_controller_concerns_whom_it_names() {
+fn uncontrolled_child_concerns_named_object() {
     let naming = Naming { label: "of", kind: "DynamoGraphDeploymentRequest" };
     let cache = Cache::new(vec![Watched { kind: services(), labels: "", naming: Some(naming) }]);
     let mut child = service("a", "1", None, 1);
@@ -114,7 +114,7 @@ fn a_child_without_a_controller_concerns_whom_it_names() {
 }
 
 #[test]
-fn the_loss_of_what_nobody_controls_concerns_everyone_in_its_namespace() {
+fn lost_shared_object_concerns_whole_namespace() {
     let cache = cache();
     let of = |owner: &str, uid: &str, namespace: &str| {
         let mut child = service(owner, uid, Some(owner), 2);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_holds_until_the_watch_tells_of_a_change() {
+    fn content_is_current_until_next_change() {
         for version in [Some(5), None] {
             let mut index = followed();
             assert!(index.content(&place("key")).is_none(), "it has to be read first");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_lags_behind_what_was_read_concerns_nobody() {
+    fn lagging_watch_event_triggers_nothing() {
         let mut index = followed();
         read(&mut index, Some(7));
         assert_eq!(names(index.applied(at("key", 6))), [""; 0]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_while_it_is_read_is_not_lost() {
+    fn change_during_read_is_not_lost() {
         type Event = fn(&mut Index) -> BTreeSet<NamespacedName>;
         let events: [(&str, Event); 3] = [
             ("changed", |index| index.applied(at("key", 6))),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_concerns_whom_it_has_something_new_for() {
+    fn list_triggers_only_changed_references() {
         for (listed, concerned) in [(Some(5), 0), (Some(6), 1), (None, 1)] {
             let mut index = followed();
             read(&mut index, Some(5));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_concerns_exactly_those_who_refer_to_it() {
+    fn change_triggers_only_referring_objects() {
         let mut index = followed();
         index.refer(&place("second"), [place("key")].into());
         assert_eq!(names(index.applied(at("other", 1))), [""; 0]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_implied_name_is_absent_until_the_watch_has_seen_it() {
+    fn implied_name_is_absent_until_watched() {
         let mut index = followed();
         assert!(index.content(&place(BUNDLE)).unwrap().is_none(), "nobody need ask");
         assert_eq!(names(index.applied(at(BUNDLE, 3))), ["object"]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_watch_nothing_that_was_read_counts() {
+    fn content_needs_working_watch() {
         let mut index = Index::new(&[BUNDLE]);
         index.refer(&place("object"), [place("key"), place(BUNDLE)].into());
         assert!(!read(&mut index, Some(5)));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn other_namespaces_than_the_watched_one_are_not_followed() {
+    fn unwatched_namespace_is_not_followed() {
         let mut index = followed();
         let elsewhere = NamespacedName::new("elsewhere", "key");
         index.refer(&place("object"), [place("key"), elsewhere.clone()].into());

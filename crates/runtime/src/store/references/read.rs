@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_a_path_is_no_name() {
+    fn path_is_not_a_name() {
         for name in ["a", "a-b.c", "0"] {
             assert!(is_name(name), "{name}");
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_the_keys_are_kept() {
+    fn secret_values_are_dropped() {
         let text = r#"{"metadata": {"resourceVersion": "7", "labels": {"shared": "true"}},
             "data": {"a": "aHVzaA==", "b": ""}}"#;
         let secret = content(serde_json::from_str::<Raw<IgnoredAny>>(text).unwrap(), |_| String::new());

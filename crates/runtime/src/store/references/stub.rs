@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_kept_but_name_and_version() {
+    fn stub_holds_only_name_and_version() {
         let sent = r#"{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"namespace": "team-a",
             "name": "key", "resourceVersion": "7", "uid": "u", "labels": {"a": "b"}, "annotations":
             {"kubectl.kubernetes.io/last-applied-configuration": "hush"}, "managedFields": []}}"#;
