@@ -9,12 +9,13 @@ use serde_path_to_error::Segment;
 
 use crate::FieldPath;
 
-/// Where and why a part of an object does not fit its type. The object may be stored under the schema of another version.
+/// The path and cause of a value that does not fit its type. The object may be stored under the schema of another
+/// version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// As `spec.workload.replicas`.
+    /// For example `spec.workload.replicas`.
     pub path: FieldPath,
-    /// As `invalid type: string (a value), expected i32`.
+    /// For example `invalid type: string (a value), expected i32`.
     pub cause: String,
 }
 

@@ -13,7 +13,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As in `status.details.causes[].reason`.
+    /// The value for `status.details.causes[].reason`.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -83,7 +83,7 @@ impl FieldError {
         self.statement.as_deref().cloned().unwrap_or_else(default)
     }
 
-    /// As conditions state it.
+    /// The finding, worded as in conditions.
     pub fn finding(&self, severity: Severity) -> Finding<Message> {
         Finding { severity, reason: self.reason, message: self.statement(), remedy: self.remedy.clone() }
     }

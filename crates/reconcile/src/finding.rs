@@ -32,7 +32,7 @@ pub struct Finding<T = String> {
 }
 
 impl Finding<Message> {
-    /// For a reader who knows the fields by these names.
+    /// Renders the texts for a reader who knows the fields by these names.
     pub fn render(&self, names: &FieldNames) -> Finding {
         let (message, remedy) = (self.message.render(names), self.remedy.render(names));
         Finding { severity: self.severity, reason: self.reason, message, remedy }

@@ -44,14 +44,14 @@ impl Message {
         joined.unwrap_or_default()
     }
 
-    /// With another sentence after it. A message that ends in a list or a clause has no full stop of its own.
+    /// Appends a sentence. Adds a full stop first if the message lacks one, as one that ends in a list does.
     #[must_use]
     pub fn then(self, next: impl Into<Self>) -> Self {
         let stopped = matches!(self.0.last(), Some(Part::Text(text)) if text.ends_with(['.', '!', '?']));
         self.with(if stopped { " " } else { ". " }).with(next)
     }
 
-    /// In the words of the author's version.
+    /// Renders the message with the field names of the author's version.
     pub fn render(&self, names: &FieldNames) -> String {
         let parts = self.0.iter().map(|part| match part {
             Part::Text(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Where something is in an object: typed segments, rendered as `spec.providers.inference[1].id` only at the end.
+//! Paths of fields in an object: typed segments, rendered as `spec.providers.inference[1].id` only at the end.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -78,7 +78,7 @@ impl FieldPath {
     }
 }
 
-/// As API servers write names in paths: what would be misread after a dot is put in brackets.
+/// Whether a name can follow a dot. Other names are put in brackets, as API servers do.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for FieldPath {
     }
 }
 
-/// Which fields of the stored version have which names in the version that an author wrote. Empty for the stored version.
+/// The names that fields of the stored version have in the version an author wrote. Empty for the stored version.
 #[derive(Clone, Debug, Default)]
 pub struct FieldNames {
     moved: Vec<MovedField>,
@@ -160,7 +160,7 @@ impl FieldNames {
         &self.moved
     }
 
-    /// In the author's version. None: it has no such field.
+    /// The path in the author's version. `None` if that version has no such field.
     pub fn find(&self, path: &FieldPath) -> Option<FieldPath> {
         if self.stored.is_empty() {
             return Some(path.clone());
@@ -180,7 +180,7 @@ impl FieldNames {
         found.map(|(_, written)| written).or_else(|| common.then(|| path.clone()))
     }
 
-    /// For a text. A field that the author's version lacks keeps its path, with the version that has it.
+    /// The path as text. A field that the author's version lacks keeps its stored path, with the version that has it.
     pub fn render(&self, path: &FieldPath) -> String {
         match self.find(path) {
             Some(written) => written.to_string(),

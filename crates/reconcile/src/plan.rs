@@ -10,7 +10,7 @@ use crate::{Event, Finding};
 /// Without writes, events and findings, the object is as it should be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan<R> {
-    /// In order: a later write may rely on an earlier one. A write that changes nothing is not sent.
+    /// Carried out in order: a later write may rely on an earlier one. A write that changes nothing is not sent.
     pub writes: Vec<WriteOp>,
     /// Kinds of which the object has no other children than those in `writes`: the rest that it controls is deleted. Empty
     /// while a finding blocks, and never volume claims.
@@ -31,7 +31,7 @@ pub enum WriteOp {
     Unowned(Write),
     /// A merge patch of the user's object itself, against the version that was observed.
     PatchOwner(Value),
-    /// An object that is in the way, by its observed UID. With a version: only if it has not changed since.
+    /// Deletes an object that blocks a write, by its observed UID. With a version, only if it has not changed since.
     Delete { kind: GroupVersionKind, name: String, uid: String, version: Option<String> },
 }
 

@@ -1,7 +1,7 @@
 //! Parses resource quantities such as `500m` or `1Gi`. Equal amounts give equal numbers, however they are written.
 
-/// In billionths, the finest that Kubernetes keeps; what is finer is rounded away from zero, as there. `None`: not an
-/// amount, or beyond all reason.
+/// Parses a quantity into billionths, the finest unit that Kubernetes keeps. Finer amounts are rounded away from zero,
+/// as there. `None` if the text is not a quantity, or too large.
 pub fn billionths(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
