@@ -1,4 +1,5 @@
-//! The machinery of an operator. It knows no API of its own: a family brings its types, its decisions and its names.
+//! The machinery of an operator, independent of any API: each `Reconciler` brings its types, its decisions and its
+//! names.
 
 pub mod apply;
 pub mod client;

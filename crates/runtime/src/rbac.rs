@@ -5,7 +5,7 @@
 pub struct Rule {
     pub group: &'static str,
     pub resource: &'static str,
-    /// Only objects of these names; empty: all. A list call is held to it by a field selector on the name.
+    /// Names of the objects that the rule covers; empty for all. A list call complies by a field selector on the name.
     pub names: Vec<&'static str>,
     pub verbs: &'static [&'static str],
     pub namespaced: bool,

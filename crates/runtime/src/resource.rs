@@ -11,7 +11,7 @@ use crate::rbac::Rule;
 /// A custom resource in its stored version, which its controller reads because that needs no conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CustomResource {
-    /// As after `kubectl get`; also the name of its controller.
+    /// The short name for `kubectl get`, which is the name of the controller as well.
     pub short_name: &'static str,
     pub group: &'static str,
     pub version: &'static str,

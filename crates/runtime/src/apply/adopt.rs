@@ -13,9 +13,9 @@ use super::owner::{Legacy, Owner};
 use super::ownership::is_legacy;
 use crate::client::{CallError, Server};
 
-/// Takes over a child in two steps, each of which can be the last one before a crash: the mark under which the plan keeps
-/// what runs, then the fields. In the other order, a crash in between would leave a child that looks as if it had always
-/// been ours, and the next pass would restart its pods.
+/// Takes over a child in two writes, with a crash possible after each: first the label under which the plan keeps the
+/// running pod template, then the fields. In the opposite order, a crash in between would leave a child that looks as
+/// if it had always been ours, and the next reconcile would restart its pods.
 pub(super) async fn take_over(
     server: &Server,
     manager: &str,

@@ -77,7 +77,8 @@ impl Applier<'_> {
                 applied.children.push(child);
             }
         }
-        // The plan leaves `prune` empty while something blocks; removing is worth a second look.
+        // The plan leaves `prune` empty while a finding blocks. The check is repeated here because a deletion cannot be
+        // undone.
         if plan.findings.iter().any(|finding| finding.severity == Severity::Blocker) {
             return Ok(());
         }

@@ -18,7 +18,7 @@ pub(super) enum Claim {
     Legacy,
 }
 
-/// Why a child is not written.
+/// Causes for leaving an existing child alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OwnershipConflict {
     #[error("it is being deleted; it is made anew once it is gone")]

@@ -12,7 +12,8 @@ use crate::client::{CallError, Server};
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     pub resource_version: &'a str,
-    /// As the server gave it, not through our types: fields that these do not know must be seen, to vanish.
+    /// The raw status. Our types would drop fields that they do not know, and such a field must cause a write that
+    /// removes it.
     pub status: Option<&'a Value>,
 }
 

@@ -27,7 +27,7 @@ const MAX_WATCH_SILENCE: Duration = Duration::from_secs(330);
 /// Our user agent in requests to the API server.
 const AGENT: &str = concat!("steersman/", env!("CARGO_PKG_VERSION"));
 
-/// Why there is no client.
+/// Causes of a failed client setup.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("no kubeconfig found and not running in a pod; pass --kubeconfig FILE or set KUBECONFIG")]
@@ -51,7 +51,7 @@ pub enum ConnectError {
     SlowCredentials { limit: Duration },
 }
 
-/// Why a call had no good answer. Each text is a phrase that can stand alone or follow a colon.
+/// Causes of a failed call. Each text is a phrase that can stand alone or follow a colon.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("the API server at {address} gave no usable answer within {} s; check the address and the network", limit.as_secs())]
@@ -85,14 +85,14 @@ pub struct NotLeading {
     pub path: String,
 }
 
-/// Which cluster, and how long one call to it may take.
+/// The cluster to connect to, and the time limit of a call.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// `None` tries $KUBECONFIG, then ~/.kube/config, then the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// `None` selects the current context of the kubeconfig.
     pub context: Option<String>,
-    /// For one request, retries included.
+    /// Time limit of one request, retries included.
     pub request_timeout: Duration,
 }
 

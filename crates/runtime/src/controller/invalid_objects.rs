@@ -29,7 +29,8 @@ struct Report {
 }
 
 impl Report {
-    /// A report without its event is repeated sooner, but not with every look: what refuses the event may last.
+    /// A report without its event is repeated sooner, but not at every reconcile: the cause of the failed event may
+    /// persist.
     fn is_current(&self, version: &str) -> bool {
         let valid = if self.event_written { REPEAT_INTERVAL } else { RECHECK_INTERVAL / 2 };
         self.version == version && self.at.elapsed() < valid

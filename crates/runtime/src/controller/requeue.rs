@@ -26,7 +26,7 @@ impl ReconcileQueue {
         let _ = self.sender.send(object);
     }
 
-    /// For one receiver: a second stream is empty.
+    /// The enqueued objects. There is one receiver: a second stream is empty.
     pub fn stream(&self) -> impl Stream<Item = NamespacedName> + Send + use<> {
         let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         futures::stream::unfold(receiver, async |receiver| {

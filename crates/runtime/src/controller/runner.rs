@@ -34,7 +34,7 @@ const CONCURRENCY: u16 = 16;
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// When to look again at a failure that only a person can fix, where no watch of ours sees the fix.
+/// Retry interval for a failure that only a person can fix, if none of our watches covers the fix.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bounds the wait for the watch event that follows a conflict or a stale object, in case that event is lost.

@@ -31,10 +31,10 @@ const MOST_REDIRECTS: usize = 5;
 #[derive(Clone)]
 pub struct HttpSettings {
     pub connect: Duration,
-    /// For one request with its answer.
+    /// Time limit of one request with its response.
     pub answer: Duration,
-    /// For so long a connection stays open for the next request. Where each of many hosts is asked once in a while it would
-    /// only take room: twenty kilobytes and a descriptor.
+    /// Time for which an idle connection stays open. If many hosts are asked once in a while, each idle connection only
+    /// costs memory: twenty kilobytes and a descriptor.
     pub idle: Duration,
     /// Hosts (`host` or `host:port`) that are asked at another address, by plain http if the value has that scheme.
     pub elsewhere: BTreeMap<String, Uri>,
@@ -49,7 +49,7 @@ pub struct HttpSettings {
     pub server_name: Option<ServerName<'static>>,
     /// `None` connects without a proxy.
     pub proxies: Option<Arc<Matcher>>,
-    /// For servers inside the cluster alone.
+    /// If set, only servers inside the cluster are reached.
     pub inside: Option<Inside>,
 }
 
@@ -72,7 +72,7 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
-    /// With the proxies that the environment names, as every program reads it.
+    /// Settings with the proxies of the environment variables.
     pub fn from_env() -> Self {
         Self { proxies: Some(Arc::new(Matcher::from_env())), ..Self::default() }
     }
@@ -234,7 +234,7 @@ impl Http {
         Ok(parts)
     }
 
-    /// Where to ask. Without a word from the settings it is https or nothing.
+    /// The address to connect to. Plain HTTP is refused unless the settings allow it.
     fn address(&self, url: &Uri) -> Result<Uri, HttpError> {
         if let Some(inside) = &self.inside {
             return inside.address(url).ok_or_else(|| HttpError::NotInside { host: host(url) });

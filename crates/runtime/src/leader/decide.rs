@@ -18,7 +18,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Takes note of a look at the Lease. Seeing the same version again does not make it any younger.
+    /// Records an observation of the Lease. `since` moves only if the version changed.
     pub fn renewed(previous: Option<Self>, lease: Option<Lease>, now: Instant) -> Self {
         let version = |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
         match previous {

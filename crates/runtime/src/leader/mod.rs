@@ -56,7 +56,7 @@ pub struct Term {
     fence: Fence,
 }
 
-/// Why a term ended.
+/// Causes of the end of a term.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     #[error("the Lease is held by {0} now")]

@@ -22,14 +22,14 @@ use tokio::task::JoinHandle;
 /// Time limit for the TLS handshake, and for the head of a request, counted from the end of the previous one.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// The same where clients keep connections for their next request. Go's keep theirs for 90 s, and who closes first loses the
-/// request that comes at that moment: it must not be us.
+/// Idle timeout of servers whose clients reuse connections. Go clients keep theirs for 90 s. If we closed first, a
+/// request sent at that moment would be lost.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// The longest head of a request. A token may be some kilobytes.
 const HEAD_BYTES: usize = 32 * 1024;
 
-/// Why a server does not run.
+/// Causes of a server that does not start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot listen on {address} for {what}: {cause}; choose another address with --{what}-address")]

@@ -96,7 +96,7 @@ async fn scrape(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
     }
 }
 
-/// Why there is no answer to a scrape.
+/// Causes of a refused scrape.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("send a token that the cluster accepts: Authorization: Bearer TOKEN")]

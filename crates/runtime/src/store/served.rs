@@ -74,7 +74,7 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
         let mut changes = pin!(watcher::watch_object(crds, api.crd));
         let mut pause = RETRY_INTERVAL;
         while let Some(change) = changes.next().await {
-            // Where there is a CRD, it decides; what the server lists may be behind it.
+            // The CRD decides if there is one, because discovery may lag behind it.
             let served = match &change {
                 Ok(Some(crd)) => Some(serves(crd, api.version)),
                 _ => discovered(server, api).await,

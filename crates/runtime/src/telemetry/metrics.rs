@@ -175,7 +175,7 @@ impl Metrics {
         self.requests.get_or_create(&Requested { code, method }).inc();
     }
 
-    /// In the order in which they make up the text.
+    /// The exposition text, in pieces that follow one another.
     pub fn pieces(&self) -> Result<Vec<String>, fmt::Error> {
         let mut pieces = Pieces::default();
         encode(&mut pieces, &self.registry)?;

@@ -10,7 +10,7 @@ use super::{At, Difference, What};
 enum Merge {
     Whole,
     Set,
-    /// By the values of these fields.
+    /// Merged by the values of these fields.
     By(Vec<String>),
 }
 

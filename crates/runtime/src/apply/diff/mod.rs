@@ -19,7 +19,7 @@ use steersman_reconcile::quantity::billionths;
 use super::ownership::is_ours;
 pub(super) use lists::{keys_of, matches};
 
-/// Where a live object is not as wanted. It names no values: they may be secret.
+/// The path at which a live object differs from the wanted one. Contains no values, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// From the inside out.

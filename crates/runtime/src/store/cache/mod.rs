@@ -25,24 +25,24 @@ use super::watching::Watching;
 use crate::apply::Live;
 use crate::client::{CallError, Server};
 
-/// A kind of children, and by which labels they are known.
+/// A kind of children, and the label selector of its watch.
 #[derive(Clone, Debug)]
 pub struct Watched {
     pub kind: GroupVersionKind,
     pub labels: &'static str,
-    /// Where they may have no controller, or another one than the object that they concern.
+    /// Set for kinds whose children may have no controller, or another controller than the object that they concern.
     pub naming: Option<Naming>,
 }
 
-/// By which label children name the object that they concern, and its kind.
+/// The label by which children name the object that they concern, and the kind of that object.
 #[derive(Clone, Copy, Debug)]
 pub struct Naming {
     pub label: &'static str,
     pub kind: &'static str,
 }
 
-/// The object that a change concerns: the controller of the child that changed, or the one that it names. What has neither
-/// is shared: its loss concerns everyone in its namespace.
+/// The object that a change concerns: the controller of the changed child, or the object that the child names. A child
+/// with neither is shared: its loss concerns every object in the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Touched {
     pub namespace: String,
@@ -61,7 +61,7 @@ pub struct Cache {
 #[derive(Default)]
 struct Children {
     by_name: HashMap<NamespacedName, Kept>,
-    /// By the uid of their controller.
+    /// Names of the children, by the UID of their controller.
     by_owner: HashMap<String, BTreeSet<NamespacedName>>,
     /// Objects of a list in progress.
     incoming: Option<Vec<(NamespacedName, Kept)>>,
@@ -161,7 +161,7 @@ impl Cache {
         index.is_some_and(|index| self.lock()[index].by_name.contains_key(&place))
     }
 
-    /// Takes in what one of our own writes was answered with, so that the next pass need not wait for the watch.
+    /// Stores the response to one of our own writes, so that the next reconcile need not wait for the watch.
     pub fn wrote(&self, object: &DynamicObject) {
         let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };
         let index = self.kinds.iter().position(|watched| is_same(&watched.kind, &kind));
@@ -256,8 +256,8 @@ impl Cache {
 }
 
 impl Children {
-    /// Unless something newer is there, or it is known to be gone: the answer to a write and the watch overtake each
-    /// other. Returns what was there before.
+    /// Inserts the object, unless a newer version is stored or the object is known to be deleted: write responses and
+    /// watch events arrive in any order. Returns the previous version.
     fn insert(&mut self, place: NamespacedName, object: Kept) -> Option<Kept> {
         if self.gone.has(&object) {
             return None;
@@ -276,7 +276,7 @@ impl Children {
         before
     }
 
-    /// Unless another object has the name by now.
+    /// Removes the object, unless another object has taken its name.
     fn remove(&mut self, place: &NamespacedName, object: &Kept) {
         self.gone.add(object.uid.as_ref());
         if self.by_name.get(place).is_some_and(|known| known.uid == object.uid)

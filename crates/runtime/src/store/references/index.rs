@@ -1,4 +1,4 @@
-//! Which object refers to which Secret or ConfigMap, and the contents that are still current.
+//! Index of references: the objects that refer to each Secret or ConfigMap, and the contents that are still current.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

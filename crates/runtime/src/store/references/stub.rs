@@ -16,7 +16,7 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Where it is, and its version.
+    /// The name and the version.
     pub fn into_parts(self) -> (NamespacedName, String) {
         let ObjectMeta { namespace, name, resource_version, .. } = self.metadata;
         (
