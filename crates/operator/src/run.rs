@@ -46,7 +46,7 @@ const SERVERS_STOP: Duration = Duration::from_secs(2);
 
 /// How long the process may take from the first signal to its end, for whatever does not stop by itself. It covers the times
 /// for controllers, the Lease and servers, and is shorter than a pod's usual grace of 30 s.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(26);
 
 const AGAIN: Duration = Duration::from_secs(2);
 

@@ -183,9 +183,8 @@ async fn admitted(
         );
         return failed(&uid, 404, reason::NOT_FOUND, &message);
     };
-    // A task of its own: what panics there ends there.
-    let judging = tokio::spawn(async move { time::timeout(JUDGED, handler(request)).await });
-    match judging.await {
+    // The handler has a task of its own, so that a panic ends there. The limit is outside: CPU-bound work cannot be interrupted.
+    match time::timeout(JUDGED, tokio::spawn(handler(request))).await {
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));
             let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
@@ -195,11 +194,11 @@ async fn admitted(
             }
             (outcome, admission::written(&uid, route, &answer))
         }
-        Ok(Err(_)) => {
+        Err(_) => {
             let message = format!("there is no verdict after {} s; try again", JUDGED.as_secs());
             failed(&uid, 504, reason::TIMEOUT, &message)
         }
-        Err(error) => {
+        Ok(Err(error)) => {
             panicked(label, error);
             (Outcome::Panicked, admission::failure(&uid, 500, reason::INTERNAL_ERROR, PANICKED))
         }

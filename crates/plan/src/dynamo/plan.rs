@@ -39,7 +39,10 @@ pub fn plan(observed: &Snapshot) -> Plan {
     }
     if patch.is_some() {
         let phase = asked::phase(&observed.object).unwrap_or(Phase::Pending);
-        step.otherwise.get_or_insert_with(|| Box::new(Step::to(phase, &observed.object)));
+        step.otherwise.get_or_insert_with(|| {
+            let reported = observed.object.status.as_ref().map(|status| status.reported.clone()).unwrap_or_default();
+            Box::new(Step { reported, ..Step::to(phase, &observed.object) })
+        });
     }
     let findings = checks::remarks(&expected);
     if let Some(event) = rejected(&observed.object, &findings) {

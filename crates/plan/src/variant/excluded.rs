@@ -11,7 +11,7 @@ use super::names;
 use super::report::{SKIPPED, WRITTEN_BY_CONFLICT, time};
 use super::seen::VariantSeen;
 use super::story::Binding;
-use super::told::limit_factors;
+use super::told::{MAX_FACTORS, limit_factors};
 
 const REASON: &str = "NamespaceExcluded";
 
@@ -51,6 +51,8 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
     if let Some(story) = &mut status.decision {
         // With the factors of an earlier version's texts: those are not read once there are any.
         story.factors = limit_factors(story);
+        // The schema has room for this many, and the last one is taken.
+        story.factors.truncate(MAX_FACTORS - 1);
         story.factors.push(Factor::new(FactorCode::NamespaceExcluded).stored(Stage::Hold));
         story.hold = Some("the namespace is excluded".to_owned());
         story.decided_by = Some(Binding::Hold.word().to_owned());

@@ -16,7 +16,7 @@ const MAX_TEXT_BYTES: usize = 300;
 const ELLIPSIS: char = '…';
 /// `maxItems` of the schema.
 const MAX_LIMITS: usize = 8;
-const MAX_FACTORS: usize = 16;
+pub const MAX_FACTORS: usize = 16;
 
 /// The decision as of now.
 pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> DecisionStory {

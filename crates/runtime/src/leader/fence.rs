@@ -57,6 +57,11 @@ impl Fence {
         Client::new(self.layer(send), namespace)
     }
 
+    /// Whether both are the fence of the same term.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Closes the fence now.
     pub fn close(&self) {
         self.shared.until.store(0, Ordering::Release);

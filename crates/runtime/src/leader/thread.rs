@@ -27,6 +27,8 @@ pub struct LeaseThread {
     leadership: watch::Receiver<Leadership>,
     /// Cancelled once everything that acts in the term has stopped.
     idle: CancellationToken,
+    /// The fence of the term that the process knows of.
+    term: Option<Fence>,
 }
 
 impl LeaseThread {
@@ -63,7 +65,7 @@ impl LeaseThread {
             runtime.shutdown_background();
         })?;
         match connection.await {
-            Ok(Ok(())) => Ok(Ok(Self { leadership, idle })),
+            Ok(Ok(())) => Ok(Ok(Self { leadership, idle, term: None })),
             Ok(Err(error)) => Ok(Err(error)),
             Err(_) => Err(io::Error::other("the thread of the lease ended before it had connected")),
         }
@@ -72,16 +74,19 @@ impl LeaseThread {
     /// Waits until this process leads. None: the thread has ended, after `stop` or by a panic.
     pub async fn acquired(&mut self) -> Option<Fence> {
         let leading = self.leadership.wait_for(|now| matches!(now, Leadership::Leading(_))).await.ok()?;
-        match &*leading {
+        self.term = match &*leading {
             Leadership::Leading(fence) => Some(fence.clone()),
             Leadership::Standby => None,
-        }
+        };
+        self.term.clone()
     }
 
-    /// Waits until this process no longer leads.
+    /// Waits until the term of the last [`LeaseThread::acquired`] is over. A next term may have begun by then.
     pub async fn lost(&mut self) {
-        // A sender that is gone leads no more.
-        let _ = self.leadership.wait_for(|now| matches!(now, Leadership::Standby)).await;
+        let Some(term) = self.term.clone() else { return };
+        let over = |now: &Leadership| !matches!(now, Leadership::Leading(fence) if fence.is_same(&term));
+        // Without a sender, no term goes on.
+        let _ = self.leadership.wait_for(over).await;
     }
 
     /// Gives the Lease back. Nothing of this term may act any more when this is called.
@@ -136,5 +141,24 @@ async fn campaign(
 async fn release(term: Term, lease: &str) {
     if time::timeout(RELEASE_TIMEOUT, term.release()).await.is_err() {
         tracing::warn!(lease, "could not release the lease in time");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn term_that_is_retaken_at_once_is_lost() {
+        let (publish, leadership) = watch::channel(Leadership::Standby);
+        let mut thread = LeaseThread { leadership, idle: CancellationToken::new(), term: None };
+        let (first, second) = (Fence::default(), Fence::default());
+        publish.send_replace(Leadership::Leading(first.clone()));
+        assert!(thread.acquired().await.is_some_and(|fence| fence.is_same(&first)));
+        // The process is not polled between the end of the first term and the begin of the second.
+        publish.send_replace(Leadership::Standby);
+        publish.send_replace(Leadership::Leading(second.clone()));
+        time::timeout(Duration::from_secs(5), thread.lost()).await.unwrap();
+        assert!(thread.acquired().await.is_some_and(|fence| fence.is_same(&second)));
     }
 }

@@ -30,10 +30,19 @@ fn plan_without_defective(seen: &Seen, plan: fn(&Seen) -> FleetPlan) -> Option<F
     let model = |seen: &NamespacedName, id: &str| NamespacedName::new(&seen.namespace, id);
     let models: BTreeSet<NamespacedName> =
         seen.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
+    // Only what the model needs is copied: there may be thousands of models.
     let alone = |only: &NamespacedName| {
-        let mut seen = seen.clone();
-        seen.variants.retain(|variant| model(&variant.key, &variant.spec.model_id) == *only);
-        seen
+        let of_model = seen.variants.iter().filter(|one| model(&one.key, &one.spec.model_id) == *only);
+        Seen {
+            now: seen.now,
+            settings: seen.settings,
+            config: seen.config.clone(),
+            variants: of_model.cloned().collect(),
+            models: seen.models.get(only).map(|metrics| (only.clone(), metrics.clone())).into_iter().collect(),
+            gpus: seen.gpus.clone(),
+            memory: seen.memory.clone(),
+            defective: BTreeSet::new(),
+        }
     };
     let defective: BTreeSet<NamespacedName> = models.into_iter().filter(|one| attempt(&alone(one)).is_none()).collect();
     for NamespacedName { namespace, name } in &defective {

@@ -158,6 +158,7 @@ pub fn is_fixed(phase: Phase) -> bool {
 pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Phase {
     match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
+        Phase::Failed if has_unreported_job(object, job) => Phase::Profiling,
         phase => phase,
     }
 }
@@ -165,6 +166,14 @@ pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: O
 /// Whether a Job is the request's own.
 pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
     job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()))
+}
+
+/// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and then
+/// the status could not be written.
+fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
+    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
+    let marked = job.is_some_and(|job| job.mark.is_some());
+    !named && marked && is_own(object, job) && !is_inherited(object)
 }
 
 /// Goes as far as it can from where the request is, and changes `seen` to what will be true then.
@@ -217,6 +226,9 @@ pub fn is_inherited(object: &ObservedObject) -> bool {
 /// Final, unless it failed before there was anything to profile with: then a changed spec is tried. `Succeeded` is rendered
 /// again, so that an improved text reaches old objects.
 fn failed(snapshot: &mut Snapshot) -> Step {
+    if has_unreported_job(&snapshot.object, snapshot.job.as_ref()) {
+        return pending::step(snapshot);
+    }
     let stored = snapshot.object.status.clone().unwrap_or_default();
     let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
     let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&snapshot.object);

@@ -308,3 +308,18 @@ fn a_job_without_any_pod_leads_to_the_events_of_the_job() {
     let text = format!("{starting}. If it does not, its events say why: kubectl describe pod -n team-a profile-qwen-x");
     assert_eq!(world.says("Profiling"), said("False", "Initializing", &text));
 }
+
+/// A crash, or another writer, may come between the Job and the status of a corrected request.
+#[test]
+fn corrected_request_profiles_though_status_was_lost() {
+    let mut world = World::settled(&spec("").replace("h100_sxm", "gtx"));
+    assert_eq!(world.phase(), Phase::Failed);
+    world.edit(&spec(""));
+    let stored = world.seen.object.status.clone();
+    world.pass(None);
+    assert!(world.seen.job.is_some());
+    world.seen.object.status = stored;
+    world.settle();
+    assert_eq!(world.phase(), Phase::Profiling);
+    assert_eq!(world.seen.object.status.as_ref().unwrap().profiling_job_name.as_deref(), Some("profile-qwen"));
+}
