@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn only_rejected_object_is_not_retried() {
         let answered =
-            |code| CallError::Answered { code, reason: String::new(), fields: Vec::new(), message: String::new() };
+            |code| CallError::Answered { code, reason: String::new(), fields: Box::default(), message: String::new() };
         for code in [400, 413, 422] {
             assert!(!is_transient(&answered(code)), "{code}");
         }

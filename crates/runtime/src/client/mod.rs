@@ -69,7 +69,7 @@ pub enum CallError {
     )]
     Unauthorized { address: String },
     #[error("the API server answered {code}: {message}")]
-    Answered { code: u16, reason: String, fields: Vec<String>, message: String },
+    Answered { code: u16, reason: String, fields: Box<[String]>, message: String },
     /// Refused by our own fence.
     #[error("{0}")]
     NotLeading(String),
@@ -166,7 +166,7 @@ impl Server {
 }
 
 /// The fields that an answer 422 names.
-fn invalid_fields(status: &Status) -> Vec<String> {
+fn invalid_fields(status: &Status) -> Box<[String]> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.map(|cause| cause.field.clone()).collect()
 }

@@ -113,7 +113,7 @@ mod tests {
             let error = CallError::Answered {
                 code: 403,
                 reason: String::new(),
-                fields: Vec::new(),
+                fields: Box::default(),
                 message: message.to_owned(),
             };
             assert_eq!(note(&error).message, format!("{asked}{message}. {remedy}"));

@@ -182,7 +182,7 @@ mod tests {
         let hanging = Hanging::default();
         hanging.explain(
             &other,
-            &CallError::Answered { code: 500, reason: String::new(), fields: Vec::new(), message: String::new() },
+            &CallError::Answered { code: 500, reason: String::new(), fields: Box::default(), message: String::new() },
         );
         assert!(!hanging.knows(&other));
         hanging.explain(&slow, &CallError::TooSlow { address: String::new(), limit: Duration::ZERO });
