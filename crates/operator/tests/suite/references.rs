@@ -5,10 +5,8 @@ mod config_maps;
 mod operator_config;
 mod rights;
 
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
-use futures::StreamExt;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -304,10 +302,15 @@ async fn a_change_wakes_exactly_those_who_refer_to_it() {
     for name in ["a", "b"] {
         secrets.refer(&place(&format!("uses-{name}")), [place(name)].into());
     }
-    let mut woken = pin!(secrets.follow(&server, &Scope::Cluster));
-    // Nothing was read before the first list, so that it is news to both.
-    let mut next = async || woken.next().await.unwrap().name;
-    assert_eq!([next().await, next().await], ["uses-a", "uses-b"]);
+    let (enqueue, mut enqueued) = tokio::sync::mpsc::unbounded_channel();
+    let watch = {
+        let (secrets, server) = (secrets.clone(), server.clone());
+        tokio::spawn(async move {
+            secrets.follow(&server, &Scope::Cluster, |object| enqueue.send(object.name).unwrap()).await;
+        })
+    };
+    let mut next = async || enqueued.recv().await.unwrap();
+    assert_eq!(next().await, "uses-a", "it was not read before the first list, which has it");
     for (name, there) in [("a", true), ("b", false)] {
         let looked = secrets.get(&server, &place(name)).await.unwrap();
         assert_eq!((looked.content.is_some(), looked.followed), (there, true), "{name}");
@@ -322,6 +325,7 @@ async fn a_change_wakes_exactly_those_who_refer_to_it() {
     world.secret("b", "another").await;
     world.secret("a", "hush").await;
     assert_eq!(next().await, "uses-a", "the other one is gone");
+    watch.abort();
     uninstall(&world.admin, Family::Llsd).await;
 }
 

@@ -20,6 +20,7 @@ use super::priority::{DEFER_INTERVAL, Priority};
 use super::reconcile::{ReconcileContext, ReconcileError, ReconcileOutcome, Reconciler, reconcile};
 use crate::apply::Owner;
 use crate::client::Server;
+use crate::store::cache::Touched;
 use crate::store::watching::Watching;
 use crate::store::{Scope, served};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
@@ -87,18 +88,10 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
     let changes = changes.modify(|object: &mut DynamicObject| object.metadata.managed_fields = None).reflect(writer);
     let own = own_changes(changes, resource.clone());
     let context = ReconcileContext::new(&reconciler, server.clone(), &identity);
-    let owners = {
-        let (resource, kind) = (resource.clone(), controller.kind);
-        let children =
-            context.cache.follow(&server, &scope).filter(move |touched| std::future::ready(touched.owner_kind == kind));
-        children.map(move |touched| ObjectRef::new_with(&touched.owner, resource.clone()).within(&touched.namespace))
-    };
-    let enqueued = {
-        let resource = resource.clone();
-        let objects = context.queue.stream();
-        objects.map(move |object| ObjectRef::new_with(&object.name, resource.clone()).within(&object.namespace))
-    };
-    let queue = stream::select(own, stream::select(owners, enqueued)).map(Ok::<_, std::convert::Infallible>);
+    let enqueued = context.queue.stream();
+    let enqueued =
+        enqueued.map(move |object| ObjectRef::new_with(&object.name, resource.clone()).within(&object.namespace));
+    let queue = stream::select(own, enqueued).map(Ok::<_, std::convert::Infallible>);
     let queue = queue.take_until(stop.clone().cancelled_owned());
     let runner =
         Arc::new(Runner { reconciler, context, metrics, failures: Mutex::default(), priority: Priority::default() });
@@ -122,6 +115,20 @@ pub async fn run<R: Reconciler + Send + Sync + 'static>(
         }
         std::future::ready(())
     });
+    let children = async {
+        let ReconcileContext { cache, queue, .. } = &runner.context;
+        let touched = |touched: Touched| {
+            if touched.owner_kind == controller.kind {
+                queue.enqueue(NamespacedName::new(touched.namespace, touched.owner));
+            }
+        };
+        cache.follow(&server, &scope, touched).await;
+        // A controller without children goes on.
+        std::future::pending::<()>().await;
+    };
+    let reconciles = async {
+        tokio::select! { () = reconciles => {}, () = children => {} }
+    };
     tokio::join!(reconciles, runner.reconciler.run_watches(&runner.context, &scope, stop));
     runner.reconciler.on_stop();
     tracing::info!(%controller, "controller stopped");

@@ -7,5 +7,5 @@ mod scope;
 pub mod served;
 pub mod watching;
 
-pub use records::{Change, Record, Store, SyncState};
+pub use records::{Change, Record, Revision, SMALL_PAGE, Store, SyncState};
 pub use scope::Scope;

@@ -3,7 +3,7 @@
 //! A record holds what its reader needs of an object and nothing else: a change of anything else is no change, and a store of
 //! a hundred thousand pods fits into memory. kube's reflector keeps whole objects, so this store is built on its watcher.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,18 @@ use tokio::sync::watch::Sender;
 
 use super::watching::Watching;
 use crate::client::{self, CallError, Server};
+
+/// Objects per page of a list of objects that may be large: a page is held in memory as a whole.
+pub const SMALL_PAGE: u32 = 100;
+
+/// Most bytes of the records of one namespace, so that no tenant can fill the memory of the operator.
+const MAX_NAMESPACE_BYTES: usize = 16 << 20;
+
+/// Most bytes of all records.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Remembered deletions: more than can happen while one write is in progress.
+const MAX_DELETED: usize = 10_000;
 
 /// Reliability of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +59,28 @@ pub struct Change<R> {
 impl<R: Record> Change<R> {
     /// The owners of the record before and after the change.
     pub fn owners(&self) -> BTreeSet<NamespacedName> {
-        self.before.iter().chain(&self.after).filter_map(Record::owner).cloned().collect()
+        let owners = self.before.iter().chain(&self.after).filter_map(Record::owner);
+        owners.map(|owner| NamespacedName::new(self.object.namespace.as_str(), owner)).collect()
+    }
+}
+
+/// Identifies an object and its version, so that the responses to our own writes and the events of a watch can arrive in any
+/// order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revision {
+    pub uid: Option<String>,
+    /// `resourceVersion`. `None` if it is not a number, as it is for all API servers of Kubernetes; then the object counts
+    /// as new.
+    pub version: Option<u64>,
+}
+
+impl Revision {
+    pub fn of(object: &impl Resource) -> Self {
+        Self { uid: object.uid(), version: object.resource_version().and_then(|version| version.parse().ok()) }
+    }
+
+    fn is_older_than(&self, other: &Self) -> bool {
+        matches!((self.version, other.version), (Some(own), Some(other)) if own < other)
     }
 }
 
@@ -58,10 +91,23 @@ pub trait Record: Clone + PartialEq {
         None
     }
 
-    /// The object of the same namespace that this one belongs to, for [`Store::owned_by`].
-    fn owner(&self) -> Option<&NamespacedName> {
+    /// The name or UID of the object of the same namespace that this one belongs to, for [`Store::owned_by`].
+    fn owner(&self) -> Option<&str> {
         None
     }
+
+    /// For stores that take the responses to our own writes, see [`Store::wrote`].
+    fn revision(&self) -> Option<&Revision> {
+        None
+    }
+
+    /// Size of the part that [`Record::shrink`] drops.
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    /// Drops everything that its reader can read from the API server instead, because the store is full.
+    fn shrink(&mut self) {}
 }
 
 /// A shared record, for records that reconciles keep for longer than the store does.
@@ -70,7 +116,7 @@ impl<R: Record> Record for Arc<R> {
         R::name(self)
     }
 
-    fn owner(&self) -> Option<&NamespacedName> {
+    fn owner(&self) -> Option<&str> {
         R::owner(self)
     }
 }
@@ -78,31 +124,64 @@ impl<R: Record> Record for Arc<R> {
 pub struct Store<R> {
     records: Mutex<Records<R>>,
     sync: Sender<SyncState>,
+    permission: Sender<Permission>,
     /// Whether the first list counts as a change of every object in it.
     first_list_changes: bool,
 }
 
-/// Names are not held twice: there may be a hundred thousand.
-struct Records<R> {
-    /// By namespace and name.
-    by_name: ByName<R>,
-    /// The names of the records of each owner, in its namespace.
-    by_owner: BTreeMap<NamespacedName, BTreeSet<Arc<str>>>,
-    /// The objects of a list that is not complete yet.
-    incoming: Vec<(NamespacedName, R)>,
+/// Whether we may watch the objects, as far as we know.
+#[derive(Clone, Copy, Debug, Default)]
+struct Permission {
+    denied: bool,
+    /// Number of times that we lost it.
+    losses: u64,
 }
 
-type ByName<R> = BTreeMap<Arc<str>, BTreeMap<Arc<str>, R>>;
+struct Records<R> {
+    namespaces: BTreeMap<Arc<str>, Namespace<R>>,
+    /// Size of all records.
+    bytes: usize,
+    /// The objects of a list that is not complete yet.
+    incoming: Vec<(NamespacedName, R)>,
+    deleted: Deleted,
+}
+
+/// The records of one namespace. Names are not held twice: there may be a hundred thousand.
+struct Namespace<R> {
+    by_name: BTreeMap<Arc<str>, R>,
+    /// The names of the records of each owner.
+    by_owner: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
+    bytes: usize,
+}
+
+/// UIDs of objects that were deleted a short time ago. The response to one of our own writes may arrive after the deletion
+/// event of its object, and must not bring the object back: an object that seems to exist is never created again.
+#[derive(Default)]
+struct Deleted {
+    uids: HashSet<String>,
+    order: VecDeque<String>,
+}
 
 impl<R> Default for Records<R> {
     fn default() -> Self {
-        Self { by_name: BTreeMap::new(), by_owner: BTreeMap::new(), incoming: Vec::new() }
+        Self { namespaces: BTreeMap::new(), bytes: 0, incoming: Vec::new(), deleted: Deleted::default() }
+    }
+}
+
+impl<R> Default for Namespace<R> {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), by_owner: BTreeMap::new(), bytes: 0 }
     }
 }
 
 impl<R> Default for Store<R> {
     fn default() -> Self {
-        Self { records: Mutex::default(), sync: Sender::new(SyncState::NotSynced), first_list_changes: false }
+        Self {
+            records: Mutex::default(),
+            sync: Sender::new(SyncState::NotSynced),
+            permission: Sender::default(),
+            first_list_changes: false,
+        }
     }
 }
 
@@ -154,6 +233,10 @@ impl<R: Record> Store<R> {
 
     /// Updates the records by one event of a watch.
     pub fn receive<K: Resource>(&self, event: Event<K>, record: &impl Fn(&K) -> Option<R>) -> Vec<Change<R>> {
+        // The start of a list does not yet show that we may watch.
+        if !matches!(event, Event::Init) {
+            self.permission.send_if_modified(|permission| std::mem::replace(&mut permission.denied, false));
+        }
         match event {
             Event::Init => {
                 self.lock().incoming.clear();
@@ -169,7 +252,7 @@ impl<R: Record> Store<R> {
                 self.replace(incoming)
             }
             Event::Apply(object) => self.put(name_of(&object), record(&object)).into_iter().collect(),
-            Event::Delete(object) => self.put(name_of(&object), None).into_iter().collect(),
+            Event::Delete(object) => self.deleted(&object).into_iter().collect(),
         }
     }
 
@@ -210,55 +293,90 @@ impl<R: Record> Store<R> {
         self.sync.borrow().clone()
     }
 
+    /// Whether every change will be reported.
+    pub fn is_followed(&self) -> bool {
+        *self.sync.borrow() == SyncState::Synced && !self.permission.borrow().denied
+    }
+
+    /// Returns once we have lost the permission to watch more than `known` times: changes in between were not reported.
+    /// The result is the number of losses.
+    pub async fn unfollowed(&self, known: u64) -> u64 {
+        let mut permission = self.permission.subscribe();
+        permission.wait_for(|permission| permission.losses > known).await.map_or(known, |permission| permission.losses)
+    }
+
     pub fn get(&self, object: &NamespacedName) -> Option<R> {
         self.with(object, R::clone)
     }
 
     /// Reads one record without a copy.
     pub fn with<T>(&self, object: &NamespacedName, read: impl FnOnce(&R) -> T) -> Option<T> {
-        find(&self.lock().by_name, object).map(read)
+        self.lock().get(object).map(read)
     }
 
     /// Reads each record in the order of namespace and name, without a copy. The store is locked meanwhile.
     pub fn each(&self, mut read: impl FnMut(&str, &str, &R)) {
-        for (namespace, records) in &self.lock().by_name {
-            records.iter().for_each(|(name, record)| read(namespace, name, record));
+        for (namespace, records) in &self.lock().namespaces {
+            records.by_name.iter().for_each(|(name, record)| read(namespace, name, record));
         }
     }
 
     /// The records of one owner, by name.
     pub fn owned_by(&self, owner: &NamespacedName) -> Vec<R> {
         let records = self.lock();
-        let names = records.by_owner.get(owner).into_iter().flatten();
-        let here = records.by_name.get(owner.namespace.as_str());
-        names.filter_map(|name| here?.get(name).cloned()).collect()
+        let Some(here) = records.namespaces.get(owner.namespace.as_str()) else { return Vec::new() };
+        let names = here.by_owner.get(owner.name.as_str()).into_iter().flatten();
+        names.filter_map(|name| here.by_name.get(name).cloned()).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.lock().by_name.values().map(BTreeMap::len).sum()
+        self.lock().namespaces.values().map(|here| here.by_name.len()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lock().by_name.is_empty()
+        self.lock().namespaces.is_empty()
     }
 
     /// Reads only records of one namespace, however many others there are.
     pub fn any(&self, namespace: &str, is: impl Fn(&R) -> bool) -> bool {
-        self.lock().by_name.get(namespace).is_some_and(|records| records.values().any(is))
+        self.lock().namespaces.get(namespace).is_some_and(|here| here.by_name.values().any(is))
     }
 
-    /// Applies the result of one of our own writes to a record, so that the next reconcile need not wait for the watch. The
-    /// owner of a record stays the same.
-    pub fn wrote(&self, NamespacedName { namespace, name }: &NamespacedName, change: impl FnOnce(&mut R)) {
+    /// Reads each record of one namespace.
+    pub fn each_in(&self, namespace: &str, read: impl FnMut(&R)) {
+        self.lock().namespaces.get(namespace).into_iter().flat_map(|here| here.by_name.values()).for_each(read);
+    }
+
+    /// Stores the response to one of our own writes, so that the next reconcile need not wait for the watch. Ignores it if
+    /// the watch has already reported a newer version or the deletion of the object.
+    pub fn wrote(&self, object: &NamespacedName, record: R) {
         let mut records = self.lock();
-        let records = records.by_name.get_mut(namespace.as_str());
-        if let Some(record) = records.and_then(|records| records.get_mut(name.as_str())) {
+        if !records.deleted.contains(record.revision()) {
+            records.put(object, Some(record));
+        }
+    }
+
+    /// Applies the result of one of our own writes to a record. The owner of a record stays the same.
+    pub fn update(&self, NamespacedName { namespace, name }: &NamespacedName, change: impl FnOnce(&mut R)) {
+        let mut records = self.lock();
+        let here = records.namespaces.get_mut(namespace.as_str());
+        if let Some(record) = here.and_then(|here| here.by_name.get_mut(name.as_str())) {
             change(record);
         }
     }
 
+    /// Drops a record that has no reader any more.
+    pub fn forget(&self, object: &NamespacedName) {
+        self.lock().put(object, None);
+    }
+
     /// We may not list the objects. A list from before stays the best that is known.
     pub fn forbidden(&self, cause: String) {
+        self.permission.send_if_modified(|permission| {
+            let is_loss = !std::mem::replace(&mut permission.denied, true);
+            permission.losses += u64::from(is_loss);
+            is_loss
+        });
         self.not_synced(SyncState::Forbidden(cause), |state| *state != SyncState::Synced);
     }
 
@@ -279,31 +397,60 @@ impl<R: Record> Store<R> {
         });
     }
 
-    /// Adds, changes or removes one record.
+    /// Adds, changes or removes one record. A version older than the stored one is ignored.
     pub fn put(&self, object: NamespacedName, after: Option<R>) -> Option<Change<R>> {
-        let before = self.lock().put(&object, after.clone());
+        let mut records = self.lock();
+        let Some(before) = records.put(&object, after) else { return None };
+        let after = records.get(&object).cloned();
+        drop(records);
         (before != after).then_some(Change { object, before, after })
+    }
+
+    /// Removes the record of a deleted object, unless another object has taken its name.
+    fn deleted(&self, object: &impl Resource) -> Option<Change<R>> {
+        let (name, revision) = (name_of(object), Revision::of(object));
+        let mut records = self.lock();
+        let is_successor = |record: &R| record.revision().is_some_and(|known| known.uid != revision.uid);
+        let keep = records.get(&name).is_some_and(is_successor);
+        records.deleted.add(revision.uid);
+        drop(records);
+        if keep { None } else { self.put(name, None) }
     }
 
     /// A complete list: an object that is not in it is gone.
     fn replace(&self, all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
-        let all = Records::new(all);
+        let mut listed = Records::new(all);
         let mut changes = Vec::new();
+        let is_first = *self.sync.borrow() == SyncState::NotSynced;
         let mut records = self.lock();
-        if self.first_list_changes || *self.sync.borrow() != SyncState::NotSynced {
-            for (object, before) in named(&records.by_name) {
-                let after = find(&all.by_name, &object);
+        listed.deleted = std::mem::take(&mut records.deleted);
+        for (object, known) in records.iter() {
+            let now = listed.get(&object);
+            let (revision, listed_revision) = (known.revision(), now.and_then(R::revision));
+            if let Some(revision) = revision {
+                let listed_uid = listed_revision.and_then(|listed| listed.uid.as_ref());
+                if listed_revision.is_some_and(|listed| listed.is_older_than(revision)) {
+                    // Our own write happened after the list was made.
+                    listed.put(&object, Some(known.clone()));
+                } else if listed_uid != revision.uid.as_ref() {
+                    listed.deleted.add(revision.uid.clone());
+                }
+            }
+        }
+        if !is_first || self.first_list_changes {
+            for (object, before) in records.iter() {
+                let after = listed.get(&object);
                 if after != Some(before) {
                     changes.push(Change { before: Some(before.clone()), after: after.cloned(), object });
                 }
             }
-            for (object, after) in named(&all.by_name) {
-                if find(&records.by_name, &object).is_none() {
+            for (object, after) in listed.iter() {
+                if records.get(&object).is_none() {
                     changes.push(Change { object, before: None, after: Some(after.clone()) });
                 }
             }
         }
-        *records = all;
+        *records = listed;
         drop(records);
         self.sync.send_replace(SyncState::Synced);
         changes
@@ -316,26 +463,78 @@ impl<R: Record> Store<R> {
 
 impl<R: Record> Records<R> {
     fn new(all: Vec<(NamespacedName, R)>) -> Self {
-        let mut namespaces: BTreeMap<Arc<str>, Vec<(Arc<str>, R)>> = BTreeMap::new();
-        let mut by_owner: BTreeMap<NamespacedName, BTreeSet<Arc<str>>> = BTreeMap::new();
+        let mut by_namespace: BTreeMap<Arc<str>, Vec<(Arc<str>, R)>> = BTreeMap::new();
         for (NamespacedName { namespace, name }, record) in all {
             let key = key(&record, &name);
-            if let Some(owner) = record.owner() {
-                by_owner.entry(owner.clone()).or_default().insert(key.clone());
-            }
-            namespaces.entry(namespace.into()).or_default().push((key, record));
+            by_namespace.entry(namespace.into()).or_default().push((key, record));
         }
-        // A map that is built from all its entries at once has full nodes; one that grows in order has half-empty ones.
-        let by_name = namespaces.into_iter().map(|(namespace, records)| (namespace, records.into_iter().collect()));
-        Self { by_name: by_name.collect(), by_owner, incoming: Vec::new() }
+        let mut new = Self::default();
+        for (namespace, mut records) in by_namespace {
+            let mut here = Namespace::default();
+            for (name, record) in &mut records {
+                new.bytes += here.add(name, record, MAX_BYTES - new.bytes);
+            }
+            // A map that is built from all its entries at once has full nodes; one that grows in order has half-empty ones.
+            here.by_name = records.into_iter().collect();
+            new.namespaces.insert(namespace, here);
+        }
+        new
     }
 
-    /// The record before.
-    fn put(&mut self, object: &NamespacedName, after: Option<R>) -> Option<R> {
+    fn get(&self, NamespacedName { namespace, name }: &NamespacedName) -> Option<&R> {
+        self.namespaces.get(namespace.as_str())?.by_name.get(name.as_str())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (NamespacedName, &R)> {
+        self.namespaces.iter().flat_map(|(namespace, here)| {
+            here.by_name.iter().map(|(name, record)| (NamespacedName::new(&**namespace, &**name), record))
+        })
+    }
+
+    /// The record before. The outer `None` means that the stored version is newer, and stays.
+    fn put(&mut self, object: &NamespacedName, after: Option<R>) -> Option<Option<R>> {
         let (namespace, name) = (object.namespace.as_str(), object.name.as_str());
+        let revisions = (after.as_ref().and_then(R::revision), self.get(object).and_then(R::revision));
+        if let (Some(after), Some(before)) = revisions
+            && after.is_older_than(before)
+        {
+            return None;
+        }
+        if after.is_none() && !self.namespaces.contains_key(namespace) {
+            return Some(None);
+        }
+        let here = self.namespaces.entry(namespace.into()).or_default();
         // Removed first, because a map keeps the key that it has, and with it the name of the record before.
-        let before = self.by_name.get_mut(namespace).and_then(|records| records.remove(name));
-        if let Some(owner) = before.as_ref().and_then(Record::owner)
+        let before = here.remove(name);
+        self.bytes -= before.as_ref().map_or(0, R::bytes);
+        if let Some(mut record) = after {
+            let key = key(&record, name);
+            self.bytes += here.add(&key, &mut record, MAX_BYTES.saturating_sub(self.bytes));
+            here.by_name.insert(key, record);
+        } else if here.by_name.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        Some(before)
+    }
+}
+
+impl<R: Record> Namespace<R> {
+    /// Indexes a record that is about to be inserted, and shrinks it if there is no room for it. Returns its size.
+    fn add(&mut self, name: &Arc<str>, record: &mut R, free: usize) -> usize {
+        if record.bytes() > free.min(MAX_NAMESPACE_BYTES - self.bytes) {
+            record.shrink();
+        }
+        if let Some(owner) = record.owner() {
+            self.by_owner.entry(owner.into()).or_default().insert(name.clone());
+        }
+        self.bytes += record.bytes();
+        record.bytes()
+    }
+
+    fn remove(&mut self, name: &str) -> Option<R> {
+        let record = self.by_name.remove(name)?;
+        self.bytes -= record.bytes();
+        if let Some(owner) = record.owner()
             && let Some(names) = self.by_owner.get_mut(owner)
         {
             names.remove(name);
@@ -343,35 +542,29 @@ impl<R: Record> Records<R> {
                 self.by_owner.remove(owner);
             }
         }
-        match after {
-            Some(record) => {
-                let key = key(&record, name);
-                if let Some(owner) = record.owner() {
-                    self.by_owner.entry(owner.clone()).or_default().insert(key.clone());
-                }
-                self.by_name.entry(namespace.into()).or_default().insert(key, record);
-            }
-            None if self.by_name.get(namespace).is_some_and(BTreeMap::is_empty) => {
-                self.by_name.remove(namespace);
-            }
-            None => {}
+        Some(record)
+    }
+}
+
+impl Deleted {
+    fn add(&mut self, uid: Option<String>) {
+        let Some(uid) = uid.filter(|uid| self.uids.insert(uid.clone())) else { return };
+        self.order.push_back(uid);
+        if self.order.len() > MAX_DELETED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
         }
-        before
+    }
+
+    fn contains(&self, revision: Option<&Revision>) -> bool {
+        let uid = revision.and_then(|revision| revision.uid.as_ref());
+        uid.is_some_and(|uid| self.uids.contains(uid))
     }
 }
 
 fn key(record: &impl Record, name: &str) -> Arc<str> {
     record.name().unwrap_or_else(|| name.into())
-}
-
-fn find<'r, R>(records: &'r ByName<R>, NamespacedName { namespace, name }: &NamespacedName) -> Option<&'r R> {
-    records.get(namespace.as_str())?.get(name.as_str())
-}
-
-fn named<R>(records: &ByName<R>) -> impl Iterator<Item = (NamespacedName, &R)> {
-    let of = |namespace: &str, name: &str| NamespacedName::new(namespace, name);
-    let each = records.iter();
-    each.flat_map(move |(namespace, records)| records.iter().map(move |(name, record)| (of(namespace, name), record)))
 }
 
 fn name_of(object: &impl Resource) -> NamespacedName {

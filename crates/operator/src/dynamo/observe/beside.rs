@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use steersman_plan::dynamo::names;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::controller::ReconcileContext;
@@ -58,15 +57,10 @@ impl Beside {
     }
 
     async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        let changes = stream::select(
-            self.secrets.follow(&context.server, scope),
-            self.config_maps.follow(&context.server, scope),
-        );
-        let referred = changes.for_each(|object| {
-            context.queue.enqueue(object);
-            std::future::ready(())
-        });
-        stop.run_until_cancelled(referred).await;
+        let enqueue = |object| context.queue.enqueue(object);
+        let secrets = self.secrets.follow(&context.server, scope, enqueue);
+        let config_maps = self.config_maps.follow(&context.server, scope, enqueue);
+        stop.run_until_cancelled(async { tokio::join!(secrets, config_maps) }).await;
     }
 
     pub fn forget(&self, place: &NamespacedName) {

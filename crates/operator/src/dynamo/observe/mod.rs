@@ -84,7 +84,7 @@ pub async fn observe(
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let owner = Owner::of(custom_resource(Family::Dgdr).gvk(), object);
-    let mut live = context.cache.children(&namespace, &owner.uid, &named(&seen));
+    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&seen)).await?;
     let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
     if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&seen) {
         ask_for(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;

@@ -35,8 +35,8 @@ struct PodRecord {
 }
 
 impl Record for PodRecord {
-    fn owner(&self) -> Option<&NamespacedName> {
-        Some(&self.of)
+    fn owner(&self) -> Option<&str> {
+        Some(&self.of.name)
     }
 }
 

@@ -2,7 +2,6 @@
 //! Comes in: what objects refer to, the operator's own ConfigMap, and what pods, servers, registries and routers say; goes
 //! out: what passes look at, and which objects should look again.
 
-use futures::{StreamExt, stream};
 use steersman_plan::llamastack::FORMER_NAMESPACE;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::controller::ReconcileContext;
@@ -68,16 +67,12 @@ impl Beside {
     async fn follow_references(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
         let wake = |place| context.queue.enqueue(place);
         let References { secrets, config_maps } = &self.references;
-        let changes =
-            stream::select(secrets.follow(&context.server, scope), config_maps.follow(&context.server, scope));
-        let referred = changes.for_each(|object| {
-            wake(object);
-            std::future::ready(())
-        });
+        let secrets = secrets.follow(&context.server, scope, wake);
+        let referred = config_maps.follow(&context.server, scope, wake);
         // Every object refers to a ConfigMap, if only to that of its cluster.
         let all = || config_maps.objects().into_iter().for_each(wake);
         let config = self.config.follow(&context.server, all);
-        stop.run_until_cancelled(async { tokio::join!(referred, config) }).await;
+        stop.run_until_cancelled(async { tokio::join!(secrets, referred, config) }).await;
     }
 
     async fn read_labels(&self, context: &ReconcileContext, stop: CancellationToken) {

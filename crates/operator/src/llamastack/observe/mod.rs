@@ -96,7 +96,7 @@ pub async fn observe(
     let (name, namespace) = (seen.name.clone(), seen.namespace.clone());
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
-    let mut live = context.cache.children(&namespace, &owner.uid, &named(&name));
+    let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&name)).await?;
     // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
     let claims = gvk_of::<PersistentVolumeClaim>();
     let wants_claim = object.data.pointer("/spec/workload/storage").is_some_and(|storage| !storage.is_null());
@@ -120,7 +120,8 @@ pub async fn observe(
     let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
-    let route = beside.routes.seen(&place, &owner.uid, exposed.is_some_and(ExposeForm::enabled), &mut live).await;
+    let exposed = exposed.is_some_and(ExposeForm::enabled);
+    let route = beside.routes.seen(&context.server, &place, &owner.uid, exposed, &mut live).await?;
     let labels = labels_seen(beside.labels.as_ref(), &settings, &seen, &live);
     let mut deployment = None;
     if let Some(found) = live.get(&gvk_of::<Deployment>(), &names::deployment(&name)) {

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::Resource;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
@@ -14,6 +13,7 @@ use serde_json::Value;
 use steersman_plan::llamastack::{ObservedRoute, Route, names};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::apply::Live;
+use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::controller::ReconcileContext;
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::Scope;
@@ -76,7 +76,14 @@ impl Routes {
     }
 
     /// What became of an object's Route; all that it has are put beside its other children.
-    pub async fn seen(&self, place: &NamespacedName, uid: &str, exposed: bool, live: &mut Live) -> ObservedRoute {
+    pub async fn seen(
+        &self,
+        server: &Server,
+        place: &NamespacedName,
+        uid: &str,
+        exposed: bool,
+        live: &mut Live,
+    ) -> Result<ObservedRoute, CallError> {
         if exposed {
             self.exposed().insert(place.clone());
             // An Ingress made in haste would have to go again. The sender is ours, so that waiting cannot fail.
@@ -84,11 +91,11 @@ impl Routes {
         } else {
             self.forget(place);
         }
-        let State::Served(cache) = self.state.borrow().clone() else { return ObservedRoute::NotServed };
+        let State::Served(cache) = self.state.borrow().clone() else { return Ok(ObservedRoute::NotServed) };
         let (kind, name) = (kind(), names::route(&place.name));
-        let found = cache.children(&place.namespace, uid, &[(kind.clone(), name.clone())]);
+        let found = cache.children(server, &place.namespace, uid, &[(kind.clone(), name.clone())]).await?;
         found.of(&kind).for_each(|route| live.insert(&kind, route.clone()));
-        found.get(&kind, &name).map_or(ObservedRoute::Unanswered, route_seen)
+        Ok(found.get(&kind, &name).map_or(ObservedRoute::Unanswered, route_seen))
     }
 
     pub fn forget(&self, place: &NamespacedName) {
@@ -123,9 +130,8 @@ impl Routes {
                 Some(false) => self.know(State::Absent, context),
                 Some(true) => {
                     let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN, naming: None }]));
-                    let changes = cache.follow(&context.server, scope).for_each(|touched| {
+                    let changes = cache.follow(&context.server, scope, |touched| {
                         context.queue.enqueue(NamespacedName::new(touched.namespace, touched.owner));
-                        std::future::ready(())
                     });
                     let listed = async {
                         cache.synced().await;

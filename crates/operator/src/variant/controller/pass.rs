@@ -339,7 +339,7 @@ impl Variants {
         let stored_value = Stored { resource_version: &stamp.version, status: stamp.strange.as_ref() };
         match write_status(&self.server, MANAGER, &owner, stored_value, &value).await {
             Ok(told @ (StatusWrite::Written(_) | StatusWrite::Unchanged)) => {
-                self.fleet.variants.wrote(&NamespacedName::new(namespace.clone(), name.clone()), |record| {
+                self.fleet.variants.update(&NamespacedName::new(namespace.clone(), name.clone()), |record| {
                     if record.uid == stamp.uid && record.version == stamp.version {
                         // With the old version, a pass that comes before the watch would be refused, and tell its event twice.
                         if let StatusWrite::Written(version) = told {

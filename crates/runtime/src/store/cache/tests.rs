@@ -1,3 +1,4 @@
+use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
@@ -21,16 +22,23 @@ fn cache() -> Cache {
 }
 
 fn names(cache: &Cache, uid: &str, named: &[&str]) -> Vec<String> {
-    let named: Vec<_> = named.iter().map(|name| (services(), (*name).to_owned())).collect();
-    cache.children("team-a", uid, &named).of(&services()).map(ResourceExt::name_any).collect()
+    let found = find(&cache.kinds[0].store, &NamespacedName::new("team-a", uid), named.iter().copied());
+    found.iter().map(|child| child.name.to_string()).collect()
+}
+
+/// The objects that an event of the watch concerns.
+fn receive(cache: &Cache, event: Event<DynamicObject>) -> Vec<Touched> {
+    let Children { watched, store } = &cache.kinds[0];
+    let changes = store.receive(event, &|object| watched.record(object, false));
+    changes.iter().flat_map(|change| cache.touched(watched, change)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[test]
 fn children_are_found_by_owner_and_by_name() {
     let cache = cache();
-    cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
-    cache.take_in(0, Event::Apply(service("b", "2", None, 2)));
-    cache.take_in(0, Event::Apply(service("c", "3", Some("other"), 3)));
+    receive(&cache, Event::Apply(service("a", "1", Some("owner"), 1)));
+    receive(&cache, Event::Apply(service("b", "2", None, 2)));
+    receive(&cache, Event::Apply(service("c", "3", Some("other"), 3)));
     assert_eq!(names(&cache, "owner", &[]), ["a"]);
     assert_eq!(names(&cache, "owner", &["b", "missing"]), ["a", "b"]);
     assert_eq!(names(&cache, "other", &["a"]), ["a", "c"]);
@@ -39,22 +47,22 @@ fn children_are_found_by_owner_and_by_name() {
 #[test]
 fn change_concerns_controller() {
     let cache = cache();
-    let touched = cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
+    let touched = receive(&cache, Event::Apply(service("a", "1", Some("owner"), 1)));
     let expected =
         Touched { namespace: "team-a".into(), owner_kind: "LlamaStackDistribution".into(), owner: "starter".into() };
     assert_eq!(touched, std::slice::from_ref(&expected));
-    assert_eq!(cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 2))), [expected]);
+    assert_eq!(receive(&cache, Event::Delete(service("a", "1", Some("owner"), 2))), [expected]);
     assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
-    assert_eq!(cache.take_in(0, Event::Apply(service("b", "2", None, 3))), []);
+    assert_eq!(receive(&cache, Event::Apply(service("b", "2", None, 3))), []);
 }
 
 #[test]
 fn older_version_never_replaces_newer() {
     let cache = cache();
     cache.wrote(&service("a", "1", Some("owner"), 7));
-    cache.take_in(0, Event::Apply(service("a", "1", None, 6)));
+    receive(&cache, Event::Apply(service("a", "1", None, 6)));
     assert_eq!(names(&cache, "owner", &[]), ["a"], "the watch is behind our own write");
-    cache.take_in(0, Event::Apply(service("a", "1", None, 8)));
+    receive(&cache, Event::Apply(service("a", "1", None, 8)));
     assert_eq!(names(&cache, "owner", &[]), [""; 0]);
 }
 
@@ -62,20 +70,21 @@ fn older_version_never_replaces_newer() {
 fn late_deletion_keeps_successor() {
     let cache = cache();
     cache.wrote(&service("a", "2", Some("owner"), 9));
-    cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
+    receive(&cache, Event::Delete(service("a", "1", Some("owner"), 8)));
     assert_eq!(names(&cache, "owner", &[]), ["a"]);
 }
 
 #[test]
 fn late_write_response_does_not_revive_object() {
     let cache = cache();
-    cache.take_in(0, Event::Delete(service("a", "1", Some("owner"), 8)));
+    receive(&cache, Event::Delete(service("a", "1", Some("owner"), 8)));
     cache.wrote(&service("a", "1", Some("owner"), 7));
     assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
     cache.wrote(&service("a", "2", Some("owner"), 9));
     assert_eq!(names(&cache, "owner", &[]), ["a"], "its successor is another object");
     // A list that no longer has it says the same as a deletion.
-    cache.replace(0, vec![]);
+    receive(&cache, Event::Init);
+    receive(&cache, Event::InitDone);
     cache.wrote(&service("a", "2", Some("owner"), 9));
     assert_eq!(names(&cache, "owner", &["a"]), [""; 0]);
 }
@@ -83,20 +92,20 @@ fn late_write_response_does_not_revive_object() {
 #[test]
 fn lost_child_concerns_previous_controller() {
     let cache = cache();
-    cache.take_in(0, Event::Apply(service("a", "1", Some("owner"), 1)));
-    let touched = cache.take_in(0, Event::Apply(service("a", "1", None, 2)));
+    receive(&cache, Event::Apply(service("a", "1", Some("owner"), 1)));
+    let touched = receive(&cache, Event::Apply(service("a", "1", None, 2)));
     assert_eq!(touched.iter().map(|touched| touched.owner.as_str()).collect::<Vec<_>>(), ["starter"]);
 }
 
 #[tokio::test]
 async fn incomplete_list_changes_nothing() {
     let cache = cache();
-    cache.take_in(0, Event::Apply(service("gone", "1", Some("owner"), 1)));
-    cache.take_in(0, Event::Init);
-    cache.take_in(0, Event::InitApply(service("a", "2", Some("owner"), 5)));
+    receive(&cache, Event::Apply(service("gone", "1", Some("owner"), 1)));
+    receive(&cache, Event::Init);
+    receive(&cache, Event::InitApply(service("a", "2", Some("owner"), 5)));
     assert_eq!(names(&cache, "owner", &[]), ["gone"]);
     assert!(tokio::time::timeout(std::time::Duration::from_millis(1), cache.synced()).await.is_err());
-    assert_eq!(cache.take_in(0, Event::InitDone).len(), 1, "one object is concerned, by both");
+    assert_eq!(receive(&cache, Event::InitDone).len(), 1, "one object is concerned, by both");
     assert_eq!(names(&cache, "owner", &[]), ["a"]);
     cache.synced().await;
 }
@@ -109,8 +118,8 @@ fn uncontrolled_child_concerns_named_object() {
     child.labels_mut().insert("of".to_owned(), "qwen".to_owned());
     let concerned = |touched: Vec<Touched>| touched.into_iter().map(|of| (of.owner_kind, of.owner)).collect::<Vec<_>>();
     let named = [("DynamoGraphDeploymentRequest".to_owned(), "qwen".to_owned())];
-    assert_eq!(concerned(cache.take_in(0, Event::Apply(child.clone()))), named);
-    assert_eq!(concerned(cache.take_in(0, Event::Delete(child))), named);
+    assert_eq!(concerned(receive(&cache, Event::Apply(child.clone()))), named);
+    assert_eq!(concerned(receive(&cache, Event::Delete(child))), named);
 }
 
 #[test]
@@ -124,15 +133,15 @@ fn lost_shared_object_concerns_whole_namespace() {
     };
     let owned = [of("first", "2", "team-a"), of("second", "3", "team-a"), of("third", "4", "team-b")];
     for child in owned.clone() {
-        cache.take_in(0, Event::Apply(child));
+        receive(&cache, Event::Apply(child));
     }
     let concerned = |touched: Vec<Touched>| touched.into_iter().map(|of| of.owner).collect::<Vec<_>>();
     let shared = service("shared", "1", None, 1);
-    assert!(concerned(cache.take_in(0, Event::Apply(shared.clone()))).is_empty());
-    assert_eq!(concerned(cache.take_in(0, Event::Delete(shared))), ["first", "second"]);
+    assert!(concerned(receive(&cache, Event::Apply(shared.clone()))).is_empty());
+    assert_eq!(concerned(receive(&cache, Event::Delete(shared))), ["first", "second"]);
     // After a broken watch, the deletion shows only as an absence from the new list, which may contain a new owner.
-    cache.take_in(0, Event::Apply(service("shared", "5", None, 5)));
-    cache.take_in(0, Event::Init);
-    cache.take_in(0, Event::InitApply(of("fourth", "6", "team-a")));
-    assert_eq!(concerned(cache.take_in(0, Event::InitDone)), ["first", "fourth", "second", "third"]);
+    receive(&cache, Event::Apply(service("shared", "5", None, 5)));
+    receive(&cache, Event::Init);
+    receive(&cache, Event::InitApply(of("fourth", "6", "team-a")));
+    assert_eq!(concerned(receive(&cache, Event::InitDone)), ["first", "fourth", "second", "third"]);
 }

@@ -119,13 +119,13 @@ fn list_after_forbidden_is_a_change() {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Owned {
-    owner: NamespacedName,
+    owner: &'static str,
     value: i64,
 }
 
 impl Record for Owned {
-    fn owner(&self) -> Option<&NamespacedName> {
-        Some(&self.owner)
+    fn owner(&self) -> Option<&str> {
+        Some(self.owner)
     }
 }
 
@@ -133,7 +133,7 @@ impl Record for Owned {
 fn owner_index_follows_changes_and_lists() {
     let store: Store<Owned> = Store::reporting_first_list();
     let name = |name: &str| NamespacedName::new("a", name);
-    let of = |owner: &str, value: i64| Owned { owner: name(owner), value };
+    let of = |owner, value| Owned { owner, value };
     let values = |owner: &str| store.owned_by(&name(owner)).iter().map(|owned| owned.value).collect::<Vec<_>>();
     let listed = store.replace(vec![(name("two"), of("x", 2)), (name("one"), of("x", 1)), (name("three"), of("y", 3))]);
     assert_eq!(listed.len(), 3, "the first list is reported");
@@ -144,7 +144,86 @@ fn owner_index_follows_changes_and_lists() {
     store.put(name("one"), None);
     assert_eq!(values("x"), [0; 0]);
     assert_eq!(store.put(name("one"), None), None);
-    assert!(store.lock().by_owner.keys().all(|owner| *owner == name("y")), "an owner without records has no entry");
+    let owners = |store: &Store<Owned>| -> Vec<String> {
+        store.lock().namespaces.values().flat_map(|here| here.by_owner.keys()).map(ToString::to_string).collect()
+    };
+    assert_eq!(owners(&store), ["y"], "an owner without records has no entry");
     store.replace(vec![]);
-    assert!(store.is_empty() && store.lock().by_owner.is_empty());
+    assert!(store.is_empty());
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Large {
+    revision: Revision,
+    bytes: usize,
+}
+
+impl Large {
+    fn new(uid: &str, version: u64, bytes: usize) -> Self {
+        Self { revision: Revision { uid: Some(uid.to_owned()), version: Some(version) }, bytes }
+    }
+}
+
+impl Record for Large {
+    fn revision(&self) -> Option<&Revision> {
+        Some(&self.revision)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn shrink(&mut self) {
+        self.bytes = 0;
+    }
+}
+
+#[test]
+fn full_namespace_shrinks_only_its_records() {
+    let store: Store<Large> = Store::default();
+    let bytes = |namespace: &str, name: &str| store.get(&NamespacedName::new(namespace, name)).unwrap().bytes;
+    let put = |namespace: &str, name: &str, bytes: usize| {
+        store.put(NamespacedName::new(namespace, name), Some(Large::new(name, 1, bytes)));
+    };
+    put("a", "first", MAX_NAMESPACE_BYTES - 1);
+    put("a", "second", 2);
+    put("b", "third", 2);
+    assert_eq!((bytes("a", "first"), bytes("a", "second")), (MAX_NAMESPACE_BYTES - 1, 0));
+    assert_eq!(bytes("b", "third"), 2);
+    store.put(NamespacedName::new("a", "first"), None);
+    put("a", "second", 2);
+    assert_eq!(bytes("a", "second"), 2, "there is room again");
+    assert_eq!(store.lock().bytes, 4);
+    // A list is bounded in the same way.
+    let name = |name: &str| NamespacedName::new("a", name);
+    let large = |name: &str| Large::new(name, 2, MAX_NAMESPACE_BYTES - 1);
+    store.replace(vec![(name("first"), large("first")), (name("second"), large("second"))]);
+    assert_eq!((bytes("a", "first"), bytes("a", "second")), (MAX_NAMESPACE_BYTES - 1, 0));
+}
+
+#[test]
+fn full_store_shrinks_records_of_every_namespace() {
+    let store: Store<Large> = Store::default();
+    let namespaces = MAX_BYTES / MAX_NAMESPACE_BYTES;
+    for index in 0..=namespaces {
+        let name = NamespacedName::new(format!("team-{index}"), "large");
+        store.put(name.clone(), Some(Large::new("u", 1, MAX_NAMESPACE_BYTES)));
+        let expected = if index == namespaces { 0 } else { MAX_NAMESPACE_BYTES };
+        assert_eq!(store.get(&name).unwrap().bytes, expected, "{index}");
+    }
+}
+
+#[test]
+fn object_written_during_list_is_not_lost() {
+    let store: Store<Large> = Store::default();
+    let (old, new) = (NamespacedName::new("a", "old"), NamespacedName::new("a", "new"));
+    store.replace(vec![(old.clone(), Large::new("1", 3, 0))]);
+    store.wrote(&old, Large::new("1", 6, 0));
+    store.wrote(&new, Large::new("2", 7, 0));
+    // The list was made at version 5.
+    store.replace(vec![(old.clone(), Large::new("1", 3, 0))]);
+    assert_eq!(store.get(&old), Some(Large::new("1", 6, 0)), "the newer version stays");
+    assert_eq!(store.get(&new), None, "the list may be right: it could have been deleted since");
+    store.put(new.clone(), Some(Large::new("2", 7, 0)));
+    assert_eq!(store.get(&new), Some(Large::new("2", 7, 0)), "the watch is believed");
 }

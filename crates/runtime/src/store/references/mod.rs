@@ -6,22 +6,19 @@ mod read;
 mod stub;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures::stream::{self, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, ApiResource};
-use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::api::ApiResource;
+use kube::runtime::watcher;
 use steersman_reconcile::NamespacedName;
-use tokio::sync::watch;
 
 use self::index::Index;
 use self::stub::Stub;
+use super::records::{Change, Record, Revision, SMALL_PAGE, Store};
 use super::scope::Scope;
-use super::watching::Watching;
-use crate::client::{self, CallError, Server};
+use crate::client::{CallError, Server};
 
 pub use read::{Content, is_name};
 
@@ -47,9 +44,32 @@ impl Kind {
 /// All of one kind.
 pub struct ReferenceStore {
     kind: Kind,
+    /// Names that objects refer to without naming them.
+    implied: &'static [&'static str],
+    /// Versions of the objects that are referred to or have an implied name. A cluster has many others.
+    versions: Store<Version>,
     index: Mutex<Index>,
-    /// Whether the watch has reported a result. True if there is no watch.
-    heard: watch::Sender<bool>,
+    /// The scope of the watch. Unset if there is none.
+    scope: OnceLock<Scope>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Version {
+    text: String,
+    revision: Revision,
+}
+
+impl Version {
+    fn new(text: String) -> Self {
+        let revision = Revision { uid: None, version: text.parse().ok() };
+        Self { text, revision }
+    }
+}
+
+impl Record for Version {
+    fn revision(&self) -> Option<&Revision> {
+        Some(&self.revision)
+    }
 }
 
 /// A Secret or ConfigMap that an object refers to.
@@ -62,72 +82,64 @@ pub struct ReferencedContent {
 }
 
 impl ReferenceStore {
-    /// `implied`: names that objects refer to without naming them. Where the watch knows of none, none is asked for.
+    /// `implied`: names that objects refer to without naming them. If the watch knows of none, no read is made for it.
     pub fn new(kind: Kind, implied: &'static [&'static str]) -> Self {
-        Self { kind, index: Mutex::new(Index::new(implied)), heard: watch::Sender::new(true) }
+        Self {
+            kind,
+            implied,
+            // Objects may have been looked up before the first list.
+            versions: Store::reporting_first_list(),
+            index: Mutex::default(),
+            scope: OnceLock::new(),
+        }
     }
 
     /// From now on changes of these concern the object, and of no others.
     pub fn refer(&self, object: &NamespacedName, to: BTreeSet<NamespacedName>) {
-        self.lock().refer(object, to);
+        let unreferred = self.lock().refer(object, to);
+        let unreferred = unreferred.iter().filter(|name| !self.is_implied(name));
+        unreferred.for_each(|name| self.versions.forget(name));
     }
 
     pub fn forget(&self, object: &NamespacedName) {
-        self.lock().refer(object, BTreeSet::new());
+        self.refer(object, BTreeSet::new());
     }
 
     /// Looks up a Secret or ConfigMap that some object refers to.
-    pub async fn get(&self, server: &Server, place: &NamespacedName) -> Result<ReferencedContent, CallError> {
-        // The sender is ours, so that waiting cannot fail.
-        let _ = tokio::time::timeout(FIRST_LIST, self.heard.subscribe().wait_for(|heard| *heard)).await;
-        let (followed, turn) = {
-            let index = self.lock();
-            if let Some(content) = index.content(place) {
-                return Ok(ReferencedContent { content, followed: true });
-            }
-            (index.follows(place), index.turn(place))
-        };
-        let content = read::read(server, self.kind, place).await?.map(Arc::new);
-        let kept = self.lock().keep(place, turn, content.clone());
-        // A change during the read has triggered the object already.
-        Ok(ReferencedContent { content, followed: followed && kept })
+    pub async fn get(&self, server: &Server, name: &NamespacedName) -> Result<ReferencedContent, CallError> {
+        if self.scope.get().is_some() {
+            let _ = tokio::time::timeout(FIRST_LIST, self.versions.tried()).await;
+        }
+        if let Some(content) = self.content(name) {
+            return Ok(ReferencedContent { content, followed: true });
+        }
+        let (followed, changes) = (self.follows(name), self.lock().changes(name));
+        let content = read::read(server, self.kind, name).await?.map(Arc::new);
+        Ok(ReferencedContent { followed: self.keep(name, changes, content.clone()) && followed, content })
     }
 
-    /// Watches the kind for as long as the stream is polled, and emits the objects that changes concern. A broken watch
-    /// is logged and restarted.
-    pub fn follow(
-        self: &Arc<Self>,
-        server: &Server,
-        scope: &Scope,
-    ) -> impl Stream<Item = NamespacedName> + Send + use<> {
+    /// Watches the kind for as long as it is polled, and reports the objects that changes concern. A broken watch is logged
+    /// and restarted.
+    pub async fn follow(&self, server: &Server, scope: &Scope, concerned: impl Fn(NamespacedName)) {
+        // A store serves one term of leadership, so that the scope never changes.
+        let _ = self.scope.set(scope.clone());
         let resource = self.kind.resource();
-        let api: Api<Stub> = scope.api(server, &resource);
-        self.lock().begin(scope);
-        self.heard.send_replace(false);
-        let (named, mut watching) = (self.clone(), Watching::new(&resource.kind));
-        let changes = watcher(api, watcher::Config::default()).default_backoff();
-        let mut may = true;
-        changes.flat_map(move |event| {
-            let forbidden = event.as_ref().err().is_some_and(client::is_forbidden);
-            let concerned = match event {
-                // The start of a list does not yet show that the watch works.
-                Ok(Event::Init) => named.take_in(Event::Init),
-                event => match watching.receive(event) {
-                    Some(event) => {
-                        may = true;
-                        named.take_in(event)
-                    }
-                    None => named.broke(forbidden),
-                },
-            };
-            if forbidden && std::mem::replace(&mut may, false) {
+        let config = watcher::Config::default().page_size(SMALL_PAGE);
+        let changed = |change| self.changed(&change).into_iter().for_each(&concerned);
+        let api = scope.api(server, &resource);
+        let follow = self.versions.follow(api, &resource.kind, config, |stub| self.version(stub), changed);
+        let unfollowed = async {
+            let mut losses = 0;
+            loop {
+                losses = self.versions.unfollowed(losses).await;
                 tracing::warn!(
                     kind = resource.kind,
                     "without the right to list and watch them, those that objects refer to are looked at from time to time"
                 );
+                self.lock().all_changed().into_iter().for_each(&concerned);
             }
-            stream::iter(concerned)
-        })
+        };
+        tokio::join!(follow, unfollowed);
     }
 
     /// Every object that refers to anything.
@@ -135,30 +147,57 @@ impl ReferenceStore {
         self.lock().objects()
     }
 
-    fn take_in(&self, event: Event<Stub>) -> BTreeSet<NamespacedName> {
-        let mut index = self.lock();
-        match event {
-            Event::Init => index.list_begins(),
-            Event::InitApply(stub) => index.listed(stub.into_parts()),
-            Event::InitDone => {
-                let concerned = index.list_ends();
-                drop(index);
-                self.heard.send_replace(true);
-                return concerned;
-            }
-            Event::Apply(stub) => return index.applied(stub.into_parts()),
-            Event::Delete(stub) => return index.deleted(&stub.into_parts().0),
+    /// The current content. The outer `None` means that it has to be read.
+    fn content(&self, name: &NamespacedName) -> Option<Option<Arc<Content>>> {
+        if !self.follows(name) {
+            return None;
         }
-        BTreeSet::new()
+        // For an explicit reference, absence from the watch is not trusted, because the watch may lag: a read decides.
+        // An implied name may well not exist; if it appears later, its event triggers the object.
+        let absent = self.is_implied(name) && self.versions.with(name, |_| ()).is_none();
+        self.lock().content(name).or_else(|| absent.then_some(None))
     }
 
-    fn broke(&self, forbidden: bool) -> BTreeSet<NamespacedName> {
-        let concerned = self.lock().broke(forbidden);
-        self.heard.send_replace(true);
-        concerned
+    /// Whether the watch will report a change.
+    fn follows(&self, name: &NamespacedName) -> bool {
+        let within = match self.scope.get() {
+            None => false,
+            Some(Scope::Cluster) => true,
+            Some(Scope::Namespace(namespace)) => *namespace == name.namespace,
+        };
+        within && self.versions.is_followed() && self.lock().is_referred(name)
+    }
+
+    /// Stores content that was read, unless the watch has reported more than `changes`. A change during the read has triggered
+    /// the object already. Returns whether the content is current.
+    fn keep(&self, name: &NamespacedName, changes: u64, content: Option<Arc<Content>>) -> bool {
+        let mut index = self.lock();
+        let version = content.as_ref().map(|content| Version::new(content.version.clone()));
+        let is_kept = index.keep(name, changes, content);
+        // The watch may have passed over the object, because nothing referred to it. Its deletion must be a change, too.
+        if let Some(version) = version.filter(|_| is_kept) {
+            self.versions.wrote(name, version);
+        }
+        is_kept
+    }
+
+    fn changed(&self, Change { object, after, .. }: &Change<Version>) -> BTreeSet<NamespacedName> {
+        self.lock().changed(object, after.as_ref().map(|version| version.text.as_str()))
+    }
+
+    fn version(&self, stub: &Stub) -> Option<Version> {
+        let (name, version) = stub.parts();
+        (self.is_implied(&name) || self.lock().is_referred(&name)).then(|| Version::new(version))
+    }
+
+    fn is_implied(&self, name: &NamespacedName) -> bool {
+        self.implied.contains(&name.name.as_str())
     }
 
     fn lock(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use kube::Resource;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Deserializer};
 use steersman_reconcile::NamespacedName;
 
@@ -17,12 +17,9 @@ pub struct Stub {
 
 impl Stub {
     /// The name and the version.
-    pub fn into_parts(self) -> (NamespacedName, String) {
-        let ObjectMeta { namespace, name, resource_version, .. } = self.metadata;
-        (
-            NamespacedName::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
-            resource_version.unwrap_or_default(),
-        )
+    pub fn parts(&self) -> (NamespacedName, String) {
+        let name = NamespacedName::new(self.namespace().unwrap_or_default(), self.name_any());
+        (name, self.resource_version().unwrap_or_default())
     }
 }
 
@@ -88,6 +85,6 @@ mod tests {
             {"kubectl.kubernetes.io/last-applied-configuration": "hush"}, "managedFields": []}}"#;
         let stub: Stub = serde_json::from_str(sent).unwrap();
         assert!(!format!("{stub:?}").contains("hush"));
-        assert_eq!(stub.into_parts(), (NamespacedName::new("team-a", "key"), "7".to_owned()));
+        assert_eq!(stub.parts(), (NamespacedName::new("team-a", "key"), "7".to_owned()));
     }
 }
