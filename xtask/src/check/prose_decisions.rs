@@ -20,7 +20,7 @@ const ALLOWED: [(&str, &str); 8] = [
     ),
     (
         r#"message.contains(&format!("\"{name}\" not found"))"#,
-        "the API server answers 404 for a missing object and for a missing scale subresource alike",
+        "the API server answers 404 NotFound for a missing object and for a missing scale subresource alike",
     ),
     (
         r#"message.rsplit_once(", expected ")"#,

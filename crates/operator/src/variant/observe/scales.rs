@@ -1,6 +1,4 @@
-//! Workloads of kinds that are not watched, by their scale subresource.
-//! Comes in: kind, namespace and name; goes out: how many replicas there are and which pods they are, or that there is no
-//! such workload.
+//! Reads workloads of kinds that are not watched, by their scale subresource.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,46 +11,47 @@ use kube::discovery;
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::{CallError, Server};
 
-/// A workload as its scale has it.
+/// A workload, as far as its scale describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scaled {
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
-    /// Which pods are its own, by their labels.
+    /// Label selector of its pods.
     pub selector: Option<String>,
 }
 
 impl Scaled {
-    /// Whether there should be pods. Who never fills in its status says nothing by its zero.
+    /// Whether there should be pods. Zero replicas in the status prove nothing, because some controllers never set it.
     pub fn runs(&self) -> bool {
         self.status_replicas.unwrap_or_default().max(self.replicas.unwrap_or(1)) > 0
     }
 }
 
-/// What came of a selector.
+/// The pods that a selector selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// The names of the pods.
     Names(Vec<String>),
-    /// There is no selector.
+    /// The scale has no selector.
     Nameless,
-    /// Why nobody could tell.
+    /// The list of the pods failed, for this cause.
     Unknown(String),
 }
 
-/// Whether it is the object that is missing: without a scale subresource, the path is, which is said in other words.
+/// Whether a 404 means that the object is missing. The reason does not decide it: the API server answers `NotFound` even if a
+/// built-in kind has no scale subresource, and only the text differs. For a custom resource without that subresource even
+/// the text is the same, so that the workload counts as missing. Only an API that is not served has another reason.
 fn names(message: &str, name: &str) -> bool {
     message.contains(&format!("\"{name}\" not found"))
 }
 
-/// Which resource a kind is does not change while its API is served.
+/// Reads scales. Caches the resource of each kind, which does not change while its API is served.
 #[derive(Default)]
 pub struct Scales {
     known: Mutex<BTreeMap<(String, String, String), ApiResource>>,
 }
 
-/// Kinds whose API has let somebody wait in vain during one look: the next of them would only wait as long, and the time of the
-/// others would be gone.
+/// Kinds whose API did not answer in time during one snapshot. They are not read again: each further read would take as long,
+/// and use up the time of the other kinds.
 #[derive(Default)]
 pub struct Hanging {
     kinds: Mutex<BTreeSet<String>>,
@@ -67,7 +66,7 @@ impl Hanging {
         self.kinds().contains(&format!("{}/{}", kind.api_version(), kind.kind))
     }
 
-    /// Why there is no answer.
+    /// Renders the cause of a failed read.
     fn explain(&self, kind: &GroupVersionKind, error: &CallError) -> String {
         if matches!(error, CallError::TooSlow { .. }) {
             self.kinds().insert(format!("{}/{}", kind.api_version(), kind.kind));
@@ -77,7 +76,8 @@ impl Hanging {
 }
 
 impl Scales {
-    /// Ready replicas are not part of a scale: whoever knows the pods counts them.
+    /// Reads a workload; `None` if there is no such workload. Ready replicas are not part of a scale: they are counted by the
+    /// pods.
     pub async fn look(
         &self,
         server: &Server,
@@ -110,7 +110,7 @@ impl Scales {
             Ok(scale) => Lookup::Known(Some(Scaled {
                 replicas: scale.spec.and_then(|spec| spec.replicas),
                 status_replicas: scale.status.as_ref().map(|status| status.replicas),
-                // An empty one would select whatever there is.
+                // An empty selector would select all pods.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
             Err(CallError::Answered { code: 404, message, .. }) if names(&message, &place.name) => Lookup::Known(None),
@@ -125,7 +125,7 @@ impl Scales {
         }
     }
 
-    /// The pods of a namespace that have these labels. From what the API server has at hand: a look may be a moment old.
+    /// Selects pods of a namespace. The API server may answer from its cache, because a snapshot may be a moment old.
     pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> Selected {
         let Some(selector) = selector else { return Selected::Nameless };
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_missing_only_where_its_own_name_is_not_found() {
+    fn missing_workload_is_named_by_the_answer() {
         for (message, name, expected) in [
             ("rollouts.argoproj.io \"server\" not found", "server", true),
             ("the server could not find the requested resource", "server", false),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_kind_that_lets_wait_is_not_asked_for_again() {
+    fn only_slow_kind_is_not_read_again() {
         let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
         let hanging = Hanging::default();
         hanging.explain(
