@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Resource;
-#[cfg(test)]
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
@@ -60,46 +58,20 @@ const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1",
 
 /// The access that the watches need.
 pub fn rules() -> Vec<Rule> {
-    let follow = |group, resource, why| Rule {
-        group,
-        resource,
-        names: vec![],
-        verbs: &["get", "list", "watch"],
-        namespaced: true,
-        why,
-    };
+    let follow = |group, resource, why| Rule::namespaced(group, resource, &["get", "list", "watch"], why);
+    let (group, variants) = (Family::Va.group(), Family::Va.plural());
     let scaled = "see the workloads that VariantAutoscalings name";
+    let settings = "see which namespaces have settings of their own, and which are left alone";
     vec![
-        follow(Family::Va.group(), Family::Va.plural(), "follow the objects that it acts on"),
+        follow(group, variants, "follow the objects that it acts on"),
         follow("apps", "deployments", scaled),
         follow("apps", "statefulsets", scaled),
         follow(GROUPS, "leaderworkersets", scaled),
-        Rule {
-            group: Family::Va.group(),
-            resource: Family::Va.plural(),
-            names: vec![],
-            verbs: &["patch"],
-            namespaced: true,
-            why: "tie a VariantAutoscaling that asks for it to its workload",
-        },
+        Rule::namespaced(group, variants, &["patch"], "tie a VariantAutoscaling that asks for it to its workload"),
         follow("", "pods", "know which pods' metrics are whose"),
         follow("", "configmaps", "read the settings of VariantAutoscalings"),
-        Rule {
-            group: "",
-            resource: "namespaces",
-            names: vec![],
-            verbs: &["list", "watch"],
-            namespaced: false,
-            why: "see which namespaces have settings of their own, and which are left alone",
-        },
-        Rule {
-            group: "",
-            resource: "nodes",
-            names: vec![],
-            verbs: &["list"],
-            namespaced: false,
-            why: "count the accelerators that replicas could run on",
-        },
+        Rule::cluster("", "namespaces", &["list", "watch"], settings),
+        Rule::cluster("", "nodes", &["list"], "count the accelerators that replicas could run on"),
     ]
 }
 
@@ -291,14 +263,13 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_variant(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        let name = NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any());
-        self.variants.put(name, Some(objects::variant(&object)));
+        self.variants.receive(watcher::Event::Apply(object), &|object| Some(objects::variant(object)));
     }
 
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.put(NamespacedName::new("", object.name_any()), maps::marks(&object));
+        self.namespaces.receive(watcher::Event::Apply(object), &maps::marks);
     }
 
     /// Namespaces whose own ConfigMaps are read.

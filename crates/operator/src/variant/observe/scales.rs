@@ -1,6 +1,6 @@
 //! Reads workloads of kinds that are not watched, by their scale subresource.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -47,29 +47,29 @@ fn names(message: &str, name: &str) -> bool {
 /// Reads scales. Caches the resource of each kind, which does not change while its API is served.
 #[derive(Default)]
 pub struct Scales {
-    known: Mutex<BTreeMap<(String, String, String), ApiResource>>,
+    known: Mutex<HashMap<GroupVersionKind, ApiResource>>,
 }
 
 /// Kinds whose API did not answer in time during one snapshot. They are not read again: each further read would take as long,
 /// and use up the time of the other kinds.
 #[derive(Default)]
 pub struct Hanging {
-    kinds: Mutex<BTreeSet<String>>,
+    kinds: Mutex<HashSet<GroupVersionKind>>,
 }
 
 impl Hanging {
-    fn kinds(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn kinds(&self) -> MutexGuard<'_, HashSet<GroupVersionKind>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn knows(&self, kind: &GroupVersionKind) -> bool {
-        self.kinds().contains(&format!("{}/{}", kind.api_version(), kind.kind))
+        self.kinds().contains(kind)
     }
 
     /// Renders the cause of a failed read.
     fn explain(&self, kind: &GroupVersionKind, error: &CallError) -> String {
         if matches!(error, CallError::TooSlow { .. }) {
-            self.kinds().insert(format!("{}/{}", kind.api_version(), kind.kind));
+            self.kinds().insert(kind.clone());
         }
         error.to_string()
     }
@@ -137,8 +137,7 @@ impl Scales {
     }
 
     async fn resource(&self, server: &Server, kind: &GroupVersionKind) -> Result<Option<ApiResource>, CallError> {
-        let key = (kind.group.clone(), kind.version.clone(), kind.kind.clone());
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(kind).cloned();
         if known.is_some() {
             return Ok(known);
         }
@@ -150,7 +149,7 @@ impl Scales {
         });
         match found.await {
             Ok(Some(found)) => {
-                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.clone(), found.clone());
                 Ok(Some(found))
             }
             Ok(None) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
