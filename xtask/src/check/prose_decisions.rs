@@ -13,14 +13,10 @@ const ADAPTER: &str = "legacy_texts.rs";
 const CRATES: [&str; 4] = ["crates/plan/src", "crates/operator/src", "crates/runtime/src", "crates/reconcile/src"];
 
 /// Code that may read texts, each with the reason: most of them are written by other programs and come without a code.
-const ALLOWED: [(&str, &str); 8] = [
+const ALLOWED: [(&str, &str); 7] = [
     (
         r#"message.contains("you can't delete")"#,
         "OwnerReferencesPermissionEnforcement answers 403 like any other refusal; only the remedy depends on it",
-    ),
-    (
-        r#"message.contains(&format!("\"{name}\" not found"))"#,
-        "the API server answers 404 for a missing object and for a missing scale subresource alike",
     ),
     (
         r#"message.rsplit_once(", expected ")"#,

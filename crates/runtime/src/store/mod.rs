@@ -1,11 +1,13 @@
 //! Objects of the API server that watches keep up to date.
 
 pub mod cache;
+mod optional;
 mod records;
 pub mod references;
 mod scope;
 pub mod served;
 pub mod watching;
 
+pub use optional::while_served;
 pub use records::{Change, Record, Revision, SMALL_PAGE, Store, SyncState};
 pub use scope::Scope;

@@ -41,6 +41,8 @@ pub enum SyncState {
     Forbidden(String),
     /// The list fails for another cause, which may pass.
     Failed(String),
+    /// The API of the objects is not served, so there are none.
+    NotServed,
     /// The API of the objects was not served, so there were none. It is served now, and a list is to come.
     Relisting,
     /// A complete list, and every event after it. A broken watch changes nothing about that: it continues where it was, or
@@ -256,26 +258,28 @@ impl<R: Record> Store<R> {
         }
     }
 
-    /// There are no objects, for example because their API is not served.
+    /// There are no objects.
     pub fn clear(&self) -> Vec<Change<R>> {
         self.replace(Vec::new())
     }
 
-    /// The API of the objects is served from now on.
-    pub fn relist(&self) {
-        self.sync.send_if_modified(|state| {
-            let was_synced = *state == SyncState::Synced;
-            if was_synced {
-                *state = SyncState::Relisting;
-            }
-            was_synced
-        });
+    /// The API of the objects is not served, so there are none.
+    pub fn not_served(&self) -> Vec<Change<R>> {
+        let changes = self.clear();
+        self.sync.send_replace(SyncState::NotServed);
+        changes
     }
 
-    /// Returns once there is a complete list. Before that, an object that seems absent may only be unknown.
+    /// The API of the objects is served from now on.
+    pub fn relist(&self) {
+        self.not_synced(SyncState::Relisting, |state| matches!(state, SyncState::Synced | SyncState::NotServed));
+    }
+
+    /// Returns once all objects are known. Before that, an object that seems absent may only be unknown.
     pub async fn synced(&self) {
+        let is_complete = |state: &SyncState| matches!(state, SyncState::Synced | SyncState::NotServed);
         // The sender is ours, so that waiting cannot fail.
-        let _ = self.sync.subscribe().wait_for(|state| *state == SyncState::Synced).await;
+        let _ = self.sync.subscribe().wait_for(is_complete).await;
     }
 
     /// Returns once there is an answer, even if it is that we may not list the objects.

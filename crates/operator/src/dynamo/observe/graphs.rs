@@ -1,227 +1,166 @@
-//! The graphs that requests have led to. Their API may be absent, and may come and go.
-//! Comes in: whether the API is served, and what its watch brings; goes out: the graph of a name as a small record, and which
-//! requests should look again.
+//! Keeps the DynamoGraphDeployments of requests. Clusters may lack their API.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_plan::dynamo::{ObservedGraph, names};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
-use steersman_runtime::store::Scope;
 use steersman_runtime::store::references::is_name;
-use steersman_runtime::store::served::{self, Optional};
-use steersman_runtime::store::watching::follow;
-use tokio::sync::watch as news;
+use steersman_runtime::store::served::Optional;
+use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
-/// The graphs of all requests carry it, and of nobody else.
-const OF_REQUESTS: &str = "dgdr.nvidia.com/name";
+const API: Optional =
+    Optional { group: Family::Dgd.group(), version: Family::Dgd.storage_version(), crd: Family::Dgd.crd_name() };
 
-/// What came of looking for a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Result of the search for a graph.
 pub enum Found {
     Graph(ObservedGraph),
     Absent,
-    /// Nobody can say: the cluster does not serve graphs, or not in the version that they are asked for in.
+    /// The cluster does not serve graphs, or not in the version that we read, so that a graph may exist.
     Unserved,
 }
 
-impl Found {
-    pub fn graph(self) -> Option<ObservedGraph> {
-        match self {
-            Self::Graph(graph) => Some(graph),
-            Self::Absent | Self::Unserved => None,
-        }
+/// The graphs that were created for requests.
+pub struct Graphs {
+    store: Store<GraphRecord>,
+    /// The requests whose graph was not in the store. They are enqueued when the API is served and listed, because graphs can
+    /// be created from then on.
+    awaiting: Mutex<BTreeSet<NamespacedName>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct GraphRecord {
+    /// Name of the request that the graph was created for. Both are in the same namespace.
+    request: Option<String>,
+    graph: ObservedGraph,
+}
+
+impl Record for GraphRecord {
+    fn owner(&self) -> Option<&str> {
+        self.request.as_deref()
     }
 }
 
-/// What is known of graphs that were made for requests.
-#[derive(Default)]
-pub struct Graphs {
-    known: Mutex<BTreeMap<NamespacedName, ObservedGraph>>,
-    /// The requests whose graph is not there. The API may come, and with it what can be created.
-    awaiting: Mutex<BTreeSet<NamespacedName>>,
-    /// The API is known not to be served. A server may answer for it a moment longer, and nobody would look again.
-    unserved: AtomicBool,
+impl Default for Graphs {
+    fn default() -> Self {
+        // Graphs are read without the store before its first list, which may differ from what was read.
+        Self { store: Store::reporting_first_list(), awaiting: Mutex::default() }
+    }
 }
 
 impl Graphs {
-    /// The graph of a name. What the watch does not know is asked for: it may lag, may not be there, and sees no graph but
-    /// those of requests; and that a graph is absent ends a request for good.
-    pub async fn seen(&self, server: &Server, place: &NamespacedName, by: &NamespacedName) -> Result<Found, CallError> {
-        if let Some(known) = self.known().get(place) {
-            return Ok(Found::Graph(known.clone()));
+    /// Finds the graph of a request. A graph that is not in the store is read from the API server, because a request whose
+    /// graph is absent fails for good, and because the watch may lag, may be forbidden, and sees no graph without our label.
+    pub async fn find(
+        &self,
+        server: &Server,
+        graph: &NamespacedName,
+        request: &NamespacedName,
+    ) -> Result<Found, CallError> {
+        if let Some(known) = self.store.with(graph, |record| record.graph.clone()) {
+            return Ok(Found::Graph(known));
         }
-        // Users choose it, and what is no name would be a path.
-        if !is_name(&place.name) {
+        // Users choose the name. An invalid one could be the path of another resource.
+        if !is_name(&graph.name) {
             return Ok(Found::Absent);
         }
-        // Before anything is asked: what comes meanwhile wakes it.
-        self.awaiting().insert(by.clone());
-        if self.unserved.load(Ordering::Acquire) {
+        // Before the read, so that a list that completes meanwhile enqueues the request.
+        self.awaiting().insert(request.clone());
+        // The API server may answer for a removed API a moment longer, and no event would correct that answer.
+        if self.store.sync_state() == SyncState::NotServed {
             return Ok(Found::Unserved);
         }
-        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.namespace, &resource());
-        match server.call(api.get_opt(&place.name)).await {
+        let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &graph.namespace, &resource());
+        match server.call(api.get_opt(&graph.name)).await {
             Ok(Some(graph)) => {
-                self.forget(by);
-                Ok(Found::Graph(graph_seen(&graph)))
+                self.forget(request);
+                Ok(Found::Graph(observed(&graph)))
             }
             Ok(None) => Ok(Found::Absent),
-            // That an object is absent is answered in another way; here its whole path is.
+            // A missing object is `None`; here the API server does not know the path.
             Err(CallError::Answered { code: 404, .. }) => Ok(Found::Unserved),
             Err(error) => Err(error),
         }
     }
 
-    /// The request is gone.
+    /// Drops a request that no longer exists.
     pub fn forget(&self, request: &NamespacedName) {
         self.awaiting().remove(request);
     }
 
-    /// The request that a graph was made for.
+    /// The request that a graph was created for.
     pub fn request(&self, graph: &NamespacedName) -> Option<NamespacedName> {
-        self.known().get(graph).and_then(|known| request(&graph.namespace, known))
+        let request = self.store.with(graph, |record| record.request.clone()).flatten()?;
+        Some(NamespacedName::new(graph.namespace.as_str(), request))
     }
 
-    /// Follows the API and its objects until `stop`.
-    pub async fn follow(&self, server: &Server, scope: &Scope, wake: impl Fn(NamespacedName), stop: CancellationToken) {
-        let api = Optional {
-            group: Family::Dgd.group(),
-            version: Family::Dgd.storage_version(),
-            crd: Family::Dgd.crd_name(),
-        };
-        let (tell, heard) = news::channel(false);
-        let told = |served: bool| {
-            tracing::info!(served, "whether the cluster has DynamoGraphDeployments");
-            self.unserved.store(!served, Ordering::Release);
-            tell.send_replace(served);
-        };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = served::follow(server, &api, told) => {}
-            () = self.keep(server, scope, &wake, heard) => {}
-        }
-    }
-
-    async fn keep(
+    /// Follows the API and its objects until `stop`, and enqueues each request whose graph has changed.
+    pub async fn follow(
         &self,
         server: &Server,
         scope: &Scope,
-        wake: &impl Fn(NamespacedName),
-        mut heard: news::Receiver<bool>,
+        enqueue: impl Fn(NamespacedName),
+        stop: CancellationToken,
     ) {
-        loop {
-            let served = *heard.borrow_and_update();
-            if served {
-                tokio::select! {
-                    () = self.watch(server, scope, wake) => {}
-                    _ = heard.changed() => {}
-                }
-            } else {
-                // With the API its objects are gone, or out of sight.
-                self.replace(BTreeMap::new()).into_iter().for_each(wake);
-                if heard.changed().await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn watch(&self, server: &Server, scope: &Scope, wake: &impl Fn(NamespacedName)) {
         let resource = resource();
-        let config = watcher::Config::default().labels(OF_REQUESTS);
-        let mut incoming = BTreeMap::new();
-        follow(scope.api(server, &resource), &resource.kind, config, |event: Event<DynamicObject>| {
-            self.take_in(event, &mut incoming).into_iter().for_each(wake);
-        })
-        .await;
-    }
-
-    fn take_in(
-        &self,
-        event: Event<DynamicObject>,
-        incoming: &mut BTreeMap<NamespacedName, ObservedGraph>,
-    ) -> BTreeSet<NamespacedName> {
-        match event {
-            Event::Init => incoming.clear(),
-            Event::InitApply(object) => _ = incoming.insert(place(&object), graph_seen(&object)),
-            Event::InitDone => {
-                let mut concerned = self.replace(std::mem::take(incoming));
-                concerned.append(&mut self.awaiting());
-                return concerned;
-            }
-            Event::Apply(object) => return self.change(place(&object), Some(graph_seen(&object))),
-            Event::Delete(object) => return self.change(place(&object), None),
-        }
-        BTreeSet::new()
-    }
-
-    fn change(&self, place: NamespacedName, now: Option<ObservedGraph>) -> BTreeSet<NamespacedName> {
-        let mut known = self.known();
-        let before = match now.clone() {
-            Some(now) => known.insert(place.clone(), now),
-            None => known.remove(&place),
+        let changed = |change: Change<GraphRecord>| change.owners().into_iter().for_each(&enqueue);
+        let follow = || async {
+            let config = watcher::Config::default().labels(names::LABEL_NAME);
+            let watch = self.store.follow(scope.api(server, &resource), &resource.kind, config, record, &changed);
+            tokio::join!(watch, self.enqueue_awaiting(&enqueue));
         };
-        if before == now {
-            return BTreeSet::new();
-        }
-        before.iter().chain(&now).filter_map(|graph| request(&place.namespace, graph)).collect()
+        stop.run_until_cancelled(self.store.follow_while_served(server, &API, follow, &changed)).await;
     }
 
-    /// A complete list: what is not in it is gone.
-    fn replace(&self, now: BTreeMap<NamespacedName, ObservedGraph>) -> BTreeSet<NamespacedName> {
-        let before = std::mem::replace(&mut *self.known(), now.clone());
-        let places = before.keys().chain(now.keys()).filter(|place| before.get(*place) != now.get(*place));
-        let of = |place: &NamespacedName| {
-            [before.get(place), now.get(place)].into_iter().flatten().cloned().collect::<Vec<_>>()
-        };
-        places.flat_map(|place| of(place).into_iter().filter_map(|graph| request(&place.namespace, &graph))).collect()
+    /// Waits for the list.
+    async fn enqueue_awaiting(&self, enqueue: impl Fn(NamespacedName)) {
+        self.store.synced().await;
+        let awaiting = std::mem::take(&mut *self.awaiting());
+        awaiting.into_iter().for_each(enqueue);
     }
 
     fn awaiting(&self) -> MutexGuard<'_, BTreeSet<NamespacedName>> {
         self.awaiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, ObservedGraph>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk(Family::Dgd.group(), Family::Dgd.storage_version(), Family::Dgd.kind());
+    let kind = GroupVersionKind::gvk(API.group, API.version, Family::Dgd.kind());
     ApiResource::from_gvk_with_plural(&kind, Family::Dgd.plural())
 }
 
-fn place(object: &DynamicObject) -> NamespacedName {
-    NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
+fn record(object: &DynamicObject) -> Option<GraphRecord> {
+    Some(GraphRecord { request: request(object), graph: observed(object) })
 }
 
-/// A graph is made where its request is.
-fn request(namespace: &str, graph: &ObservedGraph) -> Option<NamespacedName> {
-    let here = graph.labels.get(names::LABEL_NAMESPACE).is_none_or(|named| named == namespace);
-    graph.labels.get(names::LABEL_NAME).filter(|_| here).map(|name| NamespacedName::new(namespace, name))
+/// The request that the labels name. A graph is in the namespace of its request.
+fn request(graph: &DynamicObject) -> Option<String> {
+    let (namespace, labels) = (graph.namespace()?, graph.labels());
+    if labels.get(names::LABEL_NAMESPACE).is_some_and(|named| *named != namespace) {
+        return None;
+    }
+    labels.get(names::LABEL_NAME).cloned()
 }
 
-fn graph_seen(object: &DynamicObject) -> ObservedGraph {
-    let status = &object.data["status"];
+fn observed(graph: &DynamicObject) -> ObservedGraph {
+    let status = &graph.data["status"];
     let conditions = status["conditions"].as_array();
     let unready = conditions.into_iter().flatten().find(|known| known["type"] == "Ready" && known["status"] == "False");
     ObservedGraph {
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
+        name: graph.name_any(),
+        uid: graph.uid().unwrap_or_default(),
         api_version: resource().api_version,
-        created: object.creation_timestamp().map(|time| time.0),
-        labels: object.labels().clone(),
-        annotations: object.annotations().clone(),
+        created: graph.creation_timestamp().map(|time| time.0),
+        labels: graph.labels().clone(),
+        annotations: graph.annotations().clone(),
         state: status["state"].as_str().map(str::to_owned),
         unready: unready.and_then(|known| known["message"].as_str()).map(str::to_owned),
         replicas: sum(status, "replicas"),
@@ -229,7 +168,7 @@ fn graph_seen(object: &DynamicObject) -> ObservedGraph {
     }
 }
 
-/// Over its components, which v1alpha1 calls services.
+/// Sums a field over the components, which v1alpha1 calls services.
 fn sum(status: &Value, field: &str) -> i32 {
     let components = ["components", "services"].into_iter().find_map(|name| status[name].as_object());
     let numbers = components.into_iter().flatten().filter_map(|(_, component)| component[field].as_i64());
@@ -238,6 +177,8 @@ fn sum(status: &Value, field: &str) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
@@ -254,22 +195,42 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_the_sums_over_components_and_what_it_waits_for() {
-        let seen = graph_seen(&graph("qwen-dgd", "qwen", "pending"));
-        assert_eq!((seen.replicas, seen.available), (3, 1));
-        assert_eq!((seen.state.as_deref(), seen.unready.as_deref()), (Some("pending"), Some("decode waits")));
-        assert_eq!(seen.api_version, "nvidia.com/v1beta1");
+    fn record_sums_components_and_keeps_unready_message() {
+        let observed = observed(&graph("qwen-dgd", "qwen", "pending"));
+        assert_eq!((observed.replicas, observed.available), (3, 1));
+        assert_eq!((observed.state.as_deref(), observed.unready.as_deref()), (Some("pending"), Some("decode waits")));
+        assert_eq!(observed.api_version, "nvidia.com/v1beta1");
     }
 
     #[test]
-    fn a_request_is_woken_when_something_changes_that_it_looks_at() {
+    fn changed_graph_concerns_its_request() {
         let graphs = Graphs::default();
-        let change = |object: &DynamicObject| graphs.change(place(object), Some(graph_seen(object)));
-        let woken = BTreeSet::from([NamespacedName::new("team-a", "qwen")]);
-        assert_eq!(change(&graph("qwen-dgd", "qwen", "pending")), woken);
-        assert_eq!(change(&graph("qwen-dgd", "qwen", "pending")), BTreeSet::new());
-        assert_eq!(change(&graph("qwen-dgd", "qwen", "successful")), woken);
-        assert_eq!(graphs.request(&NamespacedName::new("team-a", "qwen-dgd")), woken.first().cloned());
-        assert_eq!(graphs.replace(BTreeMap::new()), woken, "a list without it says that it is gone");
+        let concerned = |event: Event<DynamicObject>| {
+            let changes = graphs.store.receive(event, &record);
+            changes.iter().flat_map(Change::owners).collect::<BTreeSet<_>>()
+        };
+        let request = BTreeSet::from([NamespacedName::new("team-a", "qwen")]);
+        assert_eq!(concerned(Event::Apply(graph("qwen-dgd", "qwen", "pending"))), request);
+        assert_eq!(concerned(Event::Apply(graph("qwen-dgd", "qwen", "pending"))), BTreeSet::new());
+        assert_eq!(concerned(Event::Apply(graph("qwen-dgd", "qwen", "successful"))), request);
+        assert_eq!(graphs.request(&NamespacedName::new("team-a", "qwen-dgd")), request.first().cloned());
+        assert_eq!(concerned(Event::InitDone), request, "the first list does not contain the graph");
+        let mut foreign = graph("qwen-dgd", "qwen", "pending");
+        foreign.metadata.namespace = Some("team-b".to_owned());
+        assert_eq!(concerned(Event::Apply(foreign)), BTreeSet::new(), "its labels name another namespace");
+    }
+
+    #[test]
+    fn awaiting_request_is_enqueued_once_api_is_listed() {
+        let (graphs, request) = (Graphs::default(), NamespacedName::new("team-a", "qwen"));
+        let enqueued = Mutex::new(Vec::new());
+        graphs.store.not_served();
+        graphs.store.relist();
+        graphs.awaiting().insert(request.clone());
+        let mut enqueue = std::pin::pin!(graphs.enqueue_awaiting(|request| enqueued.lock().unwrap().push(request)));
+        assert_eq!(enqueue.as_mut().now_or_never(), None);
+        graphs.store.receive(Event::InitDone, &record);
+        assert_eq!(enqueue.as_mut().now_or_never(), Some(()));
+        assert_eq!((enqueued.lock().unwrap().as_slice(), graphs.awaiting().len()), (&[request][..], 0));
     }
 }

@@ -1,5 +1,5 @@
-//! What a pass over a DynamoGraphDeploymentRequest reads.
-//! Comes in: the request; goes out: its Job, output and graph as plain facts for the plan, and as they are for the applier.
+//! Reads everything that a reconcile of a DynamoGraphDeploymentRequest needs: a snapshot for the plan, and the live children
+//! for the applier.
 
 mod beside;
 mod graphs;
@@ -38,11 +38,11 @@ use graphs::Found;
 
 pub use steersman_plan::dynamo::names::MANAGER;
 
-/// As NVIDIA's operator labels Jobs, outputs and what belongs to graphs.
+/// Label selector of Jobs, outputs and the ConfigMaps of graphs, with the label of NVIDIA's operator.
 const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
 const ACCOUNT: &str = "app.kubernetes.io/name=dgdr-profiling-job";
 
-/// The kinds that passes write, but for graphs, whose API may be absent.
+/// The kinds that reconciles write, except graphs, whose API may be absent.
 pub fn children() -> Vec<Watched> {
     // Outputs of earlier profilers have no owner, and ConfigMaps of graphs have another one.
     let naming = Some(Naming { label: names::LABEL_NAME, kind: Family::Dgdr.kind() });
@@ -54,13 +54,13 @@ pub fn children() -> Vec<Watched> {
     ]
 }
 
-/// Whether a Job of the request's name is known.
+/// Whether the cache has a Job with the name for this request.
 pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
     let namespace = object.namespace().unwrap_or_default();
     context.cache.has(&gvk_of::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
 }
 
-/// Everything whose name is known beforehand.
+/// The children whose names are known before they exist.
 fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
@@ -72,7 +72,7 @@ fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     known.into_iter().chain(additional).collect()
 }
 
-/// Reads only.
+/// Takes the snapshot of a request. Writes nothing.
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
@@ -96,15 +96,18 @@ pub async fn observe(
         output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
     }
     let needs = needs(&seen, job.as_ref(), output.as_ref());
-    // Before anything else is read: what changes meanwhile brings the next pass.
+    // Before all other reads, so that a change of a referenced object meanwhile enqueues the request.
     let named = named_seen(server, beside, &seen, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
     let found = match &graph_place {
-        Some(graph_place) => beside.graphs.seen(server, graph_place, &place).await?,
+        Some(graph_place) => beside.graphs.find(server, graph_place, &place).await?,
         None => Found::Absent,
     };
-    let graphs_served = found != Found::Unserved;
-    let graph = found.graph();
+    let (graph, graphs_served) = match found {
+        Found::Graph(graph) => (Some(graph), true),
+        Found::Absent => (None, true),
+        Found::Unserved => (None, false),
+    };
     let graph_pods = match (&graph, &graph_place) {
         (Some(_), Some(graph_place)) if needs.graph_pods => beside.graph_pods.seen(server, graph_place).await?,
         _ => Vec::new(),
@@ -145,8 +148,8 @@ pub async fn observe(
     Ok(Observed { owner, snapshot: seen, live })
 }
 
-/// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
-/// watch of ours sees, is asked for.
+/// The generated ConfigMaps that exist. Users may change them, and a change is kept, so that a ConfigMap without our labels,
+/// which the watch does not see, is read from the API server.
 async fn additional(
     server: &Server,
     object: &ObservedObject,
@@ -170,7 +173,7 @@ async fn additional(
     Ok(found)
 }
 
-/// Asks the API server for what no watch has brought.
+/// Reads an object from the API server that is not in the cache.
 async fn ask_for(
     server: &Server,
     object: &ObservedObject,
@@ -193,7 +196,8 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
     let status = status.map(|status| decode(status, "status")).transpose();
     let spec = decode(&object.data["spec"], "spec");
     let deleting = object.metadata.deletion_timestamp.is_some();
-    // Who leaves is let go, which takes no understanding: an earlier operator's finalizer would hold it for ever.
+    // A deleted object is released even if it cannot be decoded. Otherwise the finalizer of an earlier operator would keep it
+    // forever.
     let (spec, status) = if deleting {
         (spec.or_else(|_| decode(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
     } else {
@@ -234,7 +238,8 @@ fn job_seen(object: &DynamicObject) -> ObservedJob {
     }
 }
 
-/// How the profiler ended is told once and for all, so that a watch that is behind is not believed.
+/// The pods of the profiling Job. The status reports the end of a Job only once, so that a failed Job without a failed pod in
+/// the store is read from the API server: the watch may lag.
 async fn job_pods(
     server: &Server,
     beside: &Beside,
@@ -303,7 +308,7 @@ async fn named_seen(
 }
 
 async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {
-    // What is no name would be a path.
+    // An invalid name could be the path of another resource.
     if !is_name(name) {
         return Ok(false);
     }

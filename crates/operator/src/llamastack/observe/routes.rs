@@ -1,6 +1,4 @@
-//! Routes, where the cluster has them: OpenShift does, and the API may come and go.
-//! Comes in: whether the API is served, and what its watch brings; goes out: the Route of an object, and which objects should
-//! look again.
+//! Keeps the Routes of LlamaStackDistributions. OpenShift has them; other clusters may lack their API.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +14,9 @@ use steersman_runtime::apply::Live;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::controller::ReconcileContext;
 use steersman_runtime::rbac::Rule;
-use steersman_runtime::store::Scope;
 use steersman_runtime::store::cache::{Cache, Watched};
-use steersman_runtime::store::served::{self, Optional};
+use steersman_runtime::store::served::Optional;
+use steersman_runtime::store::{Scope, while_served};
 use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -30,10 +28,10 @@ pub const ROUTES: &str = "routes.route.openshift.io";
 
 const API: Optional = Optional { group: Route::GROUP, version: Route::VERSION, crd: ROUTES };
 
-/// How long objects wait at the start, at most, until it is known whether there are Routes.
-const LATE: Duration = Duration::from_secs(5);
+/// Longest wait of a reconcile until it is known whether the cluster has Routes.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// What Routes need.
+/// Access to Routes.
 pub fn rules() -> Vec<Rule> {
     let rule = |resource, verbs, why| Rule::namespaced(Route::GROUP, resource, verbs, why);
     vec![
@@ -42,24 +40,23 @@ pub fn rules() -> Vec<Rule> {
             &["get", "list", "watch", "create", "patch", "delete"],
             "expose servers of LlamaStackDistributions on OpenShift",
         ),
-        // OpenShift asks for it where a host name is not one of its own choice.
+        // OpenShift requires it for host names that users choose.
         rule("routes/custom-host", &["create", "update"], "give Routes the host names that their users ask for"),
     ]
 }
 
 #[derive(Clone)]
 enum State {
-    /// Nobody has an answer yet, but somebody asks.
-    Asked,
+    /// The API server was asked and has not answered yet.
+    Unknown,
     Absent,
-    /// With all that there are.
     Served(Arc<Cache>),
 }
 
-/// What is known of Routes. As made by default nobody asks, and there are none.
+/// By default nothing is followed, and there are no Routes.
 pub struct Routes {
     state: watch::Sender<State>,
-    /// The objects whose way from outside depends on it.
+    /// The objects that are reached through a Route or, without Routes, through an Ingress.
     exposed: Mutex<BTreeSet<NamespacedName>>,
 }
 
@@ -70,12 +67,12 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// For whoever runs [`Routes::follow`] beside: objects wait for the first answer.
+    /// For callers that run [`Routes::follow`]: reconciles wait for the first answer.
     pub fn followed() -> Self {
-        Self { state: watch::Sender::new(State::Asked), exposed: Mutex::default() }
+        Self { state: watch::Sender::new(State::Unknown), exposed: Mutex::default() }
     }
 
-    /// What became of an object's Route; all that it has are put beside its other children.
+    /// The state of an object's Route. Adds all Routes of the object to `live`.
     pub async fn seen(
         &self,
         server: &Server,
@@ -86,8 +83,9 @@ impl Routes {
     ) -> Result<ObservedRoute, CallError> {
         if exposed {
             self.exposed().insert(place.clone());
-            // An Ingress made in haste would have to go again. The sender is ours, so that waiting cannot fail.
-            let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Asked)).await;
+            // An Ingress that is created before that would have to be deleted again. The sender is ours, so that waiting
+            // cannot fail.
+            let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Unknown)).await;
         } else {
             self.forget(place);
         }
@@ -104,70 +102,50 @@ impl Routes {
 
     /// Follows the API and its objects until `stop`.
     pub async fn follow(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        let (tell, heard) = watch::channel(None);
         let late = async {
-            time::sleep(LATE).await;
-            if self.know_at_last(context) {
-                tracing::warn!(seconds = LATE.as_secs(), "it is not known yet whether the cluster has Routes");
+            time::sleep(MAX_WAIT).await;
+            if self.end_wait(context) {
+                tracing::warn!(seconds = MAX_WAIT.as_secs(), "it is not known yet whether the cluster has Routes");
             }
             std::future::pending::<()>().await;
+        };
+        let not_served = || self.set(State::Absent, context);
+        let follow = || async {
+            let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN, naming: None }]));
+            let watch = cache.follow(&context.server, scope, |touched| {
+                context.queue.enqueue(NamespacedName::new(touched.namespace, touched.owner));
+            });
+            let synced = async {
+                cache.synced().await;
+                self.set(State::Served(cache.clone()), context);
+            };
+            tokio::join!(watch, synced);
         };
         tokio::select! {
             () = stop.cancelled() => {}
             () = late => {}
-            () = served::follow(&context.server, &API, |served| { tell.send_replace(Some(served)); }) => {}
-            () = self.keep(context, scope, heard) => {}
+            () = while_served(&context.server, &API, not_served, follow) => {}
         }
-        // Passes under way end, too.
-        self.know_at_last(context);
+        // Reconciles in progress must not wait any longer.
+        self.end_wait(context);
     }
 
-    async fn keep(&self, context: &ReconcileContext, scope: &Scope, mut heard: watch::Receiver<Option<bool>>) {
-        loop {
-            let served = *heard.borrow_and_update();
-            match served {
-                None => {}
-                Some(false) => self.know(State::Absent, context),
-                Some(true) => {
-                    let cache = Arc::new(Cache::new(vec![Watched { kind: kind(), labels: CHILDREN, naming: None }]));
-                    let changes = cache.follow(&context.server, scope, |touched| {
-                        context.queue.enqueue(NamespacedName::new(touched.namespace, touched.owner));
-                    });
-                    let listed = async {
-                        cache.synced().await;
-                        self.know(State::Served(cache.clone()), context);
-                        std::future::pending::<()>().await;
-                    };
-                    tokio::select! {
-                        () = changes => {}
-                        () = listed => {}
-                        _ = heard.changed() => {}
-                    }
-                    continue;
-                }
-            }
-            if heard.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn know(&self, state: State, context: &ReconcileContext) {
+    /// Enqueues the exposed objects if Routes appear or disappear.
+    fn set(&self, state: State, context: &ReconcileContext) {
         let served = matches!(state, State::Served(_));
         let before = matches!(self.state.send_replace(state), State::Served(_));
         if served != before {
-            tracing::info!(served, "whether the cluster has Routes");
-            self.exposed().iter().cloned().for_each(|place| context.queue.enqueue(place));
+            self.exposed().iter().cloned().for_each(|object| context.queue.enqueue(object));
         }
     }
 
-    /// Whether nothing was known until now.
-    fn know_at_last(&self, context: &ReconcileContext) -> bool {
-        let asked = matches!(*self.state.borrow(), State::Asked);
-        if asked {
-            self.know(State::Absent, context);
+    /// Assumes that there are no Routes if that is not known yet. Returns whether it was unknown.
+    fn end_wait(&self, context: &ReconcileContext) -> bool {
+        let unknown = matches!(*self.state.borrow(), State::Unknown);
+        if unknown {
+            self.set(State::Absent, context);
         }
-        asked
+        unknown
     }
 
     fn exposed(&self) -> MutexGuard<'_, BTreeSet<NamespacedName>> {
@@ -179,7 +157,7 @@ pub fn kind() -> GroupVersionKind {
     GroupVersionKind::gvk(Route::GROUP, Route::VERSION, Route::KIND)
 }
 
-/// One router that admits it is enough.
+/// A Route is admitted if one router admits it.
 fn route_seen(route: &DynamicObject) -> ObservedRoute {
     let entries = || route.data["status"]["ingress"].as_array().into_iter().flatten();
     let admission = |entry: &'_ Value| -> Option<Value> {

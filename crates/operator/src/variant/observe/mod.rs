@@ -1,5 +1,5 @@
-//! The fleet as the API server knows it: objects, workloads, pods, settings.
-//! Comes in: watches; goes out: what has changed in a way that matters, and one snapshot of everything for a pass.
+//! Watches the fleet (VariantAutoscalings, workloads, pods, settings), reports the changes that concern decisions, and takes
+//! snapshots of everything for reconciles.
 
 mod excluded;
 mod look;
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Resource;
-#[cfg(test)]
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
@@ -33,9 +31,8 @@ use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 use steersman_runtime::resource::gvk_of;
-use steersman_runtime::store::Scope;
-use steersman_runtime::store::served::{self, Optional};
-use tokio::sync::watch;
+use steersman_runtime::store::served::Optional;
+use steersman_runtime::store::{Change, Scope, Store};
 
 use self::maps::{Maps, Marks};
 use self::objects::Variant;
@@ -44,7 +41,6 @@ use self::targets::{Way, Workload};
 use crate::installation::Installation;
 use crate::resource::custom_resource;
 use crate::variant::prometheus::PodPlace;
-use steersman_runtime::store::{Change, Store};
 
 pub use look::{Look, Metering, Stamp};
 pub use news::News;
@@ -52,81 +48,55 @@ pub use news::News;
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
-/// Where users of the Go operator have its ConfigMaps.
+/// The namespace in which users of the Go operator have its ConfigMaps.
 const FORMER: &str = "workload-variant-autoscaler-system";
 
-/// The CRD of groups of pods that are one replica.
+/// CRD of LeaderWorkerSets. One replica is a group of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
 const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1", crd: LEADER_WORKER_SETS };
 
-/// What the watches need.
+/// The access that the watches need.
 pub fn rules() -> Vec<Rule> {
-    let follow = |group, resource, why| Rule {
-        group,
-        resource,
-        names: vec![],
-        verbs: &["get", "list", "watch"],
-        namespaced: true,
-        why,
-    };
+    let follow = |group, resource, why| Rule::namespaced(group, resource, &["get", "list", "watch"], why);
+    let (group, variants) = (Family::Va.group(), Family::Va.plural());
     let scaled = "see the workloads that VariantAutoscalings name";
+    let settings = "see which namespaces have settings of their own, and which are left alone";
     vec![
-        follow(Family::Va.group(), Family::Va.plural(), "follow the objects that it acts on"),
+        follow(group, variants, "follow the objects that it acts on"),
         follow("apps", "deployments", scaled),
         follow("apps", "statefulsets", scaled),
         follow(GROUPS, "leaderworkersets", scaled),
-        Rule {
-            group: Family::Va.group(),
-            resource: Family::Va.plural(),
-            names: vec![],
-            verbs: &["patch"],
-            namespaced: true,
-            why: "tie a VariantAutoscaling that asks for it to its workload",
-        },
+        Rule::namespaced(group, variants, &["patch"], "tie a VariantAutoscaling that asks for it to its workload"),
         follow("", "pods", "know which pods' metrics are whose"),
         follow("", "configmaps", "read the settings of VariantAutoscalings"),
-        Rule {
-            group: "",
-            resource: "namespaces",
-            names: vec![],
-            verbs: &["list", "watch"],
-            namespaced: false,
-            why: "see which namespaces have settings of their own, and which are left alone",
-        },
-        Rule {
-            group: "",
-            resource: "nodes",
-            names: vec![],
-            verbs: &["list"],
-            namespaced: false,
-            why: "count the accelerators that replicas could run on",
-        },
+        Rule::cluster("", "namespaces", &["list", "watch"], settings),
+        Rule::cluster("", "nodes", &["list"], "count the accelerators that replicas could run on"),
     ]
 }
 
-/// What the process was told about the fleet, but for what it was told about everything.
+/// Options of this family. They have no `Debug`, because a variable may be a token.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The variables that count.
+    /// The environment variables that we read.
     pub environment: BTreeMap<String, String>,
-    /// Prometheus may be asked without TLS.
+    /// Prometheus may be queried without TLS.
     pub allow_http: bool,
 }
 
 impl Options {
-    /// From the process's own environment. One variable may be a token: this has no `Debug`.
+    /// Reads the environment of the process.
     pub fn of_process(allow_http: bool) -> Self {
-        let counted = main_keys().chain(names::VARIABLES);
-        let environment = counted.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
+        let variables = main_keys().chain(names::VARIABLES);
+        let environment = variables.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
         Self { environment, allow_http }
     }
 }
 
-/// All that is watched.
+/// The stores of all watches.
 pub struct Fleet {
     scope: Scope,
-    /// Only objects with this label are ours.
+    /// If set, only objects with this value of the instance label are ours.
     pub instance: Option<String>,
     node_selector: Option<String>,
     pub variants: Store<Variant>,
@@ -138,17 +108,17 @@ pub struct Fleet {
     namespaces: Store<Marks>,
     pub maps: Maps,
     scales: Scales,
-    /// Objects that have not been told that their namespace is excluded.
+    /// Objects whose status does not report yet that their namespace is excluded.
     untold: Mutex<BTreeSet<NamespacedName>>,
 }
 
 impl Fleet {
-    pub fn new(told: &Installation, options: &Options, scope: &Scope) -> Self {
-        let given = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
+    pub fn new(installation: &Installation, options: &Options, scope: &Scope) -> Self {
+        let variable = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
         Self {
             scope: scope.clone(),
-            instance: given(names::INSTANCE_VARIABLE),
-            node_selector: given(names::NODES_VARIABLE),
+            instance: variable(names::INSTANCE_VARIABLE),
+            node_selector: variable(names::NODES_VARIABLE),
             variants: Store::default(),
             deployments: Store::default(),
             stateful_sets: Store::default(),
@@ -156,14 +126,14 @@ impl Fleet {
             pods: Store::default(),
             owners: pods::Owners::default(),
             namespaces: Store::default(),
-            maps: Maps::new(told.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
+            maps: Maps::new(installation.config_namespaces(FORMER), options.environment.clone(), options.allow_http),
             scales: Scales::default(),
             untold: Mutex::default(),
         }
     }
 
     /// Follows everything for as long as it is polled.
-    pub async fn follow(&self, server: &Server, tell: impl Fn(News)) {
+    pub async fn follow(&self, server: &Server, report: impl Fn(News)) {
         let all = watcher::Config::default;
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
         let (variants, deployments, sets) =
@@ -175,11 +145,11 @@ impl Fleet {
             &variants.kind,
             all(),
             |object| Some(objects::variant(object)),
-            |change| self.variant_changed(&change).into_iter().for_each(&tell),
+            |change| self.variant_changed(&change).into_iter().for_each(&report),
         );
         let scaled = |way: Way| {
-            let tell = &tell;
-            move |change: Change<Workload>| self.target_changed(&way, &change).into_iter().for_each(tell)
+            let report = &report;
+            move |change: Change<Workload>| self.target_changed(&way, &change).into_iter().for_each(report)
         };
         let workload = targets::workload;
         tokio::join!(
@@ -188,8 +158,8 @@ impl Fleet {
             self.stateful_sets.follow(api(&sets), &sets.kind, all(), workload, scaled(Way::StatefulSet)),
             self.follow_groups(server, scaled(Way::LeaderWorkerSet)),
             self.pods.follow(api(&pods), &pods.kind, all(), |object| pods::pod(object, &self.owners), |_| ()),
-            self.follow_namespaces(server, &tell),
-            self.follow_maps(server, &tell),
+            self.follow_namespaces(server, &report),
+            self.follow_maps(server, &report),
         );
     }
 
@@ -203,7 +173,7 @@ impl Fleet {
         self.stateful_sets.fill(server, api(&gvk_of::<StatefulSet>()), &all, targets::workload).await?;
         let groups = self.scope.api(server, &groups());
         match self.groups.fill(server, groups, &all, targets::group).await {
-            Err(CallError::Answered { code: 404, .. }) => drop(self.groups.clear()),
+            Err(CallError::Answered { code: 404, .. }) => drop(self.groups.not_served()),
             Err(CallError::Answered { code: 403, message, .. }) => self.groups.forbidden(message),
             Err(error) => self.groups.failed(error.to_string()),
             Ok(()) => {}
@@ -227,66 +197,44 @@ impl Fleet {
         Ok(())
     }
 
-    /// Until then there are none.
     async fn follow_groups(&self, server: &Server, changed: impl Fn(Change<Workload>)) {
-        let (serves, mut served) = watch::channel(None);
-        let discover = served::follow(server, &LEADER_WORKER_SET_API, |is| {
-            serves.send_replace(Some(is));
-        });
         let resource = groups();
-        let watch = async {
-            loop {
-                let is = *served.borrow_and_update();
-                if is == Some(false) {
-                    self.groups.clear().into_iter().for_each(&changed);
-                }
-                let follow = async {
-                    if is == Some(true) {
-                        self.groups.relist();
-                        let api = self.scope.api(server, &resource);
-                        let config = watcher::Config::default();
-                        self.groups.follow(api, LEADER_WORKER_SET, config, targets::group, &changed).await;
-                    }
-                    std::future::pending::<()>().await;
-                };
-                tokio::select! {
-                    () = follow => {}
-                    changed = served.changed() => if changed.is_err() { return },
-                }
-            }
+        let follow = || {
+            let api = self.scope.api(server, &resource);
+            self.groups.follow(api, LEADER_WORKER_SET, watcher::Config::default(), targets::group, &changed)
         };
-        tokio::join!(discover, watch);
+        self.groups.follow_while_served(server, &LEADER_WORKER_SET_API, follow, &changed).await;
     }
 
-    /// Who acts in one namespace was pointed there, whatever is written on it.
-    async fn follow_namespaces(&self, server: &Server, tell: &impl Fn(News)) {
+    /// Labels and annotations of a namespace do not matter to an operator that is restricted to it.
+    async fn follow_namespaces(&self, server: &Server, report: &impl Fn(News)) {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
             Scope::Cluster => {
-                let told = |change: Change<Marks>| {
+                let changed = |change: Change<Marks>| {
                     self.marks_changed(&change);
-                    tell(News::Namespace(change.object.name));
+                    report(News::Namespace(change.object.name));
                 };
-                let kind = Namespace::kind(&());
-                self.namespaces.follow(namespaces(server), &kind, watcher::Config::default(), maps::marks, told).await;
+                let (api, kind, all) = (namespaces(server), Namespace::kind(&()), watcher::Config::default());
+                self.namespaces.follow(api, &kind, all, maps::marks, changed).await;
             }
         }
     }
 
-    async fn follow_maps(&self, server: &Server, tell: &impl Fn(News)) {
+    async fn follow_maps(&self, server: &Server, report: &impl Fn(News)) {
         let resource = ApiResource::from_gvk(&gvk_of::<ConfigMap>());
         let kind = ConfigMap::kind(&());
         let own = self.maps.own.iter().map(|(namespace, store)| {
             let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), namespace, &resource);
             let record = |object: &DynamicObject| self.maps.own_map(object);
-            store.follow(api, &kind, watcher::Config::default(), record, |change| tell(News::Map(change.object)))
+            store.follow(api, &kind, watcher::Config::default(), record, |change| report(News::Map(change.object)))
         });
         let local = self.maps.local.iter().map(|(name, store)| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
             let record = |object: &DynamicObject| self.maps.local_map(object);
             let changed = |change: Change<maps::Map>| {
                 if self.local().contains(&change.object.namespace) {
-                    tell(News::Map(change.object));
+                    report(News::Map(change.object));
                 }
             };
             store.follow(self.scope.api(server, &resource), &kind, config, record, changed)
@@ -302,12 +250,12 @@ impl Fleet {
         self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|marks| marks.excluded)
     }
 
-    /// The objects that are acted on, in order of namespace and name. Nothing is copied.
-    pub fn each(&self, mut look: impl FnMut(&str, &str, &Variant)) {
+    /// Reads the objects that we act on, in the order of namespace and name, without a copy.
+    pub fn each(&self, mut read: impl FnMut(&str, &str, &Variant)) {
         let excluded = self.excluded();
         self.variants.each(|namespace, name, variant| {
             if self.is_ours(variant) && !excluded.contains(namespace) {
-                look(namespace, name, variant);
+                read(namespace, name, variant);
             }
         });
     }
@@ -315,17 +263,16 @@ impl Fleet {
     #[cfg(test)]
     pub fn put_variant(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        let name = NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any());
-        self.variants.put(name, Some(objects::variant(&object)));
+        self.variants.receive(watcher::Event::Apply(object), &|object| Some(objects::variant(object)));
     }
 
     #[cfg(test)]
     pub fn put_namespace(&self, object: &serde_json::Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}"));
-        self.namespaces.put(NamespacedName::new("", object.name_any()), maps::marks(&object));
+        self.namespaces.receive(watcher::Event::Apply(object), &maps::marks);
     }
 
-    /// Namespaces whose own maps count.
+    /// Namespaces whose own ConfigMaps are read.
     pub fn local(&self) -> BTreeSet<String> {
         let mut local = BTreeSet::new();
         self.each(|namespace, _, _| {

@@ -1,83 +1,85 @@
-//! Workloads of kinds that are not watched, by their scale subresource.
-//! Comes in: kind, namespace and name; goes out: how many replicas there are and which pods they are, or that there is no
-//! such workload.
+//! Reads workloads of kinds that are not watched, by their scale subresource.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
+use kube::core::response::reason;
 use kube::discovery;
 use steersman_reconcile::{Lookup, NamespacedName};
 use steersman_runtime::client::{CallError, Server};
 
-/// A workload as its scale has it.
+/// A workload, as far as its scale describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scaled {
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
-    /// Which pods are its own, by their labels.
+    /// Label selector of its pods.
     pub selector: Option<String>,
 }
 
 impl Scaled {
-    /// Whether there should be pods. Who never fills in its status says nothing by its zero.
+    /// Whether there should be pods. Zero replicas in the status prove nothing, because some controllers never set it.
     pub fn runs(&self) -> bool {
         self.status_replicas.unwrap_or_default().max(self.replicas.unwrap_or(1)) > 0
     }
 }
 
-/// What came of a selector.
+/// The pods that a selector selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// The names of the pods.
     Names(Vec<String>),
-    /// There is no selector.
+    /// The scale has no selector.
     Nameless,
-    /// Why nobody could tell.
+    /// The list of the pods failed, for this cause.
     Unknown(String),
 }
 
-/// Whether it is the object that is missing: without a scale subresource, the path is, which is said in other words.
-fn names(message: &str, name: &str) -> bool {
-    message.contains(&format!("\"{name}\" not found"))
-}
-
-/// Which resource a kind is does not change while its API is served.
+/// Reads scales. Caches the resource of each kind that has them, which does not change while its API is served.
 #[derive(Default)]
 pub struct Scales {
-    known: Mutex<BTreeMap<(String, String, String), ApiResource>>,
+    scalable: Mutex<HashMap<GroupVersionKind, ApiResource>>,
 }
 
-/// Kinds whose API has let somebody wait in vain during one look: the next of them would only wait as long, and the time of the
-/// others would be gone.
+/// A kind, as the API server lists it.
+enum Discovered {
+    NotServed,
+    /// Without the scale subresource.
+    Unscalable,
+    Scalable(ApiResource),
+}
+
+/// Kinds whose API did not answer in time during one snapshot. They are not read again: each further read would take as long,
+/// and use up the time of the other kinds.
 #[derive(Default)]
 pub struct Hanging {
-    kinds: Mutex<BTreeSet<String>>,
+    kinds: Mutex<HashSet<GroupVersionKind>>,
 }
 
 impl Hanging {
-    fn kinds(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn kinds(&self) -> MutexGuard<'_, HashSet<GroupVersionKind>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn knows(&self, kind: &GroupVersionKind) -> bool {
-        self.kinds().contains(&format!("{}/{}", kind.api_version(), kind.kind))
+        self.kinds().contains(kind)
     }
 
-    /// Why there is no answer.
+    /// Renders the cause of a failed read.
     fn explain(&self, kind: &GroupVersionKind, error: &CallError) -> String {
         if matches!(error, CallError::TooSlow { .. }) {
-            self.kinds().insert(format!("{}/{}", kind.api_version(), kind.kind));
+            self.kinds().insert(kind.clone());
         }
         error.to_string()
     }
 }
 
 impl Scales {
-    /// Ready replicas are not part of a scale: whoever knows the pods counts them.
+    /// Reads a workload; `None` if there is no such workload. Ready replicas are not part of a scale: they are counted by the
+    /// pods.
     pub async fn look(
         &self,
         server: &Server,
@@ -94,15 +96,12 @@ impl Scales {
             ));
         }
         let resource = match self.resource(server, kind).await {
-            Ok(Some(resource)) => resource,
-            Ok(None) => {
-                return Lookup::Unknown(format!(
-                    "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
-                     spec.scaleTargetRef",
-                    kind.kind,
-                    kind.api_version()
-                ));
+            Ok(Discovered::Scalable(resource)) => resource,
+            Ok(Discovered::Unscalable) => {
+                let kind = &kind.kind;
+                return Lookup::Unknown(format!("kind {kind} has no scale subresource; name a workload that has one"));
             }
+            Ok(Discovered::NotServed) => return Lookup::Unknown(not_served(kind)),
             Err(error) => return Lookup::Unknown(hanging.explain(kind, &error)),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &place.namespace, &resource);
@@ -110,12 +109,15 @@ impl Scales {
             Ok(scale) => Lookup::Known(Some(Scaled {
                 replicas: scale.spec.and_then(|spec| spec.replicas),
                 status_replicas: scale.status.as_ref().map(|status| status.replicas),
-                // An empty one would select whatever there is.
+                // An empty selector would select all pods.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
-            Err(CallError::Answered { code: 404, message, .. }) if names(&message, &place.name) => Lookup::Known(None),
+            // The subresource exists, so that only the object can be missing.
+            Err(CallError::Answered { code: 404, reason, .. }) if reason == reason::NOT_FOUND => Lookup::Known(None),
+            // The API server does not know the path any more.
             Err(CallError::Answered { code: 404, .. }) => {
-                Lookup::Unknown(format!("kind {} has no scale subresource; name a workload that has one", kind.kind))
+                self.scalable().remove(kind);
+                Lookup::Unknown(not_served(kind))
             }
             Err(error @ CallError::Answered { code: 403, .. }) => {
                 let right = format!("{}/scale of group {:?}", resource.plural, kind.group);
@@ -125,7 +127,7 @@ impl Scales {
         }
     }
 
-    /// The pods of a namespace that have these labels. From what the API server has at hand: a look may be a moment old.
+    /// Selects pods of a namespace. The API server may answer from its cache, because a snapshot may be a moment old.
     pub async fn select(&self, server: &Server, namespace: &str, selector: Option<&str>) -> Selected {
         let Some(selector) = selector else { return Selected::Nameless };
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
@@ -136,27 +138,41 @@ impl Scales {
         }
     }
 
-    async fn resource(&self, server: &Server, kind: &GroupVersionKind) -> Result<Option<ApiResource>, CallError> {
-        let key = (kind.group.clone(), kind.version.clone(), kind.kind.clone());
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if known.is_some() {
-            return Ok(known);
+    async fn resource(&self, server: &Server, kind: &GroupVersionKind) -> Result<Discovered, CallError> {
+        if let Some(known) = self.scalable().get(kind) {
+            return Ok(Discovered::Scalable(known.clone()));
         }
         let found = server.call(async {
             match discovery::pinned_kind(&server.client, kind).await {
                 Err(kube::Error::Discovery(_)) => Ok(None),
-                found => found.map(|(resource, _)| Some(resource)),
+                found => found.map(Some),
             }
         });
         match found.await {
-            Ok(Some(found)) => {
-                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
-                Ok(Some(found))
+            Ok(Some((resource, capabilities))) => {
+                if !capabilities.subresources.iter().any(|(subresource, _)| subresource.plural == "scale") {
+                    return Ok(Discovered::Unscalable);
+                }
+                self.scalable().insert(kind.clone(), resource.clone());
+                Ok(Discovered::Scalable(resource))
             }
-            Ok(None) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
+            Ok(None) | Err(CallError::Answered { code: 404, .. }) => Ok(Discovered::NotServed),
             Err(error) => Err(error),
         }
     }
+
+    fn scalable(&self) -> MutexGuard<'_, HashMap<GroupVersionKind, ApiResource>> {
+        self.scalable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn not_served(kind: &GroupVersionKind) -> String {
+    format!(
+        "the cluster does not serve kind {} of {}; check kind, with its capital letters, and apiVersion in \
+         spec.scaleTargetRef",
+        kind.kind,
+        kind.api_version()
+    )
 }
 
 #[cfg(test)]
@@ -166,18 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_missing_only_where_its_own_name_is_not_found() {
-        for (message, name, expected) in [
-            ("rollouts.argoproj.io \"server\" not found", "server", true),
-            ("the server could not find the requested resource", "server", false),
-            ("rollouts.argoproj.io \"my-server\" not found", "server", false),
-        ] {
-            assert_eq!(names(message, name), expected, "{name} in {message}");
-        }
-    }
-
-    #[test]
-    fn only_a_kind_that_lets_wait_is_not_asked_for_again() {
+    fn only_slow_kind_is_not_read_again() {
         let (slow, other) = (GroupVersionKind::gvk("a", "v1", "Slow"), GroupVersionKind::gvk("a", "v1", "Other"));
         let hanging = Hanging::default();
         hanging.explain(

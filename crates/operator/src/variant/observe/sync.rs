@@ -1,6 +1,4 @@
-//! What is known well enough to act on it.
-//! Comes in: what each watch has heard; goes out: the moments from which objects can be shown and decided on, and until then
-//! what is awaited.
+//! Waits until the stores of the fleet are complete enough to export metrics and to decide, and logs what is missing.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,11 +8,11 @@ use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STA
 use super::Fleet;
 use steersman_runtime::store::SyncState;
 
-/// How often it is said what is awaited.
+/// Interval of the log lines that name the lists that are missing.
 const REMIND: Duration = Duration::from_secs(60);
 
 impl Fleet {
-    /// Returns once it is known which objects are acted on, and with them what was decided before.
+    /// Returns once all objects that we act on are known, and with them the decisions in their status.
     pub async fn shown(&self) {
         self.remind(REMIND, self.who_is_listed(), |awaited| {
             tracing::warn!(awaited, "nothing is shown or decided before these could be listed");
@@ -22,7 +20,7 @@ impl Fleet {
         .await;
     }
 
-    /// Returns once everything was listed completely: before, what seems absent may only be unknown.
+    /// Returns once everything was listed. Before that, an object that seems absent may only be unknown.
     pub async fn synced(&self) {
         self.remind(REMIND, self.all_listed(), |awaited| {
             tracing::warn!(awaited, "nothing is decided before these could be listed; what was decided still holds");
@@ -30,10 +28,10 @@ impl Fleet {
         .await;
     }
 
-    async fn remind(&self, every: Duration, listed: impl Future<Output = ()>, say: impl Fn(String)) {
+    async fn remind(&self, interval: Duration, listed: impl Future<Output = ()>, log: impl Fn(String)) {
         let mut listed = pin!(listed);
-        while tokio::time::timeout(every, &mut listed).await.is_err() {
-            say(self.awaited().join("; "));
+        while tokio::time::timeout(interval, &mut listed).await.is_err() {
+            log(self.awaited().join("; "));
         }
     }
 
@@ -46,14 +44,14 @@ impl Fleet {
         self.who_is_listed().await;
         self.deployments.synced().await;
         self.stateful_sets.synced().await;
-        // Clusters may lack them, and so may roles, and their API may fail: that is the trouble of those objects alone that
-        // name one.
+        // The cluster may lack LeaderWorkerSets, our role may not include them, and their API may fail. That concerns only the
+        // objects that name one.
         self.groups.tried().await;
         self.pods.synced().await;
         self.maps.answered().await;
     }
 
-    /// What was not listed so far and has to be, with the cause where one is known.
+    /// The kinds that were not listed so far and have to be, with the cause if one is known.
     fn awaited(&self) -> Vec<String> {
         let mut all = vec![
             ("VariantAutoscalings".to_owned(), self.variants.sync_state()),
@@ -66,18 +64,18 @@ impl Fleet {
         let own = self.maps.own.iter();
         all.extend(own.map(|(place, maps)| (format!("ConfigMaps of namespace {place}"), answered(maps.sync_state()))));
         all.extend(self.maps.local.iter().map(|(name, maps)| (format!("ConfigMaps named {name}"), maps.sync_state())));
-        let awaited = |(what, heard)| match heard {
-            SyncState::Synced => None,
-            SyncState::Forbidden(cause) | SyncState::Failed(cause) => Some(format!("{what} ({cause})")),
-            SyncState::NotSynced | SyncState::Relisting => Some(what),
+        let awaited = |(kind, state)| match state {
+            SyncState::Synced | SyncState::NotServed => None,
+            SyncState::Forbidden(cause) | SyncState::Failed(cause) => Some(format!("{kind} ({cause})")),
+            SyncState::NotSynced | SyncState::Relisting => Some(kind),
         };
         all.into_iter().filter_map(awaited).collect()
     }
 
-    /// Why nobody knows which LeaderWorkerSets there are, and what to do. None: it is known.
+    /// The cause why the LeaderWorkerSets are unknown, with the remedy. `None` if they are known.
     pub(super) fn groups_unknown(&self) -> Option<String> {
         match self.groups.sync_state() {
-            SyncState::Synced => None,
+            SyncState::Synced | SyncState::NotServed => None,
             SyncState::Forbidden(cause) => Some(format!(
                 "{}; grant Steersman's account the right to get, list and watch leaderworkersets of {GROUPS}",
                 cause.trim_end_matches('.')
@@ -90,14 +88,14 @@ impl Fleet {
     }
 }
 
-/// Where an answer is enough, be it that there is no right to one.
-fn answered(heard: SyncState) -> SyncState {
-    if matches!(heard, SyncState::NotSynced | SyncState::Failed(_)) { heard } else { SyncState::Synced }
+/// The state of a store of which an answer is enough, even if it is that we may not list the objects.
+fn answered(state: SyncState) -> SyncState {
+    if matches!(state, SyncState::NotSynced | SyncState::Failed(_)) { state } else { SyncState::Synced }
 }
 
-/// Where it is enough to have asked.
-fn tried(heard: SyncState) -> SyncState {
-    if heard == SyncState::NotSynced { heard } else { SyncState::Synced }
+/// The state of a store of which a first attempt to list is enough.
+fn tried(state: SyncState) -> SyncState {
+    if state == SyncState::NotSynced { state } else { SyncState::Synced }
 }
 
 #[cfg(test)]
@@ -112,12 +110,12 @@ mod tests {
     use steersman_runtime::store::Scope;
 
     fn fleet() -> Fleet {
-        let told = Installation { config_namespace: Some("settings".to_owned()), ..Installation::default() };
-        Fleet::new(&told, &Options::default(), &Scope::Cluster)
+        let installation = Installation { config_namespace: Some("settings".to_owned()), ..Installation::default() };
+        Fleet::new(&installation, &Options::default(), &Scope::Cluster)
     }
 
     #[test]
-    fn what_is_awaited_is_named_until_it_is_listed() {
+    fn awaited_kinds_are_named_until_listed() {
         let fleet = fleet();
         let awaited = fleet.awaited();
         for kind in ["VariantAutoscalings", "Namespaces", "Deployments", "StatefulSets", "LeaderWorkerSets", "Pods"] {
@@ -129,11 +127,7 @@ mod tests {
         fleet.namespaces.failed("500".to_owned());
         assert!(fleet.awaited().contains(&"Namespaces (500)".to_owned()), "{:?}", fleet.awaited());
         fleet.namespaces.clear();
-        assert_eq!(
-            fleet.who_is_listed().now_or_never(),
-            Some(()),
-            "nobody has to wait for workloads to show what was decided"
-        );
+        assert_eq!(fleet.who_is_listed().now_or_never(), Some(()), "past decisions do not depend on workloads");
         fleet.deployments.clear();
         fleet.stateful_sets.clear();
         fleet.maps.own.iter().for_each(|(_, maps)| maps.failed("500".to_owned()));
@@ -147,36 +141,40 @@ mod tests {
         assert_eq!(fleet.awaited(), ["LeaderWorkerSets", "Pods (pods is forbidden)"]);
         assert_eq!(fleet.all_listed().now_or_never(), None);
         fleet.pods.clear();
-        assert_eq!(fleet.all_listed().now_or_never(), None, "whether there is a right to groups is not known");
+        assert_eq!(fleet.all_listed().now_or_never(), None, "no list of groups was tried");
         fleet.groups.failed("500".to_owned());
-        assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())), "others need none");
+        assert_eq!(
+            (fleet.awaited(), fleet.all_listed().now_or_never()),
+            (vec![], Some(())),
+            "other objects need no groups"
+        );
         fleet.groups.forbidden("no".to_owned());
         assert_eq!((fleet.awaited(), fleet.all_listed().now_or_never()), (vec![], Some(())));
     }
 
     #[tokio::test]
-    async fn what_is_awaited_is_said_again_and_again() {
-        let (fleet, said) = (fleet(), Mutex::new(Vec::new()));
+    async fn awaited_kinds_are_logged_repeatedly() {
+        let (fleet, logged) = (fleet(), Mutex::new(Vec::new()));
         fleet.variants.clear();
         let moment = Duration::from_millis(1);
-        let shown = fleet.remind(moment, fleet.who_is_listed(), |awaited| said.lock().unwrap().push(awaited));
+        let shown = fleet.remind(moment, fleet.who_is_listed(), |awaited| logged.lock().unwrap().push(awaited));
         let twice = async {
-            while said.lock().unwrap().len() < 2 {
+            while logged.lock().unwrap().len() < 2 {
                 tokio::time::sleep(moment).await;
             }
             fleet.namespaces.clear();
         };
         tokio::join!(shown, twice);
-        let said = said.into_inner().unwrap();
-        assert!(said.iter().all(|awaited| awaited.starts_with("Namespaces; Deployments; ")), "{said:?}");
+        let logged = logged.into_inner().unwrap();
+        assert!(logged.iter().all(|awaited| awaited.starts_with("Namespaces; Deployments; ")), "{logged:?}");
     }
 
     #[test]
-    fn groups_are_not_absent_before_they_are_listed() {
+    fn groups_are_unknown_until_listed() {
         let fleet = fleet();
         assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
-        fleet.groups.clear();
-        assert_eq!(fleet.groups_unknown(), None, "their API is not served");
+        fleet.groups.not_served();
+        assert_eq!(fleet.groups_unknown(), None, "there are none");
         fleet.groups.relist();
         assert_eq!(fleet.groups_unknown().as_deref(), Some("LeaderWorkerSets have not been listed yet"));
         fleet.groups.failed("the server answers 500".to_owned());

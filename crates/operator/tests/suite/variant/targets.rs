@@ -147,6 +147,7 @@ async fn anything_that_can_be_scaled_is_a_workload() {
     scene.create("unclear", target(None, "Rollout", "old")).await;
     scene.create("unserved", target(Some("argoproj.io/v1alpha1"), "Rollout", "old")).await;
     scene.create("unscaled", target(Some("v1"), "ConfigMap", "old")).await;
+    scene.create("custom", target(Some("llmd.ai/v1alpha1"), "VariantAutoscaling", "missing")).await;
     scene.pass().await;
     for (name, replicas) in [("set", 2), ("old", 3)] {
         assert_eq!(scene.desired(name).await, Some(replicas), "{name}");
@@ -156,6 +157,7 @@ async fn anything_that_can_be_scaled_is_a_workload() {
         ("unclear", "Unknown", "spec.scaleTargetRef.apiVersion is missing"),
         ("unserved", "Unknown", "the cluster does not serve kind Rollout of argoproj.io/v1alpha1"),
         ("unscaled", "Unknown", "kind ConfigMap has no scale subresource"),
+        ("custom", "Unknown", "kind VariantAutoscaling has no scale subresource"),
     ] {
         let (status, _, message) = condition(&scene.status(name).await, "TargetResolved");
         assert!(status == truth && message.contains(words), "{name}: {status} {message}");

@@ -79,18 +79,16 @@ fn any_reads_one_namespace() {
 fn newly_served_api_relists() {
     let store: Store<i64> = Store::default();
     store.relist();
-    assert_eq!(store.sync_state(), SyncState::NotSynced, "nobody has answered");
-    assert_eq!(store.clear(), []);
+    assert_eq!(store.sync_state(), SyncState::NotSynced, "no list was tried");
+    assert_eq!(store.not_served(), []);
+    assert_eq!(store.sync_state(), SyncState::NotServed);
     store.relist();
     assert_eq!(store.sync_state(), SyncState::Relisting);
     store.forbidden("no right".to_owned());
-    assert_eq!(
-        store.sync_state(),
-        SyncState::Forbidden("no right".to_owned()),
-        "that there were none says nothing now"
-    );
+    assert_eq!(store.sync_state(), SyncState::Forbidden("no right".to_owned()), "there may be objects now");
     assert_eq!(changes(&store, list(&[("one", 2)])), [("one".to_owned(), None, Some(2))]);
     assert_eq!(store.sync_state(), SyncState::Synced);
+    assert_eq!(store.not_served().len(), 1, "a removed API takes its objects with it");
 }
 
 #[test]
