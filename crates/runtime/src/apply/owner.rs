@@ -1,9 +1,9 @@
 //! The owner of the children that are written.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use steersman_reconcile::ObjectId;
 
@@ -108,6 +108,6 @@ impl Owner {
 }
 
 /// The controller reference of a child. The API server allows at most one.
-pub fn controller(child: &DynamicObject) -> Option<&OwnerReference> {
+pub fn controller(child: &impl Resource) -> Option<&OwnerReference> {
     child.owner_references().iter().find(|reference| reference.controller == Some(true))
 }

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::future;
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
+use kube::{Resource, ResourceExt};
 use steersman_reconcile::NamespacedName;
 
+use super::partial::RawObject;
 use super::records::{Change, Record, Revision, SMALL_PAGE, Store};
 use super::scope::Scope;
 use crate::apply::{Live, controller};
@@ -56,7 +57,7 @@ struct Children {
 
 /// A child: the fields that are read often, and the object as JSON text. A parsed tree takes several times the memory, and
 /// reconciles that need the object are rare.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Child {
     name: Arc<str>,
     revision: Revision,
@@ -76,6 +77,14 @@ struct Controller {
     uid: String,
     kind: String,
     name: String,
+}
+
+/// The version identifies the content: a list and a watch write the same object in different ways.
+impl PartialEq for Child {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { revision, is_response, .. } = self;
+        revision.version.is_some() && *revision == other.revision && *is_response == other.is_response
+    }
 }
 
 impl Record for Child {
@@ -119,7 +128,7 @@ impl Cache {
         for Children { watched, store } in &self.kinds {
             let list = ListParams::default().labels(watched.labels);
             let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
-            store.fill(server, api, &list, |object| watched.record(object, false)).await?;
+            store.fill(server, api, &list, |object| Some(watched.record(object))).await?;
         }
         Ok(())
     }
@@ -130,7 +139,7 @@ impl Cache {
             let api = scope.api(server, &ApiResource::from_gvk(&watched.kind));
             let config = watcher::Config::default().labels(watched.labels).page_size(SMALL_PAGE);
             let changed = |change| self.touched(watched, &change).into_iter().for_each(&touched);
-            store.follow(api, &watched.kind.kind, config, |object| watched.record(object, false), changed)
+            store.follow(api, &watched.kind.kind, config, |object| Some(watched.record(object)), changed)
         });
         future::join_all(watches).await;
     }
@@ -165,9 +174,9 @@ impl Cache {
     pub fn wrote(&self, object: &DynamicObject) {
         let Some(kind) = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok()) else { return };
         let Some(Children { watched, store }) = self.of(&kind) else { return };
-        if let Some(child) = watched.record(object, true) {
-            store.wrote(&NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()), child);
-        }
+        let Ok(text) = serde_json::to_vec(object) else { return };
+        let child = Child { is_response: true, ..watched.child(object, text.into()) };
+        store.wrote(&NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()), child);
     }
 
     fn of(&self, kind: &GroupVersionKind) -> Option<&Children> {
@@ -203,21 +212,24 @@ impl Cache {
 }
 
 impl Watched {
-    /// `None` if the object cannot be serialized, which does not happen for an object that came as JSON.
-    fn record(&self, object: &DynamicObject, is_response: bool) -> Option<Child> {
+    fn record(&self, object: &RawObject) -> Child {
+        self.child(object, object.text.clone())
+    }
+
+    fn child(&self, object: &impl Resource, text: Arc<[u8]>) -> Child {
         let controller = controller(object).map(|reference| Controller {
             uid: reference.uid.clone(),
             kind: reference.kind.clone(),
             name: reference.name.clone(),
         });
-        Some(Child {
+        Child {
             name: object.name_any().into(),
             revision: Revision::of(object),
             controller,
             named: self.naming.and_then(|naming| object.labels().get(naming.label).cloned()),
-            is_response,
-            text: Some(serde_json::to_vec(object).ok()?.into()),
-        })
+            is_response: false,
+            text: Some(text),
+        }
     }
 }
 

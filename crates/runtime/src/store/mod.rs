@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod optional;
+mod partial;
 mod records;
 pub mod references;
 mod scope;

@@ -29,7 +29,8 @@ fn names(cache: &Cache, uid: &str, named: &[&str]) -> Vec<String> {
 /// The objects that an event of the watch concerns.
 fn receive(cache: &Cache, event: Event<DynamicObject>) -> Vec<Touched> {
     let Children { watched, store } = &cache.kinds[0];
-    let changes = store.receive(event, &|object| watched.record(object, false));
+    let text = |object: &DynamicObject| serde_json::to_vec(object).unwrap().into();
+    let changes = store.receive(event, &|object| Some(watched.child(object, text(object))));
     changes.iter().flat_map(|change| cache.touched(watched, change)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 

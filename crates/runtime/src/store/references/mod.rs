@@ -3,7 +3,6 @@
 
 mod index;
 mod read;
-mod stub;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +14,7 @@ use kube::runtime::watcher;
 use steersman_reconcile::NamespacedName;
 
 use self::index::Index;
-use self::stub::Stub;
+use super::partial::Stub;
 use super::records::{Change, Record, Revision, SMALL_PAGE, Store};
 use super::scope::Scope;
 use crate::client::{CallError, Server};
