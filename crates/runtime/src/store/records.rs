@@ -62,6 +62,9 @@ pub trait Record: Clone + PartialEq {
     fn owner(&self) -> Option<&NamespacedName> {
         None
     }
+
+    /// Keeps from the record before what an update leaves out. By default an update replaces the record.
+    fn inherit(&mut self, _before: &Self) {}
 }
 
 /// A shared record, for records that reconciles keep for longer than the store does.
@@ -72,6 +75,10 @@ impl<R: Record> Record for Arc<R> {
 
     fn owner(&self) -> Option<&NamespacedName> {
         R::owner(self)
+    }
+
+    fn inherit(&mut self, before: &Self) {
+        Arc::make_mut(self).inherit(before);
     }
 }
 
@@ -280,13 +287,18 @@ impl<R: Record> Store<R> {
     }
 
     /// Adds, changes or removes one record.
-    pub fn put(&self, object: NamespacedName, after: Option<R>) -> Option<Change<R>> {
-        let before = self.lock().put(&object, after.clone());
+    pub fn put(&self, object: NamespacedName, mut after: Option<R>) -> Option<Change<R>> {
+        let mut records = self.lock();
+        if let (Some(after), Some(before)) = (&mut after, find(&records.by_name, &object)) {
+            after.inherit(before);
+        }
+        let before = records.put(&object, after.clone());
         (before != after).then_some(Change { object, before, after })
     }
 
     /// A complete list: an object that is not in it is gone.
-    fn replace(&self, all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
+    fn replace(&self, mut all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
+        self.inherit(&mut all);
         let all = Records::new(all);
         let mut changes = Vec::new();
         let mut records = self.lock();
@@ -307,6 +319,15 @@ impl<R: Record> Store<R> {
         drop(records);
         self.sync.send_replace(SyncState::Synced);
         changes
+    }
+
+    fn inherit(&self, all: &mut [(NamespacedName, R)]) {
+        let records = self.lock();
+        for (object, after) in all {
+            if let Some(before) = find(&records.by_name, object) {
+                after.inherit(before);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Records<R>> {
