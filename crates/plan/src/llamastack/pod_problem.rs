@@ -34,7 +34,7 @@ pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
     PodProblem { reason, container, exit_code, message: sentence(problem, object) }
 }
 
-/// What is wrong, where, and what to do next.
+/// The text names the problem, its place and the next step.
 fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
     match problem {
         StartupProblem::Unschedulable { kind: Unschedulable::NoNode, message } => format!(

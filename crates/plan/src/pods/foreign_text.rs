@@ -23,7 +23,7 @@ fn is_about_claim(unscheduled: &str) -> bool {
     unscheduled.to_lowercase().contains("persistentvolumeclaim")
 }
 
-/// What the nodes lack, without the number of nodes, which changes as nodes come and go.
+/// The lacks of the nodes, without the number of nodes, which changes as nodes come and go.
 pub(super) fn scheduling_cause(message: &str) -> String {
     let now = message.split(" preemption:").next().unwrap_or_default();
     let Some((_, lacks)) = now.split_once("nodes are available: ") else { return steady(now) };

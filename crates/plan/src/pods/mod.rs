@@ -8,7 +8,7 @@ use serde::Serialize;
 pub use foreign_text::last_log_line;
 use foreign_text::{final_error, pull_cause, scheduling_cause, steady, unschedulable};
 
-/// One pod, as far as it can explain itself.
+/// The part of a pod that explains why it does not start or how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedPod {
     pub name: String,
@@ -50,7 +50,7 @@ pub struct Terminated {
     pub message: String,
 }
 
-/// What keeps a pod from running. The pod is not part of it: its successor with the same problem changes nothing.
+/// A problem that keeps a pod from running. It does not name the pod: a successor with the same problem changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartupProblem {
     Unschedulable { kind: Unschedulable, message: String },
@@ -201,7 +201,7 @@ impl ObservedPod {
     }
 }
 
-/// How a failed pod ended.
+/// The end of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailure {
     pub pod: String,

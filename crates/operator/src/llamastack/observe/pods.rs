@@ -28,7 +28,7 @@ pub struct Pods {
 
 #[derive(Default)]
 struct Objects {
-    /// What holds up the pods of each object.
+    /// The problem of each object whose pods are held up.
     problems: BTreeMap<NamespacedName, StartupProblem>,
     /// Objects that were looked up before the first list was complete.
     early: BTreeSet<NamespacedName>,

@@ -1,4 +1,4 @@
-//! What the status says about pods that do not start, of the profiling Job and of the graph.
+//! Renders the problems of pods that do not start or have failed, of the profiling Job and of the graph.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 
@@ -29,7 +29,7 @@ pub struct Explained {
     /// Absent for the pod as a whole.
     container: Option<String>,
     pub is_image_pull: bool,
-    /// What is wrong, as events say it.
+    /// The problem without the remedy, for events.
     pub message: String,
     remedy: &'static str,
 }
@@ -137,7 +137,7 @@ fn in_brackets(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// How a failed pod ended, for the end of a message. None: neither the pod nor a container says.
+/// The end of a failed pod, for the end of a message. Absent if neither the pod nor a container explains it.
 pub fn details(failure: &PodFailure) -> Option<String> {
     let message = |message: &str| if message.is_empty() { String::new() } else { format!(", Message: {message}") };
     let pod = failure.terminated.as_ref().map(|(reason, why)| format!(", Reason: {reason}{}", message(why)));

@@ -1,4 +1,4 @@
-//! What keeps the pods from getting ready.
+//! Selects the problem that the status reports about pods that do not become ready.
 
 use steersman_api::llamastack::v1alpha2::PodProblem;
 

@@ -73,7 +73,7 @@ fn carried(before: &ObservedPod, mut now: ObservedPod) -> ObservedPod {
     now
 }
 
-/// What is said of a server none of whose pods gets ready, after the words for that.
+/// The cause in the conditions of a server without a ready pod.
 fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
     let seen = Snapshot { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
     let status = told(&seen, &Outcome::default());
@@ -277,7 +277,7 @@ fn newest_pod_problem_precedes_deployment_problem() {
         crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")
     );
 
-    // After a start nobody has looked at the pods yet.
+    // After a start the pods are not observed yet.
     seen.object.status = Some(stored(&told(&seen, &Outcome::default())));
     seen.pods = None;
     assert_eq!(message(&seen), crash);
