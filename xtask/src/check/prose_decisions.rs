@@ -33,7 +33,7 @@ const ALLOWED: [(&str, &str); 7] = [
     (r#"message.split(" preemption:")"#, "the scheduler appends what preemption would do; that part is not shown"),
     (
         r#"message.contains("not found") => Unschedulable::ClaimMissing"#,
-        "the scheduler names a missing claim in its text alone; the file reads no other texts than the scheduler's",
+        "the scheduler names a missing claim in its text alone; only the remedy depends on it",
     ),
     (
         r#"message.contains("User \"") && message.contains("\" cannot ")"#,

@@ -12,6 +12,7 @@ mod legacy_texts;
 pub mod names;
 mod operator_config;
 mod plan;
+pub mod pod_problem;
 mod resolution;
 mod rollout;
 pub mod server;
@@ -19,7 +20,6 @@ mod snapshot;
 mod status;
 mod stored_status;
 mod texts;
-pub mod trouble;
 pub mod validate;
 
 pub use build::ANY_USER_ROLE;
@@ -30,8 +30,7 @@ pub use operator_config::{DefaultPolicy, FORMER_NAMESPACE, Fault, Images, NAME a
 pub use plan::{CONFIG_KEY, LabelsWanted, Plan, findings_of, labels_wanted, plan, referred};
 pub use resolution::Resolution;
 pub use snapshot::{
-    ObservedClaim, ObservedConfigMap, ObservedContainer, ObservedDeployment, ObservedIngress, ObservedObject,
-    ObservedPod, ObservedReference, ObservedRoute, ObservedServer, ObservedTrust, ReplicasOwner, Settings, Snapshot,
-    V1alpha1Fields,
+    ObservedClaim, ObservedConfigMap, ObservedDeployment, ObservedIngress, ObservedObject, ObservedReference,
+    ObservedRoute, ObservedServer, ObservedTrust, ReplicasOwner, Settings, Snapshot, V1alpha1Fields,
 };
 pub use status::status;

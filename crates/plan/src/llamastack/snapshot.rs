@@ -12,6 +12,7 @@ use steersman_reconcile::FieldPath;
 
 use super::operator_config::OperatorConfig;
 use crate::oci::LabelsSeen;
+use crate::pods::ObservedPod;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -42,7 +43,7 @@ pub struct Snapshot {
     pub labels: LabelsSeen,
     /// Whether the cluster has the ClusterRole with which OpenShift lets pods run as any user.
     pub any_user: bool,
-    /// Those of the Deployment, the newest first, without those on their way out. None: nobody has looked yet.
+    /// The pods of the Deployment, newest first, without those that are leaving. Absent until the first list is complete.
     pub pods: Option<Vec<ObservedPod>>,
     pub server: ObservedServer,
 }
@@ -189,29 +190,6 @@ pub struct ObservedTrust {
     pub named: Option<BTreeMap<String, String>>,
     /// The one that Open Data Hub keeps in the namespace. None: there is none.
     pub cluster: Option<BTreeMap<String, String>>,
-}
-
-/// One pod, as far as it can say why it is not ready.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedPod {
-    /// Why it has no node: the message of `PodScheduled` False.
-    pub unscheduled: Option<String>,
-    /// Those that run before the server first.
-    pub containers: Vec<ObservedContainer>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedContainer {
-    pub name: String,
-    pub image: String,
-    /// It runs before the server.
-    pub init: bool,
-    /// It serves or, before the server, has done its work.
-    pub ready: bool,
-    /// Reason and message.
-    pub waiting: Option<(String, String)>,
-    /// How it ended last, even if it runs again: exit code, reason and message.
-    pub ended: Option<(i32, String, String)>,
 }
 
 /// What the running server says of itself.

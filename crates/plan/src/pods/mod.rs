@@ -5,9 +5,10 @@ mod foreign_text;
 
 use serde::Serialize;
 
-pub use foreign_text::{is_about_claim, last_log_line};
+pub use foreign_text::last_log_line;
+use foreign_text::{final_error, pull_cause, scheduling_cause, steady, unschedulable};
 
-/// One pod, as far as it can explain itself.
+/// The part of a pod that explains why it does not start or how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedPod {
     pub name: String,
@@ -24,10 +25,16 @@ pub struct ObservedPod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedContainer {
     pub name: String,
+    /// As in the spec: the status may name the same image in another way.
     pub image: String,
+    pub init: bool,
+    /// Whether it serves or, as an init container, has succeeded.
+    pub ready: bool,
     pub waiting: Option<Waiting>,
     /// The current state, not that of an earlier run.
     pub terminated: Option<Terminated>,
+    /// The end of the run before the current state.
+    pub last_terminated: Option<Terminated>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,24 +50,11 @@ pub struct Terminated {
     pub message: String,
 }
 
-/// What keeps a pod from running.
+/// A problem that keeps a pod from running. It does not name the pod: a successor with the same problem changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodProblem {
-    pub pod: String,
-    /// None: the pod as a whole.
-    pub container: Option<String>,
-    pub cause: PodCause,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodCause {
-    Unschedulable(Unschedulable, String),
-    ImagePull(Waiting),
-    /// A Secret, a ConfigMap or a key of one is missing.
-    ConfigError(Waiting),
-    CrashLoop(Waiting),
-    /// Any other reason for which a container waits and which does not pass by itself.
-    StartError(Waiting),
+pub enum StartupProblem {
+    Unschedulable { kind: Unschedulable, message: String },
+    Container { name: String, image: String, init: bool, cause: ContainerCause },
 }
 
 /// Why no node takes a pod.
@@ -71,51 +65,143 @@ pub enum Unschedulable {
     NoNode,
 }
 
-impl PodProblem {
-    pub fn is_image_pull(&self) -> bool {
-        matches!(self.cause, PodCause::ImagePull(_))
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerCause {
+    Waiting(WaitingKind, Waiting),
+    /// The container ended, in this run or the one before, and has not become ready since.
+    Ended(Terminated),
+}
+
+/// Why a container does not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingKind {
+    ImagePull,
+    /// A Secret, a ConfigMap or a key of one is missing.
+    ConfigError,
+    /// The container runtime refuses to create the container.
+    CreateError,
+    CrashLoop,
+    /// Any other reason that does not pass by itself.
+    StartError,
+}
+
+impl StartupProblem {
+    /// Whether a container waits for this reason.
+    pub fn is_waiting(&self, kind: WaitingKind) -> bool {
+        matches!(self, Self::Container { cause: ContainerCause::Waiting(found, _), .. } if *found == kind)
+    }
+
+    /// The same problem in words that do not change for as long as it lasts: without counts, times and ids.
+    pub fn steady(mut self) -> Self {
+        match &mut self {
+            Self::Unschedulable { message, .. } => *message = scheduling_cause(message),
+            Self::Container { init, cause, .. } => cause.make_steady(*init),
+        }
+        self
     }
 }
 
-/// The most telling problem that `counts`: an image that cannot be pulled comes first, because its container cannot report
-/// anything else. Otherwise the first one, in the order of the pods.
-pub fn explain(pods: &[ObservedPod], counts: impl Fn(&PodProblem) -> bool) -> Option<PodProblem> {
-    let mut found: Vec<PodProblem> = problems(pods).filter(counts).collect();
-    let place = found.iter().position(PodProblem::is_image_pull).unwrap_or_default();
-    (place < found.len()).then(|| found.swap_remove(place))
+impl ContainerCause {
+    fn make_steady(&mut self, init: bool) {
+        match self {
+            Self::Waiting(WaitingKind::ImagePull, Waiting { reason, message }) => {
+                // The kubelet alternates between the attempt and the pause after it.
+                if reason == "ErrImagePull" {
+                    "ImagePullBackOff".clone_into(reason);
+                }
+                *message = pull_cause(message);
+            }
+            // The message names the pod and the length of the pause, and nothing else.
+            Self::Waiting(WaitingKind::CrashLoop, waiting) => waiting.message.clear(),
+            Self::Waiting(_, waiting) => waiting.message = steady(&waiting.message),
+            // Init containers are ours and print no secrets. The message of any other container may hold one.
+            Self::Ended(end) if init => end.message = final_error(&end.message),
+            Self::Ended(end) => end.message.clear(),
+        }
+    }
 }
 
 /// All problems: pod by pod, and for each pod its node before its containers.
-pub fn problems(pods: &[ObservedPod]) -> impl Iterator<Item = PodProblem> {
+pub fn problems(pods: &[ObservedPod]) -> impl Iterator<Item = (&ObservedPod, StartupProblem)> {
     pods.iter().flat_map(|pod| {
-        let unscheduled = pod.unscheduled.as_ref().filter(|_| pod.phase == "Pending").map(|message| PodProblem {
-            pod: pod.name.clone(),
-            container: None,
-            cause: PodCause::Unschedulable(foreign_text::unschedulable(message), message.clone()),
+        let unscheduled = pod
+            .unscheduled
+            .as_ref()
+            .filter(|_| pod.phase == "Pending")
+            .map(|message| StartupProblem::Unschedulable { kind: unschedulable(message), message: message.clone() });
+        let containers = pod.containers.iter().filter(|container| !container.ready).flat_map(|container| {
+            causes(container).map(|cause| StartupProblem::Container {
+                name: container.name.clone(),
+                image: container.image.clone(),
+                init: container.init,
+                cause,
+            })
         });
-        let containers = pod.containers.iter().filter_map(|container| {
-            let cause = cause(container.waiting.as_ref()?)?;
-            Some(PodProblem { pod: pod.name.clone(), container: Some(container.name.clone()), cause })
-        });
-        unscheduled.into_iter().chain(containers)
+        unscheduled.into_iter().chain(containers).map(move |problem| (pod, problem))
     })
+}
+
+/// An end comes before the reason for which the container waits: attempts to start it again alternate between several reasons.
+/// Only the pull of an image comes before it, because its container cannot report anything else.
+fn causes(container: &ObservedContainer) -> impl Iterator<Item = ContainerCause> {
+    let waiting = container.waiting.as_ref().and_then(waiting_cause);
+    let ended = container.terminated.as_ref().or(container.last_terminated.as_ref());
+    let ended = ended.cloned().map(ContainerCause::Ended);
+    let causes = match waiting {
+        Some(ContainerCause::Waiting(WaitingKind::ImagePull, _)) => [waiting, ended],
+        _ => [ended, waiting],
+    };
+    causes.into_iter().flatten()
 }
 
 /// Reasons of containers that are about to start.
 const STARTING: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
 
-fn cause(waiting: &Waiting) -> Option<PodCause> {
-    let waits = waiting.clone();
-    Some(match waiting.reason.as_str() {
-        reason if is_pull(reason) => PodCause::ImagePull(waits),
-        "CreateContainerConfigError" | "CreateContainerError" => PodCause::ConfigError(waits),
-        "CrashLoopBackOff" => PodCause::CrashLoop(waits),
+fn waiting_cause(waiting: &Waiting) -> Option<ContainerCause> {
+    let kind = match waiting.reason.as_str() {
+        reason if is_pull(reason) => WaitingKind::ImagePull,
+        "CreateContainerConfigError" => WaitingKind::ConfigError,
+        "CreateContainerError" => WaitingKind::CreateError,
+        "CrashLoopBackOff" => WaitingKind::CrashLoop,
         reason if STARTING.contains(&reason) => return None,
-        _ => PodCause::StartError(waits),
-    })
+        _ => WaitingKind::StartError,
+    };
+    Some(ContainerCause::Waiting(kind, waiting.clone()))
 }
 
-/// How a failed pod ended.
+/// Reasons of containers whose image cannot be pulled.
+const PULLS: [&str; 6] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+];
+
+fn is_pull(reason: &str) -> bool {
+    PULLS.contains(&reason)
+}
+
+impl ObservedPod {
+    /// Keeps the causes of failed pulls from an earlier state: between two attempts, older kubelets do not repeat them.
+    pub fn carry_pull_causes(&mut self, before: &Self) {
+        for container in &mut self.containers {
+            let known =
+                before.containers.iter().find(|known| known.name == container.name && known.image == container.image);
+            let known = known.and_then(|known| known.waiting.as_ref());
+            if let (Some(known), Some(waiting)) = (known, container.waiting.as_mut())
+                && is_pull(&known.reason)
+                && is_pull(&waiting.reason)
+                && pull_cause(&waiting.message).is_empty()
+            {
+                waiting.clone_from(known);
+            }
+        }
+    }
+}
+
+/// The end of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailure {
     pub pod: String,
@@ -141,63 +227,36 @@ pub fn failure(pods: &[ObservedPod], main: &str) -> Option<PodFailure> {
     })
 }
 
-/// Reasons of containers whose image cannot be pulled.
-const PULLS: [&str; 6] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-];
-
-pub fn is_pull(reason: &str) -> bool {
-    PULLS.contains(&reason)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pod(name: &str, containers: &[(&str, &str)]) -> ObservedPod {
-        let container = |(name, reason): &(&str, &str)| ObservedContainer {
-            name: (*name).to_owned(),
-            waiting: Some(Waiting { reason: (*reason).to_owned(), message: "m".to_owned() }),
+    fn pod(reason: &str) -> ObservedPod {
+        let container = ObservedContainer {
+            waiting: Some(Waiting { reason: reason.to_owned(), message: "m".to_owned() }),
             ..ObservedContainer::default()
         };
-        ObservedPod {
-            name: name.to_owned(),
-            phase: "Pending".to_owned(),
-            containers: containers.iter().map(container).collect(),
-            ..ObservedPod::default()
-        }
+        ObservedPod { phase: "Pending".to_owned(), containers: vec![container], ..ObservedPod::default() }
     }
 
-    #[test]
-    fn image_pull_is_explained_first() {
-        let pods = [pod("a", &[("x", "CrashLoopBackOff")]), pod("b", &[("y", "ErrImagePull")])];
-        let found = explain(&pods, |_| true).unwrap();
-        assert_eq!((found.pod.as_str(), found.container.as_deref(), found.is_image_pull()), ("b", Some("y"), true));
-        let found = explain(&pods, |problem| !problem.is_image_pull()).unwrap();
-        assert!(matches!(found.cause, PodCause::CrashLoop(_)));
+    fn found(pod: &ObservedPod) -> Vec<StartupProblem> {
+        problems(std::slice::from_ref(pod)).map(|(_, problem)| problem).collect()
     }
 
     #[test]
     fn starting_container_has_no_problem() {
-        for reason in ["", "ContainerCreating", "PodInitializing"] {
-            assert_eq!(explain(&[pod("a", &[("x", reason)])], |_| true), None, "{reason}");
+        for reason in STARTING {
+            assert_eq!(found(&pod(reason)), [], "{reason}");
         }
-        let other = explain(&[pod("a", &[("x", "RunContainerError")])], |_| true).unwrap();
-        assert!(matches!(other.cause, PodCause::StartError(_)));
+        assert!(found(&pod("RunContainerError"))[0].is_waiting(WaitingKind::StartError));
     }
 
     #[test]
     fn unscheduled_message_counts_while_pending() {
-        let mut unscheduled = pod("a", &[]);
+        let mut unscheduled = pod("");
         unscheduled.unscheduled = Some("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.".to_owned());
-        let found = explain(&[unscheduled.clone()], |_| true).unwrap();
-        assert!(matches!(found.cause, PodCause::Unschedulable(Unschedulable::NoNode, _)));
+        assert!(matches!(found(&unscheduled)[..], [StartupProblem::Unschedulable { kind: Unschedulable::NoNode, .. }]));
         unscheduled.phase = "Running".to_owned();
-        assert_eq!(explain(&[unscheduled], |_| true), None);
+        assert_eq!(found(&unscheduled), []);
     }
 }

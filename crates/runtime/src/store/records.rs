@@ -110,6 +110,9 @@ pub trait Record: Clone + PartialEq {
 
     /// Drops everything that its reader can read from the API server instead, because the store is full.
     fn shrink(&mut self) {}
+
+    /// Keeps from the record before what an update leaves out. By default an update replaces the record.
+    fn inherit(&mut self, _before: &Self) {}
 }
 
 /// A shared record, for records that reconciles keep for longer than the store does.
@@ -120,6 +123,10 @@ impl<R: Record> Record for Arc<R> {
 
     fn owner(&self) -> Option<&str> {
         R::owner(self)
+    }
+
+    fn inherit(&mut self, before: &Self) {
+        Arc::make_mut(self).inherit(before);
     }
 }
 
@@ -404,7 +411,7 @@ impl<R: Record> Store<R> {
     /// Adds, changes or removes one record. A version older than the stored one is ignored.
     pub fn put(&self, object: NamespacedName, after: Option<R>) -> Option<Change<R>> {
         let mut records = self.lock();
-        let Some(before) = records.put(&object, after) else { return None };
+        let before = records.put(&object, after)?;
         let after = records.get(&object).cloned();
         drop(records);
         (before != after).then_some(Change { object, before, after })
@@ -422,11 +429,14 @@ impl<R: Record> Store<R> {
     }
 
     /// A complete list: an object that is not in it is gone.
-    fn replace(&self, all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
+    fn replace(&self, mut all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
+        let mut records = self.lock();
+        for (object, record) in &mut all {
+            records.get(object).into_iter().for_each(|before| record.inherit(before));
+        }
         let mut listed = Records::new(all);
         let mut changes = Vec::new();
         let is_first = *self.sync.borrow() == SyncState::NotSynced;
-        let mut records = self.lock();
         listed.deleted = std::mem::take(&mut records.deleted);
         for (object, known) in records.iter() {
             let now = listed.get(&object);
@@ -512,6 +522,7 @@ impl<R: Record> Records<R> {
         let before = here.remove(name);
         self.bytes -= before.as_ref().map_or(0, R::bytes);
         if let Some(mut record) = after {
+            before.iter().for_each(|before| record.inherit(before));
             let key = key(&record, name);
             self.bytes += here.add(&key, &mut record, MAX_BYTES.saturating_sub(self.bytes));
             here.by_name.insert(key, record);

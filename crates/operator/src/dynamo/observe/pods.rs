@@ -1,17 +1,16 @@
-//! The pods of profiling Jobs and of graphs, as far as they say why they do not get on.
-//! Comes in: pods by the label that names their Job or graph; goes out: those of one as small records, and whose have changed.
+//! Stores the pods of profiling Jobs and of graphs, as far as they say why they do not get on.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher;
-use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
+use steersman_plan::pods::ObservedPod;
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
-use crate::pods::{ended, unscheduled, waiting};
+use crate::pods::observe;
 
 /// On every pod of a Job, which it names.
 pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
@@ -58,7 +57,7 @@ impl Pods {
     pub async fn ask(&self, server: &Server, of: &NamespacedName) -> Result<Vec<ObservedPod>, CallError> {
         let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
         let wanted = ListParams::default().labels(&format!("{}={}", self.label, of.name));
-        Ok(server.call(api.list(&wanted)).await?.items.iter().map(record).collect())
+        Ok(server.call(api.list(&wanted)).await?.items.iter().map(observe).collect())
     }
 
     /// Follows the pods until `stop`, and reports each Job or graph whose pods have changed.
@@ -69,33 +68,15 @@ impl Pods {
         stop.run_until_cancelled(follow).await;
     }
 
-    /// None: the pod names no Job or graph.
+    /// None if the pod names no Job or graph.
     fn trim(&self, pod: &Pod) -> Option<PodRecord> {
         let of = NamespacedName::new(pod.namespace()?, pod.labels().get(self.label)?);
-        Some(PodRecord { of, pod: record(pod) })
-    }
-}
-
-fn record(pod: &Pod) -> ObservedPod {
-    let default = PodStatus::default();
-    let status = pod.status.as_ref().unwrap_or(&default);
-    let before = status.init_container_statuses.iter().flatten();
-    ObservedPod {
-        name: pod.name_any(),
-        phase: status.phase.clone().unwrap_or_default(),
-        unscheduled: unscheduled(status),
-        terminated: status.reason.clone().map(|reason| (reason, status.message.clone().unwrap_or_default())),
-        containers: before.chain(status.container_statuses.iter().flatten()).map(container).collect(),
-    }
-}
-
-fn container(status: &ContainerStatus) -> ObservedContainer {
-    let state = status.state.as_ref();
-    ObservedContainer {
-        name: status.name.clone(),
-        image: status.image.clone(),
-        waiting: waiting(state).map(|(reason, message)| Waiting { reason, message }),
-        terminated: ended(state).map(|(exit_code, reason, message)| Terminated { exit_code, reason, message }),
+        let mut pod = observe(pod);
+        // Readiness and earlier runs are not reported, so a change of them must not enqueue a request.
+        for container in &mut pod.containers {
+            (container.ready, container.last_terminated) = (false, None);
+        }
+        Some(PodRecord { of, pod })
     }
 }
 
@@ -123,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_of_when_its_pods_change_and_no_other() {
+    fn only_job_with_changed_pods_is_reported() {
         let pods = Pods::new(OF_JOB, names::LABEL_PROFILED);
         let hear = |event| -> BTreeSet<NamespacedName> {
             let changes = pods.store.receive(event, &|pod| pods.trim(pod));
@@ -139,13 +120,5 @@ mod tests {
         let nobody = Pod { metadata: Default::default(), ..pod("c", "", waiting("ErrImagePull")) };
         assert_eq!(hear(Event::Apply(nobody)), places(&[]));
         assert_eq!(hear(Event::Delete(pod("a", "profile-qwen", waiting("ErrImagePull")))), places(&["profile-qwen"]));
-    }
-
-    #[test]
-    fn a_record_says_how_a_container_waits_or_ended() {
-        let seen = record(&pod("a", "profile-qwen", json!({ "terminated": { "exitCode": 3, "reason": "Error" } })));
-        let ended = Terminated { exit_code: 3, reason: "Error".into(), message: String::new() };
-        assert_eq!(seen.containers[0].terminated, Some(ended));
-        assert_eq!((seen.phase.as_str(), seen.unscheduled), ("Pending", None));
     }
 }

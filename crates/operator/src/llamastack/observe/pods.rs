@@ -1,202 +1,141 @@
-//! The pods of servers, as far as they say why they are not ready, kept up to date by a watch beside the passes.
-//! Comes in: pods by their label; goes out: those of one object as small records, and which objects should look again because
-//! what holds their pods up is another thing now.
+//! Stores the pods of servers, as far as they say why they are not ready, and reports objects whose pods are held up by another
+//! problem than before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::runtime::watcher::{self, Event};
-use steersman_plan::llamastack::trouble::{self, Trouble};
-use steersman_plan::llamastack::{ObservedContainer, ObservedPod};
+use kube::runtime::watcher;
+use steersman_plan::llamastack::pod_problem;
+use steersman_plan::pods::{ObservedPod, StartupProblem};
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::client::Server;
-use steersman_runtime::store::Scope;
-use steersman_runtime::store::watching::follow;
+use steersman_runtime::store::{Change, Record, Scope, Store, SyncState};
 use tokio_util::sync::CancellationToken;
 
-use crate::pods::{ended, unscheduled, waiting};
+use crate::pods::observe;
 
 const SERVERS: &str = "app=llama-stack";
 /// Names the object that the pod belongs to.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// Clones know the same.
-#[derive(Clone, Default)]
-pub struct Pods(Arc<Mutex<Known>>);
+pub struct Pods {
+    store: Store<PodRecord>,
+    objects: Mutex<Objects>,
+}
 
 #[derive(Default)]
-struct Known {
-    by_object: BTreeMap<NamespacedName, Records>,
-    /// What a new list has brought so far.
-    incoming: Vec<Trimmed>,
-    listed: bool,
-    /// Objects that were looked at before the first list was complete.
+struct Objects {
+    /// The problem of each object whose pods are held up.
+    problems: BTreeMap<NamespacedName, StartupProblem>,
+    /// Objects that were looked up before the first list was complete.
     early: BTreeSet<NamespacedName>,
 }
 
-/// By name of the pod, with the time of its creation.
-type Records = BTreeMap<String, (Option<Timestamp>, ObservedPod)>;
-
-/// What is kept of a pod: a hundredth of it.
-struct Trimmed {
-    /// Of its object.
-    place: NamespacedName,
-    name: String,
+#[derive(Clone, Debug, PartialEq)]
+struct PodRecord {
+    /// Name of the LlamaStackDistribution.
+    object: String,
     created: Option<Timestamp>,
-    /// None: it says nothing about the pods that are to stay, because it leaves or has ended.
-    seen: Option<ObservedPod>,
+    pod: ObservedPod,
+}
+
+impl Record for PodRecord {
+    fn owner(&self) -> Option<&str> {
+        Some(&self.object)
+    }
+
+    fn inherit(&mut self, before: &Self) {
+        self.pod.carry_pull_causes(&before.pod);
+    }
+}
+
+impl Default for Pods {
+    fn default() -> Self {
+        // Later changes are compared with the problems of the first list.
+        Self { store: Store::reporting_first_list(), objects: Mutex::default() }
+    }
 }
 
 impl Pods {
-    /// The newest first. None: not known yet; the object is woken once it is.
-    pub fn seen(&self, place: &NamespacedName) -> Option<Vec<ObservedPod>> {
-        let mut known = self.known();
-        if !known.listed {
-            known.early.insert(place.clone());
+    /// The newest first. None before the first list is complete; the object is enqueued then.
+    pub fn seen(&self, object: &NamespacedName) -> Option<Vec<ObservedPod>> {
+        // The lock keeps `take_early` from running between the check and the insertion.
+        let mut objects = self.objects();
+        if self.store.sync_state() != SyncState::Synced {
+            objects.early.insert(object.clone());
             return None;
         }
-        Some(known.by_object.get(place).map(newest_first).unwrap_or_default())
+        Some(self.newest_first(object))
     }
 
     /// The object is gone.
-    pub fn forget(&self, place: &NamespacedName) {
-        self.known().early.remove(place);
+    pub fn forget(&self, object: &NamespacedName) {
+        self.objects().early.remove(object);
     }
 
-    /// Follows the pods until `stop`. A watch that breaks is told of and begun again.
-    pub async fn follow(&self, server: &Server, scope: &Scope, wake: impl Fn(NamespacedName), stop: CancellationToken) {
+    /// Follows the pods until `stop`.
+    pub async fn follow(
+        &self,
+        server: &Server,
+        scope: &Scope,
+        enqueue: impl Fn(NamespacedName),
+        stop: CancellationToken,
+    ) {
         let config = watcher::Config::default().labels(SERVERS);
-        let follow = follow(scope.typed(server), "Pod", config, |event| {
-            let concerned = self.known().take_in(event);
-            concerned.into_iter().for_each(&wake);
-        });
-        stop.run_until_cancelled(follow).await;
+        let changed = |change| self.affected(&change).into_iter().for_each(&enqueue);
+        let follow = self.store.follow(scope.typed(server), "Pod", config, record, changed);
+        let early = async {
+            self.store.synced().await;
+            self.take_early().into_iter().for_each(&enqueue);
+        };
+        stop.run_until_cancelled(async { tokio::join!(follow, early) }).await;
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    /// The objects whose pods are held up by something else than before.
-    fn take_in(&mut self, event: Event<Pod>) -> BTreeSet<NamespacedName> {
-        match event {
-            Event::Init => self.incoming.clear(),
-            Event::InitApply(pod) => self.incoming.extend(trimmed(&pod)),
-            Event::InitDone => return self.replace(),
-            Event::Apply(pod) => return trimmed(&pod).map(|pod| self.change(pod)).unwrap_or_default(),
-            Event::Delete(pod) => {
-                let gone = trimmed(&pod).map(|pod| Trimmed { seen: None, ..pod });
-                return gone.map(|pod| self.change(pod)).unwrap_or_default();
-            }
-        }
-        BTreeSet::new()
+    /// The objects whose pods are held up by another problem than before.
+    fn affected(&self, change: &Change<PodRecord>) -> Vec<NamespacedName> {
+        let problems = &mut self.objects().problems;
+        let is_affected = |object: &NamespacedName| {
+            let problem = pod_problem::find(&self.newest_first(object));
+            let before = match problem.clone() {
+                Some(problem) => problems.insert(object.clone(), problem),
+                None => problems.remove(object),
+            };
+            before != problem
+        };
+        change.owners().into_iter().filter(is_affected).collect()
     }
 
-    fn change(&mut self, pod: Trimmed) -> BTreeSet<NamespacedName> {
-        let place = pod.place.clone();
-        let before = self.trouble(&place);
-        let records = self.by_object.entry(place.clone()).or_default();
-        put(records, pod);
-        if records.is_empty() {
-            self.by_object.remove(&place);
-        }
-        let changed = self.trouble(&place) != before;
-        changed.then_some(place).into_iter().collect()
+    fn take_early(&self) -> BTreeSet<NamespacedName> {
+        std::mem::take(&mut self.objects().early)
     }
 
-    /// A complete list: what is not in it is gone.
-    fn replace(&mut self) -> BTreeSet<NamespacedName> {
-        let held_up = self.troubles();
-        let mut before = std::mem::take(&mut self.by_object);
-        for pod in std::mem::take(&mut self.incoming).into_iter().filter(|pod| pod.seen.is_some()) {
-            let known = before.get_mut(&pod.place).and_then(|known| known.remove_entry(&pod.name));
-            let records = self.by_object.entry(pod.place.clone()).or_default();
-            // What is carried from word to word is carried across a new list, too.
-            records.extend(known);
-            put(records, pod);
-        }
-        self.listed = true;
-        let now = self.troubles();
-        let changed = held_up.keys().chain(now.keys()).filter(|place| held_up.get(*place) != now.get(*place));
-        let changed: BTreeSet<NamespacedName> = changed.cloned().collect();
-        changed.into_iter().chain(std::mem::take(&mut self.early)).collect()
+    fn newest_first(&self, object: &NamespacedName) -> Vec<ObservedPod> {
+        let mut records = self.store.owned_by(object);
+        records.sort_by_key(|record| std::cmp::Reverse(record.created));
+        records.into_iter().map(|record| record.pod).collect()
     }
 
-    fn troubles(&self) -> BTreeMap<NamespacedName, Trouble> {
-        self.by_object.keys().filter_map(|place| Some((place.clone(), self.trouble(place)?))).collect()
-    }
-
-    fn trouble(&self, place: &NamespacedName) -> Option<Trouble> {
-        trouble::find(&newest_first(self.by_object.get(place)?))
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn newest_first(records: &Records) -> Vec<ObservedPod> {
-    let mut records: Vec<_> = records.iter().collect();
-    records.sort_by_key(|(name, (created, _))| (std::cmp::Reverse(*created), *name));
-    records.into_iter().map(|(_, (_, pod))| pod.clone()).collect()
-}
-
-/// None: it names no object.
-fn trimmed(pod: &Pod) -> Option<Trimmed> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let stays = pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"));
-    Some(Trimmed {
-        place: NamespacedName::new(pod.namespace()?, pod.labels().get(INSTANCE)?),
-        name: pod.name_any(),
-        created: pod.creation_timestamp().map(|time| time.0),
-        seen: stays.then(|| record(pod)),
-    })
-}
-
-fn put(records: &mut Records, pod: Trimmed) {
-    let Some(now) = pod.seen else {
-        records.remove(&pod.name);
-        return;
-    };
-    let now = match records.get(&pod.name) {
-        Some((_, before)) => trouble::carried(before, now),
-        None => now,
-    };
-    records.insert(pod.name, (pod.created, now));
-}
-
-fn record(pod: &Pod) -> ObservedPod {
-    let default = PodStatus::default();
-    let status = pod.status.as_ref().unwrap_or(&default);
-    let before = status.init_container_statuses.iter().flatten().map(|status| container(pod, status, true));
-    let beside = status.container_statuses.iter().flatten().map(|status| container(pod, status, false));
-    ObservedPod { unscheduled: unscheduled(status), containers: before.chain(beside).collect() }
-}
-
-fn container(pod: &Pod, status: &ContainerStatus, init: bool) -> ObservedContainer {
-    let state = status.state.as_ref();
-    ObservedContainer {
-        name: status.name.clone(),
-        image: asked_for(pod, status, init),
-        init,
-        ready: status.ready,
-        waiting: waiting(state),
-        ended: ended(state).or_else(|| ended(status.last_state.as_ref())),
-    }
-}
-
-/// As the spec has it: the status may name the same image in other words.
-fn asked_for(pod: &Pod, status: &ContainerStatus, init: bool) -> String {
-    let spec = pod.spec.as_ref();
-    let list =
-        spec.map(|spec| if init { spec.init_containers.as_deref().unwrap_or_default() } else { &spec.containers });
-    let named = list.unwrap_or_default().iter().find(|container| container.name == status.name);
-    named.and_then(|container| container.image.clone()).unwrap_or_else(|| status.image.clone())
+/// A pod that names no object, or that leaves or has ended, says nothing about the pods that are to stay.
+fn record(pod: &Pod) -> Option<PodRecord> {
+    let object = pod.labels().get(INSTANCE)?.clone();
+    let created = pod.creation_timestamp().map(|time| time.0);
+    let leaves = pod.metadata.deletion_timestamp.is_some();
+    let pod = observe(pod);
+    let has_ended = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
+    (!leaves && !has_ended).then_some(PodRecord { object, created, pod })
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
@@ -224,20 +163,23 @@ mod tests {
         NamespacedName::new("team-a", "starter")
     }
 
-    fn listed(pods: Vec<Pod>) -> Known {
-        let mut known = Known::default();
-        known.take_in(Event::Init);
-        for pod in pods {
-            known.take_in(Event::InitApply(pod));
+    fn receive(pods: &Pods, event: Event<Pod>) -> BTreeSet<NamespacedName> {
+        pods.store.receive(event, &record).iter().flat_map(|change| pods.affected(change)).collect()
+    }
+
+    fn receive_list(pods: &Pods, list: Vec<Pod>) -> BTreeSet<NamespacedName> {
+        receive(pods, Event::Init);
+        for pod in list {
+            receive(pods, Event::InitApply(pod));
         }
-        known.take_in(Event::InitDone);
-        known
+        receive(pods, Event::InitDone)
     }
 
     #[test]
-    fn an_object_is_woken_when_something_else_holds_its_pods_up_and_only_then() {
-        let mut known = listed(vec![]);
-        let mut apply = |status| known.take_in(Event::Apply(pod("a", "starter", 0, status))).len();
+    fn object_is_enqueued_only_if_problem_changed() {
+        let pods = Pods::default();
+        receive_list(&pods, vec![]);
+        let apply = |status| receive(&pods, Event::Apply(pod("a", "starter", 0, status))).len();
         assert_eq!(apply(waiting("ContainerCreating", "")), 0);
         assert_eq!(apply(waiting("ErrImagePull", "not found")), 1);
         assert_eq!(apply(waiting("ImagePullBackOff", "Back-off pulling image \"starter:1\"")), 0, "the same");
@@ -249,69 +191,49 @@ mod tests {
         again["containerStatuses"][0]["lastState"] = crash;
         assert_eq!(apply(again), 0, "until it is ready it has not got any further");
         let other = pod("b", "other", 0, waiting("ErrImagePull", "x"));
-        assert_eq!(known.take_in(Event::Apply(other)), [NamespacedName::new("team-a", "other")].into());
+        assert_eq!(receive(&pods, Event::Apply(other)), [NamespacedName::new("team-a", "other")].into());
     }
 
     #[test]
-    fn records_say_what_the_spec_asks_for_and_why_there_is_no_node() {
-        let mut unscheduled = pod(
-            "a",
-            "starter",
-            0,
-            json!({ "phase": "Pending", "conditions": [
-            { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes" }] }),
-        );
-        assert_eq!(record(&unscheduled).unscheduled.as_deref(), Some("0/1 nodes"));
-        unscheduled.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].reason =
-            Some("SchedulingGated".to_owned());
-        assert_eq!(record(&unscheduled).unscheduled, None, "somebody holds it back on purpose");
-        let seen = record(&pod("a", "starter", 0, waiting("ErrImagePull", "x")));
-        assert_eq!((seen.containers[0].image.as_str(), seen.containers[0].init), ("starter:1", false));
-    }
-
-    #[test]
-    fn the_newest_pod_comes_first_and_one_that_leaves_or_has_ended_not_at_all() {
+    fn newest_pod_comes_first_and_leaving_never() {
         let mut leaving = pod("c", "starter", 3, waiting("c", ""));
         leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
         let ended = pod("d", "starter", 4, json!({ "phase": "Failed" }));
-        let pods =
+        let list =
             vec![pod("b", "starter", 1, waiting("b", "")), pod("a", "starter", 2, waiting("a", "")), leaving, ended];
-        let pods = Pods(Arc::new(Mutex::new(listed(pods))));
-        let reasons = |pods: &Pods| -> Vec<String> {
-            pods.seen(&starter()).unwrap().iter().map(|pod| pod.containers[0].waiting.clone().unwrap().0).collect()
-        };
-        assert_eq!(reasons(&pods), ["a", "b"]);
-        pods.known().take_in(Event::Delete(pod("a", "starter", 2, json!({}))));
-        assert_eq!(reasons(&pods), ["b"]);
+        let pods = Pods::default();
+        receive_list(&pods, list);
+        let names = || -> Vec<String> { pods.seen(&starter()).unwrap().into_iter().map(|pod| pod.name).collect() };
+        assert_eq!(names(), ["a", "b"]);
+        receive(&pods, Event::Delete(pod("a", "starter", 2, json!({}))));
+        assert_eq!(names(), ["b"]);
     }
 
     #[test]
-    fn who_looks_before_the_list_is_complete_sees_nothing_and_is_woken_then() {
+    fn early_lookup_is_unknown_and_enqueued_later() {
         let pods = Pods::default();
         assert_eq!(pods.seen(&starter()), None);
-        pods.known().take_in(Event::Init);
+        receive(&pods, Event::Init);
         assert_eq!(pods.seen(&starter()), None);
-        assert_eq!(pods.known().take_in(Event::InitDone), [starter()].into());
+        receive(&pods, Event::InitDone);
+        assert_eq!(pods.take_early(), [starter()].into());
         assert_eq!(pods.seen(&starter()), Some(vec![]));
+        assert_eq!(pods.take_early(), [].into());
     }
 
     #[test]
-    fn what_a_new_list_no_longer_has_is_gone_and_what_was_carried_stays() {
-        let mut known = listed(vec![
-            pod("a", "starter", 0, waiting("ErrImagePull", "not found")),
-            pod("gone", "gone", 0, waiting("ErrImagePull", "x")),
-        ]);
-        let before = known.trouble(&starter());
-        known.take_in(Event::Init);
-        known.take_in(Event::InitApply(pod(
-            "a",
-            "starter",
-            0,
-            waiting("ImagePullBackOff", "Back-off pulling image \"x\""),
-        )));
-        let concerned = known.take_in(Event::InitDone);
-        assert_eq!(concerned, [NamespacedName::new("team-a", "gone")].into());
-        assert_eq!(known.trouble(&starter()), before);
-        assert_eq!(known.by_object.len(), 1);
+    fn relist_removes_pods_and_carries_pull_causes() {
+        let pods = Pods::default();
+        let failing = |name, instance| pod(name, instance, 0, waiting("ErrImagePull", "not found"));
+        let gone = NamespacedName::new("team-a", "gone");
+        let listed = receive_list(&pods, vec![failing("a", "starter"), failing("b", "gone")]);
+        assert_eq!(listed, [gone.clone(), starter()].into());
+        let problem = || pod_problem::find(&pods.seen(&starter()).unwrap());
+        let before = problem();
+        let pause = pod("a", "starter", 0, waiting("ImagePullBackOff", "Back-off pulling image \"x\""));
+        assert_eq!(receive_list(&pods, vec![pause]), [gone].into());
+        assert_eq!(problem(), before);
+        assert_eq!(pods.store.len(), 1);
+        assert_eq!(pods.objects().problems.len(), 1);
     }
 }

@@ -202,7 +202,7 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
 pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Step {
     let problem = pull.reported();
     let known =
-        reported::contains(object, &problem) || legacy_texts::has_image_pull(object, pull.pod(), pull.container());
+        reported::contains(object, &problem) || legacy_texts::has_image_pull(object, &pull.pod, pull.container());
     step.reports(problem, "ImagePullFailed", known, pull.message.clone())
 }
 

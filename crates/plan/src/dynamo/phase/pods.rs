@@ -1,4 +1,4 @@
-//! What the status says about pods that do not start, of the profiling Job and of the graph.
+//! Renders the problems of pods that do not start or have failed, of the profiling Job and of the graph.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 
@@ -6,8 +6,8 @@ use crate::dynamo::names;
 use crate::dynamo::profile_job::{COPIER, PROFILER};
 use crate::dynamo::snapshot::ObservedObject;
 use crate::pods::{
-    ObservedContainer, ObservedPod, PodCause, PodFailure, PodProblem, Terminated, Unschedulable, Waiting, explain,
-    last_log_line, problems,
+    ContainerCause, ObservedContainer, ObservedPod, PodFailure, StartupProblem, Terminated, Unschedulable, Waiting,
+    WaitingKind, last_log_line, problems,
 };
 
 const PULL_FOR_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
@@ -23,10 +23,13 @@ const NO_NODE: &str = "Free or add what is lacking. To place it elsewhere, delet
 const CONFIG: &str = "Create the Secret or ConfigMap that it names; the container starts once it is there.";
 const CRASH: &str = "Look into its log; it is started again and again.";
 
-/// A problem with its text.
+/// A problem with its text. The text names the pod, which no successor of it shares, and quotes other programs unchanged.
 pub struct Explained {
-    problem: PodProblem,
-    /// What is wrong, as events say it.
+    pub pod: String,
+    /// Absent for the pod as a whole.
+    container: Option<String>,
+    pub is_image_pull: bool,
+    /// The problem without the remedy, for events.
     pub message: String,
     remedy: &'static str,
 }
@@ -36,64 +39,64 @@ impl Explained {
         steersman_reconcile::join_sentences(&self.message, self.remedy)
     }
 
-    pub fn is_image_pull(&self) -> bool {
-        self.problem.is_image_pull()
-    }
-
-    pub fn pod(&self) -> &str {
-        &self.problem.pod
-    }
-
     pub fn container(&self) -> &str {
-        self.problem.container.as_deref().unwrap_or_default()
+        self.container.as_deref().unwrap_or_default()
     }
 
     pub fn reported(&self) -> ReportedProblem {
         ReportedProblem {
             reason: "ImagePullFailed".to_owned(),
             kind: Some("Pod".to_owned()),
-            name: Some(self.problem.pod.clone()),
-            container: self.problem.container.clone(),
+            name: Some(self.pod.clone()),
+            container: self.container.clone(),
             ..ReportedProblem::default()
         }
     }
 }
 
-/// The problem of a Job's pods to report.
+/// The problem of a Job's pods to report: the first one, but an image that cannot be pulled comes before all others, because its
+/// container cannot report anything else.
 pub fn of_job(pods: &[ObservedPod]) -> Option<Explained> {
-    // A container that cannot start for another reason is tried again and then waits for one of these.
-    let counts = |problem: &PodProblem| !matches!(problem.cause, PodCause::StartError(_));
-    explain(pods, counts).map(|problem| explained(problem, PULL_FOR_JOB))
+    explained(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
 }
 
 /// Containers of a graph with an image that cannot be pulled.
 pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<Explained> {
-    let pulls = problems(pods).filter(PodProblem::is_image_pull);
-    pulls.map(|problem| explained(problem, PULL_FOR_GRAPH)).collect()
+    explained(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
 }
 
-fn explained(problem: PodProblem, pull: &'static str) -> Explained {
-    let place = match &problem.container {
-        Some(container) => format!("pod {} container {container}", problem.pod),
-        None => format!("pod {}", problem.pod),
-    };
-    let (message, remedy) = match &problem.cause {
-        PodCause::Unschedulable(why, message) => {
-            let remedy = match why {
+fn explained(pods: &[ObservedPod], pull: &'static str) -> impl Iterator<Item = Explained> {
+    problems(pods).filter_map(move |(pod, problem)| explain(&pod.name, problem, pull))
+}
+
+fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Explained> {
+    let is_image_pull = problem.is_waiting(WaitingKind::ImagePull);
+    let (container, message, remedy) = match problem {
+        StartupProblem::Unschedulable { kind, message } => {
+            let remedy = match kind {
                 Unschedulable::ClaimMissing => CLAIM_MISSING,
                 Unschedulable::ClaimUnbound => CLAIM_UNBOUND,
                 Unschedulable::NoNode => NO_NODE,
             };
-            (format!("{place} has no node: {message}"), remedy)
+            (None, format!("pod {pod} has no node: {message}"), remedy)
         }
-        PodCause::ImagePull(Waiting { reason, message }) if message.is_empty() => (format!("{place}: {reason}"), pull),
-        PodCause::ImagePull(Waiting { reason, message }) => (format!("{place}: {reason}: {message}"), pull),
-        PodCause::CrashLoop(Waiting { reason, message }) => (format!("{place}: {reason}: {message}"), CRASH),
-        PodCause::ConfigError(Waiting { reason, message }) | PodCause::StartError(Waiting { reason, message }) => {
-            (format!("{place}: {reason}: {message}"), CONFIG)
+        StartupProblem::Container { name, cause: ContainerCause::Waiting(kind, waiting), .. } => {
+            let remedy = match kind {
+                WaitingKind::ImagePull => pull,
+                WaitingKind::ConfigError | WaitingKind::CreateError => CONFIG,
+                WaitingKind::CrashLoop => CRASH,
+                // The container is tried again and then waits for one of the other reasons.
+                WaitingKind::StartError => return None,
+            };
+            let Waiting { reason, message } = waiting;
+            let message = if message.is_empty() { message } else { format!(": {message}") };
+            let message = format!("pod {pod} container {name}: {reason}{message}");
+            (Some(name), message, remedy)
         }
+        // The Job reports how its pods end, and the graph how its components do.
+        StartupProblem::Container { cause: ContainerCause::Ended(_), .. } => return None,
     };
-    Explained { problem, message, remedy }
+    Some(Explained { pod: pod.to_owned(), container, is_image_pull, message, remedy })
 }
 
 /// Why a profiler that works or has ended may have no result, while its Job still runs: only the sidecar delivers.
@@ -134,7 +137,7 @@ fn in_brackets(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// How a failed pod ended, for the end of a message. None: neither the pod nor a container says.
+/// The end of a failed pod, for the end of a message. Absent if neither the pod nor a container explains it.
 pub fn details(failure: &PodFailure) -> Option<String> {
     let message = |message: &str| if message.is_empty() { String::new() } else { format!(", Message: {message}") };
     let pod = failure.terminated.as_ref().map(|(reason, why)| format!(", Reason: {reason}{}", message(why)));

@@ -107,7 +107,7 @@ fn running(snapshot: &Snapshot) -> Step {
     if let Some(problem) = pods::of_job(&snapshot.job_pods) {
         let text = problem.sentence();
         let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
-        return if problem.is_image_pull() { deploying::report_pull(object, step, &problem) } else { step };
+        return if problem.is_image_pull { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
     if let Some(text) = pods::undelivered(object, &snapshot.job_pods).filter(|_| !verdict) {

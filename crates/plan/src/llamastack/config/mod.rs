@@ -39,7 +39,8 @@ use problem::reason;
 pub use base::Base;
 pub use consistent::remarks as without_effect;
 pub use external::{
-    External, Installed, all as external_providers, merge as merge_external, merge_files as merge_external_files,
+    External, INSTALL, Installed, all as external_providers, merge as merge_external,
+    merge_files as merge_external_files,
 };
 pub use input::{Input, Merge};
 pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};

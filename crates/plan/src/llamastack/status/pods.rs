@@ -1,14 +1,14 @@
-//! What keeps the pods from getting ready.
+//! Selects the problem that the status reports about pods that do not become ready.
 
 use steersman_api::llamastack::v1alpha2::PodProblem;
 
 use crate::llamastack::snapshot::Snapshot;
-use crate::llamastack::{stored_status, trouble};
+use crate::llamastack::{pod_problem, stored_status};
 
 /// After a start of the operator nothing is known of the pods at first. The stored problem stays until they are observed.
 pub fn problem(snapshot: &Snapshot) -> Option<PodProblem> {
     match &snapshot.pods {
-        Some(pods) => trouble::find(pods).map(|trouble| trouble.problem(&snapshot.object)),
+        Some(pods) => pod_problem::find(pods).map(|problem| pod_problem::stored(&problem, &snapshot.object)),
         None => stored_status::pod_problem(snapshot),
     }
 }

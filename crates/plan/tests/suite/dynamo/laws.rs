@@ -96,6 +96,7 @@ fn pods() -> impl Strategy<Value = Vec<ObservedPod>> {
             image: "i".into(),
             waiting: waiting.map(|reason| Waiting { reason: reason.into(), message: "m".into() }),
             terminated: ended.then(|| Terminated { exit_code: 1, reason: "Error".into(), message: String::new() }),
+            ..ObservedContainer::default()
         }
     });
     let pod = (of(vec!["Pending", "Running", "Failed"]), any::<bool>(), prop::collection::vec(container, 0..3))

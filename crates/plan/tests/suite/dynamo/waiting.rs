@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steersman_api::dynamo::v1beta1::Phase;
 use steersman_plan::dynamo::{JobState, ObservedJob, Snapshot, plan};
-use steersman_plan::pods::{ObservedContainer, ObservedPod, Waiting};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::Requeue;
 
 use super::{IMAGE, World, a_request, output, said, spec};
@@ -20,6 +20,13 @@ fn waiting(reason: &str, message: &str) -> ObservedPod {
         }],
         ..ObservedPod::default()
     }
+}
+
+/// A container that ended before and now waits.
+fn restarted(reason: &str, message: &str) -> ObservedPod {
+    let mut pod = waiting(reason, message);
+    pod.containers[0].last_terminated = Some(Terminated { exit_code: 1, ..Terminated::default() });
+    pod
 }
 
 #[test]
@@ -114,6 +121,19 @@ fn what_the_cluster_lacks_is_awaited_in_pending() {
 }
 
 #[test]
+fn image_pull_is_explained_first() {
+    let mut world = World::settled(&spec(""));
+    let named = |name: &str, pod: ObservedPod| ObservedPod { name: name.into(), ..pod };
+    let pull = || waiting("ErrImagePull", "m");
+    world.seen.job_pods = vec![named("a", waiting("CrashLoopBackOff", "m")), named("b", pull()), named("c", pull())];
+    world.settle();
+    assert!(world.says("Profiling").2.starts_with("pod b container profiler: ErrImagePull: m. "));
+    world.seen.job_pods.truncate(1);
+    world.settle();
+    assert!(world.says("Profiling").2.starts_with("pod a container profiler: CrashLoopBackOff: m. "));
+}
+
+#[test]
 fn a_pod_that_cannot_start_is_told_while_it_lasts_and_fails_nothing() {
     let cases = [
         (
@@ -152,6 +172,11 @@ fn a_pod_that_cannot_start_is_told_while_it_lasts_and_fails_nothing() {
             waiting("RegistryUnavailable", "try later"),
             "pod profile-qwen-x container profiler: RegistryUnavailable: try later. Check the image's name",
             vec!["ImagePullFailed"],
+        ),
+        (
+            restarted("CreateContainerConfigError", "secret \"hf\" not found"),
+            "pod profile-qwen-x container profiler: CreateContainerConfigError: secret \"hf\" not found. Create the Secret",
+            vec![],
         ),
     ];
     for (pod, why, told) in cases {

@@ -162,7 +162,7 @@ fn seen() -> impl Strategy<Value = Snapshot> {
         (prop::option::of("[0-9]"), any::<bool>())
             .prop_map(|(version, open)| ObservedServer::Answered { version, providers: open.then(Vec::new) }),
     ];
-    let told = (server, prop::option::of(prop::collection::vec(super::trouble::pod(), 0..3)));
+    let told = (server, prop::option::of(prop::collection::vec(super::pod_problem::pod(), 0..3)));
     let taken = (prop::option::of(deployment()), prop::option::of(claim), any::<bool>(), any::<bool>(), told);
     let around = (config_maps(), prop::bool::weighted(0.7), certificates(), (any_labels(), any_route()));
     let what = prop_oneof![spec().prop_map(of_v1alpha1), newer().prop_map(of_v1alpha2)];

@@ -10,11 +10,11 @@ mod leaves;
 mod names;
 mod network;
 mod operator_config;
+mod pod_problem;
 mod route;
 mod server;
 mod status;
 mod stored_status;
-mod trouble;
 mod trust;
 
 use jiff::Timestamp;

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionStatus, PodProblem};
-use steersman_plan::llamastack::{ObservedContainer, ObservedPod, Snapshot, plan};
+use steersman_plan::llamastack::{Snapshot, plan};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated};
 use steersman_reconcile::Outcome;
 
 use super::configured::found;
@@ -32,10 +33,10 @@ fn event_reasons(seen: &Snapshot) -> Vec<&'static str> {
 fn crashing() -> ObservedPod {
     let container = ObservedContainer {
         name: "llama-stack".into(),
-        ended: Some((3, "Error".into(), String::new())),
+        terminated: Some(Terminated { exit_code: 3, reason: "Error".into(), message: String::new() }),
         ..ObservedContainer::default()
     };
-    ObservedPod { unscheduled: None, containers: vec![container] }
+    ObservedPod { containers: vec![container], ..ObservedPod::default() }
 }
 
 #[test]

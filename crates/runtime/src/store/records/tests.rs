@@ -225,3 +225,28 @@ fn object_written_during_list_is_not_lost() {
     store.put(new.clone(), Some(Large::new("2", 7, 0)));
     assert_eq!(store.get(&new), Some(Large::new("2", 7, 0)), "the watch is believed");
 }
+
+/// A value with the largest one so far.
+#[derive(Clone, Debug, PartialEq)]
+struct Peak(i64, i64);
+
+impl Record for Peak {
+    fn inherit(&mut self, before: &Self) {
+        self.1 = self.1.max(before.1);
+    }
+}
+
+#[test]
+fn record_inherits_across_updates_and_lists() {
+    let store: Store<Arc<Peak>> = Store::default();
+    let name = NamespacedName::new("a", "one");
+    let put = |value| store.put(name.clone(), Some(Arc::new(Peak(value, value))));
+    put(4);
+    assert_eq!(put(2).and_then(|change| change.after), Some(Arc::new(Peak(2, 4))));
+    assert_eq!(put(2), None, "an update without a change is compared after it has inherited");
+    store.replace(vec![(name.clone(), Arc::new(Peak(3, 3)))]);
+    assert_eq!(store.get(&name), Some(Arc::new(Peak(3, 4))));
+    store.put(name.clone(), None);
+    put(1);
+    assert_eq!(store.get(&name), Some(Arc::new(Peak(1, 1))), "a removed record leaves nothing behind");
+}

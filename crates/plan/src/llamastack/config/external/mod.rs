@@ -18,7 +18,7 @@ pub use merge::{Installed, merge, merge_files};
 
 /// With `install-provider-` in front it is the name of a container.
 const ID_LIMIT: usize = 63 - INSTALL.len();
-pub(super) const INSTALL: &str = "install-provider-";
+pub const INSTALL: &str = "install-provider-";
 
 /// One image, in the words in which it travels to the container that merges it into the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
-//! Why pods do not get ready: each case word by word, and that the words stay while the case does.
+//! The text of each problem that keeps pods from starting, which stays the same for as long as the problem does.
 
 use proptest::prelude::*;
-use steersman_plan::llamastack::trouble::{carried, find};
-use steersman_plan::llamastack::{ObservedContainer, ObservedDeployment, ObservedPod, Snapshot};
+use steersman_plan::llamastack::pod_problem::find;
+use steersman_plan::llamastack::{ObservedDeployment, Snapshot};
+use steersman_plan::pods::{ObservedContainer, ObservedPod, Terminated, Waiting};
 use steersman_reconcile::Outcome;
 
 use super::status::{condition, told};
@@ -15,15 +16,25 @@ const AGAIN: &str = "the pod goes on by itself once the image is there";
 /// Any pod at all.
 pub fn pod() -> impl Strategy<Value = ObservedPod> {
     let reason = prop::sample::select(vec!["", "ErrImagePull", "CrashLoopBackOff", "ContainerCreating", "Odd"]);
-    let waiting = prop::option::of((reason, ".{0,20}").prop_map(|(reason, message)| (reason.to_owned(), message)));
-    let ended = prop::option::of((any::<i32>(), "[A-Z]?", ".{0,20}"));
+    let waiting =
+        prop::option::of((reason, ".{0,20}").prop_map(|(reason, message)| Waiting { reason: reason.into(), message }));
+    let terminated = || {
+        let end = (any::<i32>(), "[A-Z]?", ".{0,20}");
+        prop::option::of(end.prop_map(|(exit_code, reason, message)| Terminated { exit_code, reason, message }))
+    };
     let name = prop::sample::select(vec!["llama-stack", "install-provider-a", "generate-config"]);
-    let container =
-        (name, any::<bool>(), any::<bool>(), waiting, ended).prop_map(|(name, init, ready, waiting, ended)| {
-            ObservedContainer { name: name.into(), image: "image:1".into(), init, ready, waiting, ended }
-        });
+    let container = (name, any::<bool>(), any::<bool>(), waiting, terminated(), terminated()).prop_map(
+        |(name, init, ready, waiting, terminated, last_terminated)| {
+            let (name, image) = (name.into(), "image:1".into());
+            ObservedContainer { name, image, init, ready, waiting, terminated, last_terminated }
+        },
+    );
     (prop::option::of(".{0,20}"), prop::collection::vec(container, 0..3))
-        .prop_map(|(unscheduled, containers)| ObservedPod { unscheduled, containers })
+        .prop_map(|(unscheduled, containers)| ObservedPod { unscheduled, containers, ..pending() })
+}
+
+fn pending() -> ObservedPod {
+    ObservedPod { phase: "Pending".into(), ..ObservedPod::default() }
 }
 
 fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str, &str)>) -> ObservedContainer {
@@ -31,14 +42,18 @@ fn container(name: &str, waiting: Option<(&str, &str)>, ended: Option<(i32, &str
         name: name.into(),
         image: "image:1".into(),
         init: name != "llama-stack",
-        ready: false,
-        waiting: waiting.map(|(reason, message)| (reason.into(), message.into())),
-        ended: ended.map(|(code, reason, message)| (code, reason.into(), message.into())),
+        waiting: waiting.map(|(reason, message)| Waiting { reason: reason.into(), message: message.into() }),
+        last_terminated: ended.map(|(exit_code, reason, message)| Terminated {
+            exit_code,
+            reason: reason.into(),
+            message: message.into(),
+        }),
+        ..ObservedContainer::default()
     }
 }
 
 fn pod_of(container: ObservedContainer) -> ObservedPod {
-    ObservedPod { unscheduled: None, containers: vec![container] }
+    ObservedPod { containers: vec![container], ..pending() }
 }
 
 fn waiting(reason: &str, message: &str) -> ObservedPod {
@@ -50,10 +65,15 @@ fn crashed(state: Option<(&str, &str)>, ended: (i32, &str, &str)) -> ObservedPod
 }
 
 fn no_node(message: &str) -> ObservedPod {
-    ObservedPod { unscheduled: Some(message.into()), containers: vec![] }
+    ObservedPod { unscheduled: Some(message.into()), ..pending() }
 }
 
-/// What is said of a server none of whose pods gets ready, after the words for that.
+fn carried(before: &ObservedPod, mut now: ObservedPod) -> ObservedPod {
+    now.carry_pull_causes(before);
+    now
+}
+
+/// The cause in the conditions of a server without a ready pod.
 fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
     let seen = Snapshot { pods: Some(pods), deployment: Some(a_deployment(1, 0)), ..seen.clone() };
     let status = told(&seen, &Outcome::default());
@@ -70,7 +90,7 @@ fn said(seen: &Snapshot, pods: Vec<ObservedPod>) -> Option<String> {
 }
 
 #[test]
-fn each_trouble_is_told_with_what_to_do() {
+fn each_problem_comes_with_remedy() {
     let seen = a_settled_object(SERVED);
     for (pod, want) in [
         (
@@ -130,7 +150,7 @@ fn each_trouble_is_told_with_what_to_do() {
 }
 
 #[test]
-fn the_trouble_of_an_external_provider_names_it_with_image_container_reason_and_resolution() {
+fn external_provider_problem_names_image_and_resolution() {
     let seen = an_object(
         "{distribution: {name: starter}, externalProviders: {inference: [{providerId: mine, image: 'reg/mine:1'}]}}",
     );
@@ -177,7 +197,7 @@ fn the_trouble_of_an_external_provider_names_it_with_image_container_reason_and_
 }
 
 #[test]
-fn what_is_only_on_its_way_or_ready_is_no_trouble() {
+fn starting_or_ready_container_has_no_problem() {
     let ready = ObservedContainer { ready: true, ..container("llama-stack", None, Some((1, "Error", ""))) };
     for pod in [
         ObservedPod::default(),
@@ -192,7 +212,7 @@ fn what_is_only_on_its_way_or_ready_is_no_trouble() {
 
 /// Kubelets and schedulers go round in circles; the status does not.
 #[test]
-fn the_words_stay_while_the_trouble_does() {
+fn text_stays_while_problem_lasts() {
     let circles = [
         vec![
             crashed(Some(("CrashLoopBackOff", "back-off 20s restarting failed container=x pod=x-1")), (1, "Error", "")),
@@ -200,6 +220,7 @@ fn the_words_stay_while_the_trouble_does() {
                 Some(("CrashLoopBackOff", "back-off 5m0s restarting failed container=x pod=x-1")),
                 (1, "Error", ""),
             ),
+            crashed(Some(("RunContainerError", "exec: \"x\": not found")), (1, "Error", "")),
             crashed(None, (1, "Error", "")),
         ],
         vec![
@@ -230,7 +251,7 @@ fn the_words_stay_while_the_trouble_does() {
 }
 
 #[test]
-fn between_two_attempts_to_pull_an_image_the_last_cause_stands() {
+fn pull_cause_is_carried_between_attempts() {
     let failed = waiting("ErrImagePull", "not found");
     let pause = waiting("ImagePullBackOff", "Back-off pulling image \"image:1\"");
     assert_eq!(find(&[carried(&failed, pause.clone())]), find(std::slice::from_ref(&failed)));
@@ -244,7 +265,7 @@ fn between_two_attempts_to_pull_an_image_the_last_cause_stands() {
 }
 
 #[test]
-fn a_pod_s_trouble_goes_before_the_deployment_s_and_the_newest_pod_s_first() {
+fn newest_pod_problem_precedes_deployment_problem() {
     let seen = a_settled_object(SERVED);
     let stuck = ObservedDeployment { trouble: Some("timed out progressing".into()), ..a_deployment(1, 0) };
     let mut seen = Snapshot { deployment: Some(stuck), pods: Some(vec![ObservedPod::default()]), ..seen };
@@ -256,7 +277,7 @@ fn a_pod_s_trouble_goes_before_the_deployment_s_and_the_newest_pod_s_first() {
         crash.starts_with("Deployment is pending: CrashLoopBackOff: container llama-stack ended with exit code 3.")
     );
 
-    // After a start nobody has looked at the pods yet.
+    // After a start the pods are not observed yet.
     seen.object.status = Some(stored(&told(&seen, &Outcome::default())));
     seen.pods = None;
     assert_eq!(message(&seen), crash);
@@ -269,7 +290,7 @@ fn a_pod_s_trouble_goes_before_the_deployment_s_and_the_newest_pod_s_first() {
 }
 
 #[test]
-fn a_server_that_is_ready_has_no_trouble_to_tell_of() {
+fn ready_server_reports_no_problem() {
     let mut seen = a_settled_object(SERVED);
     let before = seen.object.status.clone().unwrap();
     seen.pods = Some(vec![crashed(None, (1, "Error", ""))]);

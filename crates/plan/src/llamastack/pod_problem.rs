@@ -1,0 +1,129 @@
+//! Renders what keeps the pods of a server from starting: the codes of the status, and a text that stays the same for as long
+//! as the problem does.
+
+use steersman_api::llamastack::v1alpha2::PodProblem;
+
+use super::config::{External, INSTALL, external_providers};
+use super::snapshot::ObservedObject;
+use crate::pods::{
+    ContainerCause, ObservedPod, StartupProblem, Terminated, Unschedulable, Waiting, WaitingKind, problems,
+};
+
+const CRASHES: &str = "CrashLoopBackOff";
+const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// The first problem of the newest pod that has one: an older pod may have a template that was corrected since.
+pub fn find(pods: &[ObservedPod]) -> Option<StartupProblem> {
+    // The end of a container explains its crash loop. Without one there is nothing to report yet.
+    let found = problems(pods).map(|(_, problem)| problem).find(|problem| !problem.is_waiting(WaitingKind::CrashLoop));
+    found.map(StartupProblem::steady)
+}
+
+/// The problem as the status stores it.
+pub fn stored(problem: &StartupProblem, object: &ObservedObject) -> PodProblem {
+    let (reason, container, exit_code) = match problem {
+        StartupProblem::Unschedulable { .. } => (UNSCHEDULABLE, None, None),
+        StartupProblem::Container { name, cause: ContainerCause::Waiting(_, waiting), .. } => {
+            (waiting.reason.as_str(), Some(name), None)
+        }
+        StartupProblem::Container { name, cause: ContainerCause::Ended(end), .. } => {
+            (CRASHES, Some(name), Some(end.exit_code))
+        }
+    };
+    let (reason, container) = (reason.to_owned(), container.cloned());
+    PodProblem { reason, container, exit_code, message: sentence(problem, object) }
+}
+
+/// The text names the problem, its place and the next step.
+fn sentence(problem: &StartupProblem, object: &ObservedObject) -> String {
+    match problem {
+        StartupProblem::Unschedulable { kind: Unschedulable::NoNode, message } => format!(
+            "{UNSCHEDULABLE}: no node takes the pod: {message}. Add such nodes, or ask for less in spec.workload.resources"
+        ),
+        StartupProblem::Unschedulable { message, .. } => format!(
+            "{UNSCHEDULABLE}: {message}. Look at the events of the claim; it may need a StorageClass that can provide it"
+        ),
+        StartupProblem::Container { name, image, init, cause } => {
+            let kind = if *init { "init container" } else { "container" };
+            match external(object, name).filter(|_| *init) {
+                Some(external) => of_provider(&external, name, cause, object),
+                None => of_container(&format!("{kind} {name}"), image, cause, &log(object, name, !*init)),
+            }
+        }
+    }
+}
+
+fn external(object: &ObservedObject, container: &str) -> Option<External> {
+    let id = container.strip_prefix(INSTALL)?;
+    external_providers(&object.spec).into_iter().find(|one| one.provider_id == id)
+}
+
+/// Provider, image, container, reason, resolution.
+fn of_provider(external: &External, container: &str, cause: &ContainerCause, object: &ObservedObject) -> String {
+    let External { provider_id, image, path, .. } = external;
+    let (why, resolution) = match cause {
+        ContainerCause::Waiting(WaitingKind::ImagePull, Waiting { reason, message }) => (
+            format!("Failed to pull provider image {image} ({reason}{})", colon(message)),
+            format!("Correct {path}.image, or give the server's ServiceAccount a Secret to pull it with"),
+        ),
+        ContainerCause::Waiting(_, Waiting { reason, message }) => (
+            format!("{reason}{} with image {image}", colon(message)),
+            format!("Use an image with /bin/sh and python3 in {path}.image"),
+        ),
+        ContainerCause::Ended(Terminated { exit_code, message, .. }) if message.is_empty() => (
+            format!("image {image} ended with exit code {exit_code}"),
+            format!("Its log says why: {}", log(object, container, false)),
+        ),
+        ContainerCause::Ended(Terminated { exit_code, message, .. }) => (
+            format!("{message} (exit code {exit_code}, image {image})"),
+            format!("Correct the image and name it in {path}.image; the whole log: {}", log(object, container, false)),
+        ),
+    };
+    format!("external provider {provider_id:?}, init container {container}: {why}. Resolution: {resolution}")
+}
+
+fn of_container(container: &str, image: &str, cause: &ContainerCause, log: &str) -> String {
+    match cause {
+        ContainerCause::Waiting(kind, Waiting { reason, message }) => {
+            let message = colon(message);
+            match kind {
+                WaitingKind::ImagePull => format!(
+                    "{reason}: {container} cannot get image {image}{message}. Check the name and the tag, and the Secrets \
+                     to pull it with; the pod goes on by itself once the image is there"
+                ),
+                WaitingKind::ConfigError => format!(
+                    "{reason}: {container} cannot start{message}. Create what is missing; the pod goes on by itself once it \
+                     is there"
+                ),
+                WaitingKind::CreateError | WaitingKind::StartError | WaitingKind::CrashLoop => format!(
+                    "{reason}: {container} cannot start{message}. Check the image {image} and the command, mounts and \
+                     security of the pod"
+                ),
+            }
+        }
+        ContainerCause::Ended(Terminated { exit_code, reason, .. }) if reason == "OOMKilled" => format!(
+            "{CRASHES}: {container} needs more memory than its limit (exit code {exit_code}, {reason}). Raise \
+             spec.workload.resources.limits.memory"
+        ),
+        ContainerCause::Ended(Terminated { exit_code, reason, message }) => {
+            let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            format!(
+                "{CRASHES}: {container} ended with exit code {exit_code}{reason}{}. Its log says why: {log}",
+                colon(message)
+            )
+        }
+    }
+}
+
+fn colon(cause: &str) -> String {
+    if cause.is_empty() { String::new() } else { format!(": {cause}") }
+}
+
+/// The command that shows the log. It selects by label, because names of pods change.
+fn log(object: &ObservedObject, container: &str, previous: bool) -> String {
+    let previous = if previous { " --previous" } else { "" };
+    format!(
+        "kubectl logs -n {} -l app=llama-stack,app.kubernetes.io/instance={} -c {container}{previous}",
+        object.namespace, object.name
+    )
+}
