@@ -1,6 +1,4 @@
-//! What the preflight reads.
-//! Comes in: an API server that answers; goes out: its version, our CRDs and objects, the caller's rights and the leases
-//! of earlier operators, with the cause wherever one of them could not be read.
+//! Reads the API server's version, our CRDs and objects, the caller's rights and the leases of earlier operators.
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
@@ -15,6 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
@@ -24,10 +23,9 @@ use steersman_reconcile::Lookup;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 
-/// Questions under way at once: quick, and not a burst that a busy server would notice.
+/// Access reviews in progress at a time, few enough for a busy server.
 const AT_ONCE: usize = 8;
 
-/// What the calls of this module need.
 pub fn rules() -> Vec<Rule> {
     let crds = Rule {
         group: "apiextensions.k8s.io",
@@ -50,7 +48,7 @@ pub fn rules() -> Vec<Rule> {
     std::iter::once(crds).chain(objects).chain([leases]).collect()
 }
 
-/// Reads only. Fails if the server does not answer the first question; after that every failure is part of the answer.
+/// Fails only if the server does not answer the first request; later failures become part of the result.
 pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallError> {
     let version = version(server).await?;
     let (user, families, rights, leases) = tokio::join!(
@@ -65,13 +63,13 @@ pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallEr
 async fn version(server: &Server) -> Result<Lookup<ServerVersion>, CallError> {
     match server.call(server.client.apiserver_version()).await {
         Ok(info) => Ok(version_of(&info)),
-        // Who is not allowed to see the version may still see the rest; any other answer is not that of an API server.
+        // A user without the right to see the version may still see the rest; other errors mean that this is no API server.
         Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
         Err(error) => Err(error),
     }
 }
 
-/// Some builds leave `major` and `minor` empty, so the full text is the second source.
+/// Some builds leave `major` and `minor` empty, so that `gitVersion` is the second source.
 fn version_of(info: &Info) -> Lookup<ServerVersion> {
     match ServerVersion::from_parts(&info.major, &info.minor).or_else(|_| info.git_version.parse()) {
         Ok(version) => Lookup::Known(version),
@@ -126,20 +124,15 @@ fn conversion(conversion: &CustomResourceConversion) -> Conversion {
     }
 }
 
-/// Counts without fetching: one object's metadata, and the server's word on how many follow.
+/// Counts the objects without reading all of them: one object's metadata, and `remainingItemCount`.
 async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition) -> Lookup<u64> {
-    // The stored version needs no conversion, whose webhook may be gone.
+    // The storage version needs no conversion, whose webhook may be gone.
     let served = || crd.spec.versions.iter().filter(|version| version.served);
     let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
         return Lookup::Unknown("the CRD serves no version".to_owned());
     };
-    let resource = ApiResource {
-        group: family.group().to_owned(),
-        version: version.name.clone(),
-        api_version: format!("{}/{}", family.group(), version.name),
-        kind: family.kind().to_owned(),
-        plural: family.plural().to_owned(),
-    };
+    let kind = GroupVersionKind::gvk(family.group(), &version.name, family.kind());
+    let resource = ApiResource::from_gvk_with_plural(&kind, family.plural());
     let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource);
     match server.call(api.list_metadata(&ListParams::default().limit(1))).await {
         Ok(list) => {
@@ -189,7 +182,7 @@ async fn asked(server: &Server, right: Right) -> RightSeen {
     RightSeen { right, allowed }
 }
 
-/// A denial with an evaluation error is a denial by those authorizers that could be asked, not by all of them.
+/// A denial with an evaluation error is unknown: some authorizers could not be asked.
 fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
     match status {
         Some(SubjectAccessReviewStatus { allowed: false, evaluation_error: Some(error), .. }) if !error.is_empty() => {

@@ -1,5 +1,4 @@
-//! The settings for DynamoGraphDeploymentRequests.
-//! Comes in: flags and the environment variables that stand in for them; goes out: what their controller needs to know.
+//! The settings of the controller of DynamoGraphDeploymentRequests.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -9,7 +8,7 @@ use crate::dynamo::observe::hardware::{ENDPOINT, Endpoint};
 use crate::relay::PROFILING_ROLE;
 use crate::settings::Switch;
 
-/// The profiler and what it starts find the rest of the platform by these.
+// Environment variables by which the profiler, and the graphs it starts, find the rest of the platform.
 const NATS: &str = "NATS_SERVER";
 const ETCD: &str = "ETCD_ENDPOINTS";
 const MODEL_EXPRESS: &str = "MODEL_EXPRESS_URL";
@@ -56,7 +55,7 @@ impl RequestArgs {
             (MODEL_EXPRESS, &self.dgdr_model_express_url),
             (PROMETHEUS, &self.dgdr_prometheus_endpoint),
         ];
-        // Set to nothing is how a manifest says that there is none.
+        // Manifests set a variable to the empty string if there is no such address.
         let given = |text: &String| !text.is_empty();
         RequestOptions {
             default_image: None,

@@ -1,5 +1,4 @@
-//! Defaults as the API server fills them in.
-//! Comes in: a schema and a value; goes out: the value with what it leaves out and the schema has a default for.
+//! Adds the defaults of a schema as the API server does.
 
 use serde_json::Value;
 

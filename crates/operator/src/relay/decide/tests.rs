@@ -33,7 +33,7 @@ fn what_the_profiler_is_at_is_relayed_while_it_runs() {
     let progress = data(&[("phase", "SweepingPrefill"), ("message", "Sweeping")]);
     let running = life(None, false);
     assert_eq!(look(&at_work, &running, 0, false), Decision { data: progress.clone(), next: Next::Look });
-    // Told to end, it says what it knows and claims nothing more.
+    // A stopping relay reports progress and no end.
     let end = Next::End(Ending::NoVerdict);
     assert_eq!(look(&at_work, &running, 0, true), Decision { data: progress, next: end });
     for nothing in ["", "status: running", "a: [", "[]"] {
@@ -99,13 +99,13 @@ fn without_a_verdict_the_end_is_told_once_nothing_can_come_any_more() {
             (said["profiler_status"].as_str(), said["profiler_error"].clone()),
             ("failed", format!("{how}{left}; see its log"))
         );
-        // Who is told to end knows nothing about the profiler's end: it was told so, too.
+        // A stopping relay cannot tell how the profiler ends: the profiler is being stopped as well.
         let stopped = look(&files, &killed, 5, true);
         assert!(!stopped.data.is_some_and(|data| data.contains_key("profiler_status")));
     }
     let plain = look(&Files::default(), &life(Some((0, "")), false), 5, false).data.unwrap();
     assert!(plain["profiler_error"].starts_with("the profiler ended with exit code 0 without a verdict: "));
-    // Where the end cannot be seen, silence is not taken for one.
+    // Without a view of the pod, a missing status is not an end.
     assert_eq!(look(&Files::default(), &Profiler::Hidden, 99, false).next, Next::Look);
 }
 
@@ -210,7 +210,7 @@ fn texts() -> impl Strategy<Value = Text> {
     let built = (prop::sample::select(words.to_vec()), prop::sample::select(times.to_vec()), ".{0,40}", 0..60usize)
         .prop_map(|(word, time, more, end)| {
             let text = format!("status: {word}\ntimestamp: '{time}'\nphase: {more}\nerror: {more}\n");
-            // Half a file, at times.
+            // The text is cut at times, like a file that is still being written.
             text.chars().take(text.len().saturating_sub(end)).collect::<String>()
         });
     let large = (0..3usize).prop_map(|size| "y".repeat(size * LIMIT / 2));
@@ -237,7 +237,7 @@ fn profilers() -> impl Strategy<Value = Profiler> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Whatever lies in the folder: no panic, nothing that the API server would refuse, and an end that comes.
+    /// Any folder: no panic, no data that the API server would refuse, and the relay ends.
     #[test]
     fn any_folder_gets_an_answer_that_can_be_written(
         status in texts(), results in prop::collection::vec(texts(), 4), profiler in profilers(),

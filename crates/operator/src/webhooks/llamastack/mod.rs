@@ -1,8 +1,6 @@
-//! May this LlamaStackDistribution be written?
-//! Comes in: an admission request; goes out: the verdict of the plan's own rules, after a look at the Secrets and ConfigMaps
-//! that the request adds.
+//! Validates LlamaStackDistributions by the rules of the plan, and looks up the Secrets and ConfigMaps that a request adds.
 //!
-//! Only what is known stands against an object: what could not be looked up in time is a warning.
+//! A lookup that fails or takes too long is a warning, never a refusal.
 
 mod references;
 
@@ -25,10 +23,9 @@ pub use references::rules;
 
 const FAMILY: Family = Family::Llsd;
 
-/// Everything that validation needs besides the request.
 struct Validator {
     server: Server,
-    /// The operator's own, whose ConfigMaps every object may use.
+    /// The operator's own namespace, whose ConfigMaps every object may use.
     namespace: String,
     missing: Missing,
 }
@@ -57,7 +54,7 @@ impl Validator {
 
 fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
     let name = case.new["spec"]["distribution"]["name"].as_str();
-    // The labels of an image are not looked at here: a registry may be slow, and its answer may change.
+    // The labels of the image are not read here: a registry may be slow, and its answer may change.
     let base = resolve(name, Ok(None)).ok().map(|resolved| resolved.base);
     let known: Vec<&str> = names().collect();
     let facts = Facts {
@@ -65,7 +62,6 @@ fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
         distributions: &known,
         base: base.as_deref(),
         always_mounted: name.and_then(distribution).is_some_and(|known| known.mounts_always),
-        // The stored version has no field for it.
         config_namespace: looked.config_namespace.as_deref(),
         found: &looked.found,
         missing,
