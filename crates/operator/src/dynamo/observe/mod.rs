@@ -1,5 +1,4 @@
-//! What a pass over a DynamoGraphDeploymentRequest reads.
-//! Comes in: the request; goes out: its Job, output and graph as plain facts for the plan, and as they are for the applier.
+//! Reads the snapshot of a DynamoGraphDeploymentRequest.
 
 mod beside;
 mod graphs;
@@ -38,13 +37,13 @@ use graphs::Found;
 
 pub use steersman_plan::dynamo::names::MANAGER;
 
-/// As NVIDIA's operator labels Jobs, outputs and what belongs to graphs.
+/// Label of Jobs, outputs and ConfigMaps of graphs, which NVIDIA's operator sets as well.
 const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
 const ACCOUNT: &str = "app.kubernetes.io/name=dgdr-profiling-job";
 
-/// The kinds that passes write, but for graphs, whose API may be absent.
+/// The kinds of children, except graphs, whose API may be absent.
 pub fn children() -> Vec<Watched> {
-    // Outputs of earlier profilers have no owner, and ConfigMaps of graphs have another one.
+    // Outputs of earlier profilers have no owner, and the owner of a graph's ConfigMaps is the graph.
     let naming = Some(Naming { label: names::LABEL_NAME, kind: Family::Dgdr.kind() });
     vec![
         Watched { kind: gvk_of::<Job>(), labels: OF_REQUESTS, naming: None },
@@ -54,13 +53,12 @@ pub fn children() -> Vec<Watched> {
     ]
 }
 
-/// Whether a Job of the request's name is known.
 pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
     let namespace = object.namespace().unwrap_or_default();
     context.cache.has(&gvk_of::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
 }
 
-/// Everything whose name is known beforehand.
+/// Children with a fixed name.
 fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
@@ -72,7 +70,6 @@ fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     known.into_iter().chain(additional).collect()
 }
 
-/// Reads only.
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
@@ -87,16 +84,16 @@ pub async fn observe(
     let mut live = context.cache.children(&namespace, &owner.uid, &named(&seen));
     let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
     if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&seen) {
-        ask_for(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
+        fetch(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
     }
     let job = live.get(&gvk_of::<Job>(), &job_name).map(job_seen);
     let mut output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
     if confirms_output(&seen, job.as_ref(), output.as_ref()) {
-        ask_for(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
+        fetch(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
         output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
     }
     let needs = needs(&seen, job.as_ref(), output.as_ref());
-    // Before anything else is read: what changes meanwhile brings the next pass.
+    // References are registered before anything else is read: a change in the meantime then causes the next reconcile.
     let named = named_seen(server, beside, &seen, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
     let found = match &graph_place {
@@ -145,8 +142,8 @@ pub async fn observe(
     Ok(Observed { owner, snapshot: seen, live })
 }
 
-/// What their users made of the generated ConfigMaps is left as it is, so that one whose labels were taken off, and which no
-/// watch of ours sees, is asked for.
+/// The ConfigMaps that were generated with a graph. Users may change them, and one without its labels is not in the cache, so
+/// that it is read from the API server.
 async fn additional(
     server: &Server,
     object: &ObservedObject,
@@ -157,7 +154,7 @@ async fn additional(
     let mut found = Vec::new();
     for name in names.into_iter().filter(|name| is_name(name)) {
         if live.get(&kind, &name).is_none() {
-            ask_for(server, object, &kind, &name, live).await?;
+            fetch(server, object, &kind, &name, live).await?;
         }
         found.extend(live.get(&kind, &name).map(|map| ObservedConfigMap {
             name,
@@ -170,8 +167,8 @@ async fn additional(
     Ok(found)
 }
 
-/// Asks the API server for what no watch has brought.
-async fn ask_for(
+/// Reads an object that is not in the cache from the API server.
+async fn fetch(
     server: &Server,
     object: &ObservedObject,
     kind: &GroupVersionKind,
@@ -186,14 +183,13 @@ async fn ask_for(
     Ok(())
 }
 
-/// The request as plain data.
 pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Dgdr), object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose();
     let spec = decode(&object.data["spec"], "spec");
     let deleting = object.metadata.deletion_timestamp.is_some();
-    // Who leaves is let go, which takes no understanding: an earlier operator's finalizer would hold it for ever.
+    // A request that is being deleted need not decode: otherwise an earlier operator's finalizer would block it for ever.
     let (spec, status) = if deleting {
         (spec.or_else(|_| decode(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
     } else {
@@ -234,7 +230,7 @@ fn job_seen(object: &DynamicObject) -> ObservedJob {
     }
 }
 
-/// How the profiler ended is told once and for all, so that a watch that is behind is not believed.
+/// The pods of a Job. The end of a profiler is reported once, so that after a failure a stale cache is bypassed.
 async fn job_pods(
     server: &Server,
     beside: &Beside,
@@ -242,7 +238,7 @@ async fn job_pods(
     job: &ObservedJob,
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
-    // The pods of an earlier operator's Job have no label that they could be watched by.
+    // The pods of an earlier operator's Job do not have the label of the watch.
     if job.mark.is_none() {
         return beside.job_pods.ask(server, &of).await;
     }
@@ -303,7 +299,7 @@ async fn named_seen(
 }
 
 async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {
-    // What is no name would be a path.
+    // An invalid name might be the path of another object.
     if !is_name(name) {
         return Ok(false);
     }
