@@ -20,12 +20,8 @@ pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
 /// Rules for every namespace.
 pub fn rules() -> Vec<Rule> {
-    let events = Rule::namespaced(
-        "events.k8s.io",
-        "events",
-        &["create", "get", "patch"],
-        "tell as events on users' objects what happened to them",
-    );
+    let why = "tell as events on users' objects what happened to them";
+    let events = Rule::namespaced("events.k8s.io", "events", &["create", "get", "patch"], why);
     let optional = [llamastack::observe::ROUTES, variant::observe::LEADER_WORKER_SETS];
     let crds = Api::ALL.map(Api::crd_name).into_iter().chain(optional).collect();
     [served::rules(crds), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
@@ -36,7 +32,6 @@ pub fn own_rules() -> Vec<Rule> {
     llamastack::own_rules()
 }
 
-/// Dependencies of the controllers.
 #[derive(Clone)]
 pub struct OperatorContext {
     pub controller: ControllerContext,

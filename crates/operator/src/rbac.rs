@@ -81,7 +81,7 @@ pub fn own_rules() -> Vec<Rule> {
 #[error("cannot write the manifests as YAML: {0}")]
 pub struct RenderError(#[from] serde_saphyr::ser_error::Error);
 
-/// One file for `kubectl apply`: Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator
+/// The file for `kubectl apply`: Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator
 /// binds to the accounts of profiling Jobs.
 pub fn manifests() -> Result<String, RenderError> {
     let namespace = Namespace { metadata: metadata(NAMESPACE, None), ..Namespace::default() };

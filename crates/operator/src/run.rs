@@ -3,6 +3,7 @@
 //! Start order: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop order: controllers, Lease,
 //! servers, and the webhook last.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -56,12 +57,8 @@ const NOTHING: &str = "nothing any more: it is shutting down";
 /// Rules of the election, for the operator's own namespace.
 pub fn rules() -> Vec<Rule> {
     // The rule names no Lease: operators of several instances have one each, whose name is not known in advance.
-    vec![Rule::namespaced(
-        "coordination.k8s.io",
-        "leases",
-        &["get", "list", "watch", "create", "update"],
-        "let exactly one of its replicas act",
-    )]
+    let why = "let exactly one of its replicas act";
+    vec![Rule::namespaced("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update"], why)]
 }
 
 /// The Lease of this process. Operators of different instances may lead at the same time only if they reconcile
@@ -80,7 +77,6 @@ pub fn lease(families: &[Family], instance: Option<&str>) -> String {
     format!("{LEASE}-x{letters}")
 }
 
-/// Reason for an end of the process that no signal asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("cannot start the threads for signals and for the lease: {0}")]
@@ -189,11 +185,9 @@ async fn start_election(
     started.map_err(RunError::Connect)
 }
 
-enum Never {}
-
 /// Makes the process ready after the first answer of the API server, so that a rollout with a wrong address or credential
 /// stops before the old replica is removed.
-async fn first_answer(server: &Server, readiness: &Readiness) -> Never {
+async fn first_answer(server: &Server, readiness: &Readiness) -> Infallible {
     loop {
         match server.call(server.client.apiserver_version()).await {
             // A refusal is an answer, too.
@@ -243,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instances_have_a_lease_each_where_variants_are_all_that_they_act_on() {
+    fn instance_of_variants_alone_has_own_lease() {
         let va = [Family::Va];
         for (families, instance, name) in [
             (&va[..], None, "steersman"),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_servers_is_a_host_and_a_port() {
+    fn reach_through_requires_host_and_port() {
         for given in ["127.0.0.1:80", "proxy.example:8080", "[::1]:9"] {
             assert_eq!(host_and_port(given).unwrap().as_str(), given);
         }

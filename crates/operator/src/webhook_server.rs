@@ -34,12 +34,11 @@ const LINGER: Duration = Duration::from_secs(3);
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub struct Listener {
-    /// None: webhooks are off.
+    /// None if webhooks are off.
     serving: Option<Serving>,
     leaving: CancellationToken,
 }
 
-/// Source of the certificate.
 #[derive(Clone)]
 pub enum CertificateSource {
     /// Webhooks are off.

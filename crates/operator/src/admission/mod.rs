@@ -11,11 +11,8 @@ mod matching;
 use std::fmt;
 
 use clap::ValueEnum;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
-use kube::Resource;
 use serde_json::{Value, json};
 use steersman_api::Family;
 
@@ -36,24 +33,25 @@ pub const ALL: [Configuration; 3] = [
     Configuration { route: Route::Validate, family: Family::Llsd },
 ];
 
-/// One webhook configuration, with a single webhook.
+/// Webhook configuration of a family, with a single webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
     pub route: Route,
     pub family: Family,
 }
 
-/// Field manager of the configurations.
 pub const MANAGER: &str = "steersman/webhooks";
 
 /// Time that API servers wait for a response. Handlers give up two seconds earlier, so that the user sees the reason.
 pub const TIMEOUT_SECONDS: i32 = 10;
 
+const API_VERSION: &str = "admissionregistration.k8s.io/v1";
+
 const HEADER: &str = "\
 # Generated from the code by `steersman webhooks`; do not edit. `cargo xtask check` fails where this file differs.
 ";
 
-/// What an API server does while nobody answers.
+/// Behaviour of API servers while no operator answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
     /// New objects and changes of a spec are refused
@@ -98,16 +96,20 @@ impl Configuration {
         }
     }
 
+    pub fn plural(self) -> &'static str {
+        match self.route {
+            Route::Validate => "validatingwebhookconfigurations",
+            Route::Mutate => "mutatingwebhookconfigurations",
+        }
+    }
+
     pub const fn name(self) -> &'static str {
         name(self.family)
     }
 
     /// Path of the collection on the API server.
     pub fn url_path(self) -> String {
-        match self.route {
-            Route::Validate => ValidatingWebhookConfiguration::url_path(&(), None),
-            Route::Mutate => MutatingWebhookConfiguration::url_path(&(), None),
-        }
+        format!("/apis/{API_VERSION}/{}", self.plural())
     }
 
     /// Name of the webhook, as refusals quote it.
@@ -149,7 +151,7 @@ impl Configuration {
         });
         webhook["clientConfig"] = json!(client);
         json!({
-            "apiVersion": ValidatingWebhookConfiguration::api_version(&()),
+            "apiVersion": API_VERSION,
             "kind": self.kind(),
             "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": installation::NAME } },
             "webhooks": [webhook],
@@ -166,14 +168,13 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// One YAML document for each configuration of `families`; an empty list means all.
+/// The configurations of `families` as YAML documents; an empty list means all.
 pub fn yaml(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
     let documents = manifests(families, given, policy);
     let documents = documents.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
-/// The configurations as one JSON `List`.
 pub fn json(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, given, policy) });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_of_the_crds_is_asked_on_the_path_of_the_family() {
+    fn client_has_path_of_the_family() {
         let llsd = Configuration { route: Route::Validate, family: Family::Llsd };
         let by_service = llsd.client(Given::default().or_default());
         assert_eq!(target::describe(&by_service), "Service steersman-system/steersman-webhook");

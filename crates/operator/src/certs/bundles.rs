@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_address_of_either_kind_is_found_with_its_place() {
+    fn client_configs_are_found_with_pointers() {
         let places = |object: serde_json::Value| -> Vec<String> {
             let read: Read = serde_json::from_value(object).unwrap();
             read.clients().into_iter().map(|client| client.place).collect()

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_of_months_leaves_time_to_settle_and_to_retire() {
+    fn settle_and_retire_follow_life() {
         let expected = Lives { life: 90 * DAY, settle: DAY / 1440, retire: DAY / 24, check: DAY / 288 };
         assert_eq!(lives(), expected);
         let (short, second) = (Lives::of(Duration::from_secs(300)), Duration::from_secs(1));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_goes_its_steps_and_ends_where_it_began() {
+    fn rotation_passes_all_steps() {
         let (names, lives) = (names(), lives());
         let first = fresh();
         for young in [0, 1, 59] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_for_other_names_or_past_its_time_is_replaced() {
+    fn expired_or_misnamed_certificate_is_replaced() {
         let moved = vec!["steersman-webhook.elsewhere.svc".to_owned()];
         let Step::Begin(why) = step(&fresh(), &moved, &lives(), day(1)) else { panic!("the name is another") };
         assert!(why.starts_with("it is not good for steersman-webhook.elsewhere.svc: "), "{why}");
@@ -143,7 +143,7 @@ mod tests {
 
     /// After months without a leader the successor is as old as the certificate.
     #[test]
-    fn a_successor_that_waited_too_long_is_made_anew() {
+    fn expired_successor_is_replaced() {
         let begun = fresh().begun(make(&names(), lives().life, day(60)).unwrap());
         let Step::Begin(why) = step(&begun, &names(), &lives(), day(130)) else { panic!("it is too old") };
         assert!(why.starts_with("its successor has grown old before its turn: "), "{why}");

@@ -46,7 +46,7 @@ impl Certificates {
             };
             shared.passes.send_modify(|passes| *passes += 1);
             tokio::select! { _ = changes.next() => {}, () = time::sleep(wait) => {} }
-            // One pass covers all changes up to now.
+            // The next pass covers all changes up to now.
             while let Some(Some(())) = changes.next().now_or_never() {}
         }
     }

@@ -21,7 +21,6 @@ const BUNDLE: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 
-/// The state of the webhook's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// CAs that clients trust, newest first.
@@ -35,7 +34,6 @@ pub struct Kept {
     pub asked: bool,
 }
 
-/// Reason why the Secret cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     #[error("it has no {0}")]
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_a_rotation_is_read_as_it_was_written() {
+    fn rotation_states_round_trip_through_secret() {
         let fresh = Kept::fresh(made());
         let begun = fresh.begun(made());
         let turned = begun.turned("2026-11-16T00:00:00Z".parse().unwrap());
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_rotate_is_read_and_taken_away_when_it_is_met() {
+    fn rotate_annotation_is_removed_when_rotation_begins() {
         let fresh = Kept::fresh(made());
         let mut secret = kept_in(&fresh);
         secret.metadata.annotations.get_or_insert_default().insert(ROTATE.to_owned(), String::new());
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_from_is_named_and_no_key_is_said() {
+    fn unusable_secret_is_described_without_key() {
         let (kept, other) = (Kept::fresh(made()), made());
         let spoilt = |name: &str, text: Option<&str>| {
             let mut secret = kept_in(&kept);

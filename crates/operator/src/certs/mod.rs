@@ -59,25 +59,14 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why,
     };
+    let crds = Family::ALL.map(Family::crd_name).to_vec();
+    let conversion = "keep the CA bundle of its conversion webhook in CRDs that name it";
+    let group = "admissionregistration.k8s.io";
+    let admission = "keep the CA bundle of its admission webhook in configurations that name it";
     vec![
-        bundle(
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            Family::ALL.map(Family::crd_name).to_vec(),
-            "keep the CA bundle of its conversion webhook in CRDs that name it",
-        ),
-        bundle(
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations",
-            admitting(Route::Validate),
-            "keep the CA bundle of its admission webhook in configurations that name it",
-        ),
-        bundle(
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations",
-            admitting(Route::Mutate),
-            "keep the CA bundle of its admission webhook in configurations that name it",
-        ),
+        bundle("apiextensions.k8s.io", "customresourcedefinitions", crds, conversion),
+        bundle(group, "validatingwebhookconfigurations", admitting(Route::Validate), admission),
+        bundle(group, "mutatingwebhookconfigurations", admitting(Route::Mutate), admission),
     ]
 }
 

@@ -59,7 +59,7 @@ fn failed(family: Family, cause: CallError) -> CrdsError {
     CrdsError::Call { doing: format!("detach {}", family.crd_name()), rights: RIGHTS, cause }
 }
 
-/// None: the CRD names our converter, and is to be detached.
+/// None if the CRD names our converter, and is to be detached.
 fn reason_to_skip(family: Family, live: Option<&Live>, given: &Given) -> Option<String> {
     let Some(live) = live else { return Some("not installed".to_owned()) };
     let Some(client) = live.converter() else { return Some("needs no operator; nothing to detach".to_owned()) };

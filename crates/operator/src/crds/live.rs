@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_conversion_and_conditions_are_read_as_the_server_says_them() {
+    fn versions_conversion_and_conditions_are_read() {
         let seen = live(json!({}));
         assert_eq!(seen.served(), ["v1alpha1", "v1beta1"]);
         assert_eq!((seen.storage(), seen.outdated()), ("v1beta1", vec!["v1alpha1"]));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_ours_only_if_our_apply_owns_it() {
+    fn field_is_ours_only_by_our_apply() {
         let fields = json!({ "f:spec": { "f:conversion": { "f:webhook": { "f:clientConfig": { "f:url": {} } } } } });
         let entry = |manager: &str, operation: &str| {
             let entry = json!({ "manager": manager, "operation": operation, "fieldsType": "FieldsV1",

@@ -13,12 +13,13 @@ use serde_json::json;
 use steersman_api::{Family, crds};
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
-use tokio::time;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::crds::MANAGER;
 use crate::crds::live::{self, Live};
 use crate::crds::objects::{Pages, resource};
+use crate::polling::sleep_until;
 
 /// Pause before the first retry: the webhook may only just be starting.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ const MOST_NAMED: usize = 10;
 
 #[derive(Debug)]
 pub enum Migrated {
-    /// Nothing to do: no object can be stored in another version, or the storage version of the CRD is not ours.
+    /// No object can be stored in another version, or the storage version of the CRD is not ours.
     Settled,
     /// Every object is stored in the storage version, and `status.storedVersions` is updated.
     Done { objects: usize, from: Vec<String> },
@@ -94,7 +95,6 @@ pub enum MigrateError {
     Shrink { crd: &'static str, storage: String, cause: CallError },
 }
 
-/// Rules of the migration.
 pub fn rules() -> Vec<Rule> {
     let names: Vec<&'static str> = versioned().map(Family::crd_name).collect();
     let crd = |resource, names, verbs, why| Rule {
@@ -105,30 +105,15 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why,
     };
-    let objects = versioned().map(|family| {
-        Rule::namespaced(
-            family.group(),
-            status(family),
-            &["patch"],
-            "store objects of an older version anew, unchanged",
-        )
-    });
-    let listed = versioned().map(|family| {
-        Rule::namespaced(
-            family.group(),
-            family.plural(),
-            &["list"],
-            "find the objects that may be stored in an older version",
-        )
-    });
-    let seen = crd(
-        "customresourcedefinitions",
-        names.clone(),
-        &["get", "list", "watch"][..],
-        "notice that objects may be stored in an older version",
-    );
-    let told = crd("customresourcedefinitions/status", names, &["patch"][..], "say that no object is any more");
-    [seen, told].into_iter().chain(listed).chain(objects).collect()
+    let why = "store objects of an older version anew, unchanged";
+    let patched = versioned().map(|family| Rule::namespaced(family.group(), status(family), &["patch"], why));
+    let why = "find the objects that may be stored in an older version";
+    let listed = versioned().map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], why));
+    let why = "notice that objects may be stored in an older version";
+    let watched = crd("customresourcedefinitions", names.clone(), &["get", "list", "watch"][..], why);
+    let why = "say that no object is any more";
+    let updated = crd("customresourcedefinitions/status", names, &["patch"][..], why);
+    [watched, updated].into_iter().chain(listed).chain(patched).collect()
 }
 
 fn status(family: Family) -> &'static str {
@@ -161,19 +146,13 @@ async fn keep_one(server: &Server, family: Family) {
     let mut changes = std::pin::pin!(changes);
     let mut again: Option<Duration> = None;
     loop {
-        let due = async {
-            match again {
-                Some(pause) => time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             change = changes.next() => match change {
                 Some(Ok(_)) => again = None,
                 Some(Err(_)) => continue,
                 None => return,
             },
-            () = due => {}
+            () = sleep_until(again.map(|pause| Instant::now() + pause)) => {}
         }
         let settled = attempt(server, family).await;
         again = (!settled).then(|| again.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
@@ -208,14 +187,12 @@ pub async fn migrate(server: &Server, family: Family) -> Result<Migrated, Migrat
     let crd = family.crd_name();
     let seen = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
     match seen {
-        Some(seen) if is_due(&seen, family) => rewrite_all(server, family, &seen).await,
+        // A CRD with another storage version belongs to another operator, with another conversion.
+        Some(seen) if seen.storage() == family.storage_version() && !seen.outdated().is_empty() => {
+            rewrite_all(server, family, &seen).await
+        }
         _ => Ok(Migrated::Settled),
     }
-}
-
-/// A CRD with another storage version belongs to another operator, with another conversion.
-fn is_due(seen: &Live, family: Family) -> bool {
-    seen.storage() == family.storage_version() && !seen.outdated().is_empty()
 }
 
 async fn rewrite_all(server: &Server, family: Family, seen: &Live) -> Result<Migrated, MigrateError> {

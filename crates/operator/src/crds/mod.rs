@@ -17,7 +17,6 @@ pub use detach::detach;
 pub use error::CrdsError;
 pub use target::{Given, TargetError};
 
-/// Field manager of the CRDs.
 pub const MANAGER: &str = "steersman/crds";
 
 /// Service in front of the operator's webhooks.
@@ -37,13 +36,12 @@ pub enum RenderError {
     Json(#[from] serde_json::Error),
 }
 
-/// One YAML document for each of `families`; an empty list means every family with a CRD.
+/// The CRDs of `families` as YAML documents; an empty list means every family with a CRD.
 pub fn yaml(families: &[Family], options: &Options) -> Result<String, RenderError> {
     let documents = manifests(families, options)?.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
-/// The CRDs as one JSON `List`.
 pub fn json(families: &[Family], options: &Options) -> Result<String, RenderError> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, options)? });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))

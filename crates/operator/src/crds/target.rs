@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_name_a_service_or_an_address_and_leave_the_rest_to_the_default() {
+    fn flags_name_service_or_url_with_defaults() {
         let said = |args: &ConverterArgs| Given::read(args).unwrap().target.map(|client| describe(&client));
         assert_eq!(said(&args(None, None, None)), None);
         assert_eq!(said(&args(None, Some("models"), None)).as_deref(), Some("Service models/steersman-webhook"));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_is_none_is_refused_with_its_file() {
+    fn invalid_bundle_is_refused_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
         let read = || Given::read(&ConverterArgs { ca: Some(path.clone()), ..args(None, None, None) });
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_fills_in_and_the_bundle_make_no_difference() {
+    fn comparison_ignores_defaults_and_bundle() {
         let full = default();
         let mut filled_in = full.clone();
         filled_in.ca_bundle = Some(ByteString(vec![1]));

@@ -55,7 +55,7 @@ pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>>
     }
 }
 
-/// None: the image has no metadata, which the merge reports with its other problems.
+/// None if the image has no metadata, which the merge reports with its other problems.
 fn read(folder: &Path, id: &str) -> anyhow::Result<Option<String>> {
     let mut parts = Path::new(id).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {

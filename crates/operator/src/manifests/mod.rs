@@ -10,7 +10,6 @@ use serde_json::Value;
 
 pub use files::NotThere;
 
-/// Position of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Path as the user named it, or below the folder that the user named.

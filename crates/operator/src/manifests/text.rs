@@ -27,7 +27,7 @@ pub(super) fn documents(file: &str, text: &str) -> Vec<Read> {
     all
 }
 
-/// None: the text is not JSON although it begins with a brace, as YAML may.
+/// None if the text is not JSON although it begins with a brace, as YAML may.
 fn json(text: &str) -> Option<Vec<Value>> {
     serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().ok()
 }
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dashed_line_inside_a_text_is_no_document() {
+    fn dashes_inside_text_begin_no_document() {
         let text = "apiVersion: v1\nkind: A\ndata: |\n  ---\n  x\n  ----\n";
         assert_eq!(names(text), ["f: document 1 A"]);
         assert_eq!(names("apiVersion: v1\nkind: A\n---x: y\n"), ["f: document 1 A"]);
     }
 
     #[test]
-    fn windows_lines_and_a_byte_order_mark_are_read() {
+    fn crlf_and_byte_order_mark_are_read() {
         assert_eq!(names("\u{feff}apiVersion: v1\r\nkind: A\r\n---\r\napiVersion: v1\r\nkind: B\r\n").len(), 2);
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_the_line_of_the_file_and_quotes_nothing() {
+    fn error_has_line_and_quotes_nothing() {
         let text = "apiVersion: v1\nkind: A\n---\npassword: 'hunter2\n";
         let said = names(text);
         assert_eq!(said.len(), 2);

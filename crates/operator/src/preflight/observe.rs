@@ -79,13 +79,16 @@ fn version_of(info: &Info) -> Lookup<ServerVersion> {
 
 async fn user(server: &Server) -> Lookup<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(server.client.clone());
-    match server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await {
-        Ok(review) => match review.status.and_then(|status| status.user_info).and_then(|user| user.username) {
-            Some(name) => Lookup::Known(name),
-            None => Lookup::Unknown("the API server did not name the user".to_owned()),
-        },
-        Err(error) => Lookup::Unknown(error.to_string()),
-    }
+    let review = server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await;
+    lookup(review, |review| {
+        let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+        name.map_or_else(|| Lookup::Unknown("the API server did not name the user".to_owned()), Lookup::Known)
+    })
+}
+
+/// A failed call is an unknown value.
+fn lookup<T, U>(called: Result<T, CallError>, read: impl FnOnce(T) -> Lookup<U>) -> Lookup<U> {
+    called.map_or_else(|error| Lookup::Unknown(error.to_string()), read)
 }
 
 async fn family_seen(server: &Server, family: Family) -> FamilySeen {
@@ -134,20 +137,17 @@ async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition
     let kind = GroupVersionKind::gvk(family.group(), &version.name, family.kind());
     let resource = ApiResource::from_gvk_with_plural(&kind, family.plural());
     let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource);
-    match server.call(api.list_metadata(&ListParams::default().limit(1))).await {
-        Ok(list) => {
-            let more = match (&list.metadata.continue_, list.metadata.remaining_item_count) {
-                (_, Some(remaining)) => u64::try_from(remaining).ok(),
-                (None, None) => Some(0),
-                (Some(_), None) => None,
-            };
-            more.map_or_else(
-                || Lookup::Unknown("the API server did not count them".to_owned()),
-                |more| Lookup::Known(list.items.len() as u64 + more),
-            )
+    lookup(server.call(api.list_metadata(&ListParams::default().limit(1))).await, |list| {
+        let more = match (&list.metadata.continue_, list.metadata.remaining_item_count) {
+            (_, Some(remaining)) => u64::try_from(remaining).ok(),
+            (None, None) => Some(0),
+            (Some(_), None) => None,
+        };
+        match more {
+            Some(more) => Lookup::Known(list.items.len() as u64 + more),
+            None => Lookup::Unknown("the API server did not count them".to_owned()),
         }
-        Err(error) => Lookup::Unknown(error.to_string()),
-    }
+    })
 }
 
 async fn asked(server: &Server, right: Right) -> RightSeen {
@@ -175,11 +175,8 @@ async fn asked(server: &Server, right: Right) -> RightSeen {
         },
         ..SelfSubjectAccessReview::default()
     };
-    let allowed = match server.call(reviews.create(&PostParams::default(), &question)).await {
-        Ok(answered) => allowed(answered.status.as_ref()),
-        Err(error) => Lookup::Unknown(error.to_string()),
-    };
-    RightSeen { right, allowed }
+    let answered = server.call(reviews.create(&PostParams::default(), &question)).await;
+    RightSeen { right, allowed: lookup(answered, |answered| allowed(answered.status.as_ref())) }
 }
 
 /// A denial with an evaluation error is unknown: some authorizers could not be asked.
@@ -196,10 +193,8 @@ fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
 async fn legacy_seen(server: &Server, lease: LegacyLease) -> LegacySeen {
     let api: Api<Lease> = Api::all(server.client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease.name));
-    let found = match server.call(api.list(&named)).await {
-        Ok(list) => Lookup::Known(list.items.into_iter().map(lease_seen).collect()),
-        Err(error) => Lookup::Unknown(error.to_string()),
-    };
+    let listed = server.call(api.list(&named)).await;
+    let found = lookup(listed, |list| Lookup::Known(list.items.into_iter().map(lease_seen).collect()));
     LegacySeen { lease, found }
 }
 
@@ -229,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_is_reduced_to_what_the_plan_looks_at() {
+    fn crd_is_reduced_to_observed_fields() {
         let established =
             json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
         let seen = crd_seen(&crd(Value::Null, established), Lookup::Known(3));
@@ -263,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_comes_from_whichever_text_can_be_read() {
+    fn version_comes_from_readable_text() {
         let info = |major: &str, minor: &str, git_version: &str| Info {
             major: major.into(),
             minor: minor.into(),
@@ -277,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_rests_on_an_error_is_not_a_no() {
+    fn denial_with_evaluation_error_is_unknown() {
         let status = |allowed, error: Option<&str>| SubjectAccessReviewStatus {
             allowed,
             evaluation_error: error.map(str::to_owned),

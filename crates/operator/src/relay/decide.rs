@@ -23,7 +23,6 @@ pub struct Look<'a> {
     pub over_for: Duration,
     /// Time to wait for its files after the end. A folder on the network may show them late.
     pub patience: Duration,
-    /// The relay was asked to stop.
     pub stopping: bool,
     /// Path for messages.
     pub folder: &'a str,
@@ -112,13 +111,13 @@ fn is_fresh(status: &Status, profiler: &Profiler) -> bool {
         Profiler::Hidden => true,
         Profiler::Seen(life) if !life.lasting => true,
         Profiler::Seen(life) => life.started.is_some_and(|started| {
-            // A status without a time is accepted: nothing tells whose it is.
+            // A status without a time is accepted: its author is unknown.
             status.written.is_none_or(|written| written.saturating_add(CLOCKS).is_ok_and(|written| written >= started))
         }),
     }
 }
 
-/// None: the status has no phase.
+/// None if the status has no phase.
 fn progress(status: &Status) -> Option<Data> {
     let phase = status.phase.as_ref()?;
     let mut data = Data::from([("phase".to_owned(), phase.clone())]);

@@ -13,7 +13,6 @@ use crate::relay::decide::Data;
 /// Attempts that may end in a conflict with another writer.
 const MOST_LOOKS: usize = 5;
 
-/// The request that owns the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub name: String,

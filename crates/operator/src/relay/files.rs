@@ -17,7 +17,6 @@ use crate::relay::status::{self, Status, Verdict};
 /// Most bytes of all values of a ConfigMap together, as the API server counts them.
 pub const LIMIT: usize = 1024 * 1024;
 
-/// Files with results, of this protocol and the earlier one.
 const RESULTS: [&str; 4] = [FINAL, EARLIER[0], EARLIER[1], PARETO];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_the_folder_is_read_and_nothing_is_waited_for() {
+    fn links_and_pipes_are_not_read() {
         let outside = folder(&[("token", b"status: success")]);
         let inside = folder(&[]);
         let path = inside.path().join("profiler_status.yaml");
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_config_map_can_hold_is_named_and_not_kept_in_memory() {
+    fn file_beyond_config_map_limit_is_unusable() {
         let folder = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a\xffb")]);
         let path = folder.path().join(EARLIER[0]);
         File::create(&path).unwrap().set_len(3 << 30).unwrap();

@@ -15,7 +15,6 @@ use crate::relay::deliver::{DeliverError, Request, Written};
 use crate::relay::files::{self, Files};
 use crate::relay::pod::{self, Profiler};
 
-/// Intervals and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Interval between reads of the folder.
@@ -130,7 +129,6 @@ struct Relay<'a> {
     place: &'a Place,
     pace: &'a Pace,
     seen: Seen,
-    /// Data of the last write.
     written: Option<Data>,
     pause: Duration,
     /// Error of the last write.

@@ -67,23 +67,15 @@ pub fn profiling_rules() -> Vec<Rule> {
 
 /// Rules of the relay, which runs as the account of the profiling Job.
 pub fn rules() -> Vec<Rule> {
-    let rule = Rule::namespaced;
+    let (rule, requests) = (Rule::namespaced, Family::Dgdr);
+    let identify = "tell whether an output is of this request or of an earlier one of the same name";
+    let own = "make requests the owners of their outputs";
     vec![
         rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
         rule("", "pods", &["get"], "see when the profiler has ended"),
-        rule(
-            Family::Dgdr.group(),
-            Family::Dgdr.plural(),
-            &["get"],
-            "tell whether an output is of this request or of an earlier one of the same name",
-        ),
+        rule(requests.group(), requests.plural(), &["get"], identify),
         // Clusters that enforce owner references permissions, such as OpenShift, require this for `blockOwnerDeletion`.
-        rule(
-            Family::Dgdr.group(),
-            "dynamographdeploymentrequests/finalizers",
-            &["update"],
-            "make requests the owners of their outputs",
-        ),
+        rule(requests.group(), "dynamographdeploymentrequests/finalizers", &["update"], own),
     ]
 }
 

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_of_the_profiler_is_read_from_its_pod() {
+    fn profiler_life_is_read_from_pod() {
         let own = json!({ "name": "out", "emptyDir": {} });
         let claim = json!({ "name": "out", "persistentVolumeClaim": { "claimName": "c" } });
         let began = "2026-11-16T06:00:00Z";
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_the_container_tells_nothing_and_a_folder_of_unknown_make_may_be_old() {
+    fn missing_container_is_hidden_and_unknown_volume_lasting() {
         assert_eq!(profiler(&Pod::default(), "profiler", "/data"), Profiler::Hidden);
         assert!(seen(json!({ "name": "another" }), json!({})).lasting());
     }

@@ -31,7 +31,7 @@ pub struct Status {
     pub written: Option<Timestamp>,
 }
 
-/// None: the text is incomplete, or not YAML.
+/// None if the text is incomplete, or not YAML.
 pub fn read(text: &str) -> Option<Status> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let fields: Map<String, Value> = serde_saphyr::from_str_with_options(text, options).ok()?;
@@ -121,7 +121,7 @@ phase: SweepingPrefill
 "##;
 
     #[test]
-    fn errors_of_many_lines_stay_whole_and_no_half_of_the_file_is_a_success() {
+    fn long_error_stays_whole_and_prefix_never_succeeds() {
         let status = read(WRAPPED).unwrap();
         let tail =
             "be positive: {\"a\": [1, #2]} \\ and a long tail that is wrapped by the library because it is longer than";

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_of_requests_is_told_what_the_flags_say() {
+    fn flags_become_request_options() {
         let given = told(
             "--operator-image-pull-policy Always --dgdr-profiling-cluster-role mine --gpu-discovery off \
              --dcgm-endpoint http://{POD_IP}:9401/metrics --dgdr-nats-address nats://nats:4222 \
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_told_otherwise_nothing_is_passed_on_and_the_shipped_role_is_bound() {
+    fn defaults_bind_shipped_role_without_addresses() {
         let given = told("");
         let expected = RequestOptions { pull_policy: Some("IfNotPresent".to_owned()), ..RequestOptions::default() };
         assert_eq!(given, expected);

@@ -82,7 +82,6 @@ where
     Arc::new(move |request| decide(request).boxed())
 }
 
-/// The handlers of each route, by family.
 #[derive(Clone, Default)]
 pub struct Handlers {
     pub validate: BTreeMap<Family, Handler>,
@@ -133,7 +132,6 @@ struct Review {
     request: Option<Value>,
 }
 
-/// Reason for a review without a verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("this is not an {KIND} of {VERSION}: {0}")]
@@ -160,7 +158,6 @@ pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (
     serde_json::from_value(request).map_err(|error| (uid, Failure::NotAReview(error)))
 }
 
-/// The review that carries a response.
 pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
     let mut response = Map::from_iter([("uid".to_owned(), json!(uid))]);
     let mut put = |name: &str, value: Value| response.insert(name.to_owned(), value);

@@ -60,7 +60,6 @@ impl Held {
     }
 }
 
-/// Reason for a body that was not read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error(
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_uid_is_found_in_what_is_left_of_a_review() {
+    fn uid_is_found_in_partial_review() {
         for (text, expected) in [
             (
                 r#"{"kind":"X","request":{"uid":"705ab4f5-6393","objects":[{"metadata":{"uid":"other"}}]}}"#,
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_refused_with_its_uid_whatever_its_sender_promised() {
+    async fn large_body_is_refused_with_its_uid() {
         let gate = Gate::default();
         let mut large = br#"{"request":{"uid":"a1","objects":["#.to_vec();
         large.resize(20_000, b' ');
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_slow_or_finds_no_room_is_told_so_and_small_reviews_pass() {
+    async fn full_budget_refuses_only_large_bodies() {
         let gate = Gate::default();
         let moment = Duration::from_millis(10);
         let hasty = Gate { room: moment, sending: moment, ..gate.clone() };

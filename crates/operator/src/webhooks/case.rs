@@ -24,8 +24,8 @@ pub struct AdmissionCase {
 }
 
 impl AdmissionCase {
-    /// None: nothing to validate, because the request is a deletion or about a subresource. Our webhook configuration sends
-    /// none of these, but another one may.
+    /// None if there is nothing to validate, because the request is a deletion or about a subresource. Our webhook
+    /// configuration matches none of these, but another one may.
     pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Response>> {
         let judged = matches!(request.operation, Operation::Create | Operation::Update);
         let part = request.sub_resource.as_deref().is_some_and(|part| !part.is_empty());

@@ -44,7 +44,6 @@ struct Request<'a> {
     objects: Vec<&'a RawValue>,
 }
 
-/// Reason for a review without converted objects.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("this is not a {KIND} of {VERSION}: {0}")]
@@ -64,7 +63,6 @@ pub enum Failure {
     NotConverted { which: String, cause: ConvertError },
 }
 
-/// The uid of a review that can be read.
 pub fn uid(body: &[u8]) -> Option<String> {
     let review: Review<'_> = serde_json::from_slice(body).ok()?;
     review.request.map(|request| request.uid)
@@ -88,7 +86,6 @@ pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Resu
     Ok(text)
 }
 
-/// Writes the converted objects with commas between them.
 fn write_objects(
     request: &Request<'_>,
     convert: Convert,

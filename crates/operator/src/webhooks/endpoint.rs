@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_names_our_service_or_url_means_us() {
+    fn client_matches_own_service_or_url_only() {
         let by_url = |url: &str| WebhookClientConfig { url: Some(url.into()), ..Default::default() };
         let outside = reach(Some("https://127.0.0.1:9443"));
         for (reach, client, expected) in [
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_stands_for_the_service_and_for_the_host_of_the_url() {
+    fn certificate_names_service_and_url_host() {
         assert_eq!(reach(None).names(), ["webhook.here.svc", "webhook.here.svc.cluster.local"]);
         for (url, host) in [("https://127.0.0.1:1", "127.0.0.1"), ("https://[::1]:1", "::1"), ("https://a.b", "a.b")] {
             assert_eq!(reach(Some(url)).names()[2], host);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_new_once_for_each_object_generation_and_version() {
+    fn loss_is_new_once_per_generation_and_version() {
         let losses = Losses::default();
         let object = Named { name: "a".into(), uid: "1".into(), generation: 1, ..Named::default() };
         assert!(losses.is_new(&object, "v1"));

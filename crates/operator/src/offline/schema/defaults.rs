@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_stays_and_an_absent_section_is_not_made() {
+    fn defaults_fill_present_sections_only() {
         let schema = json!({"properties": {
             "port": {"default": 8321},
             "size": {"properties": {"of": {"default": "10Gi"}}},

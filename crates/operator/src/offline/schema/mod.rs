@@ -52,7 +52,6 @@ impl Schemas {
         Ok(rules::check(self.schema(family, version)?, object))
     }
 
-    /// Adds the defaults of this version.
     pub fn fill(&mut self, family: Family, version: &str, object: &mut Value) -> anyhow::Result<()> {
         let schema = self.schema(family, version)?;
         if let (Some(spec), Some(given)) = (schema.pointer("/properties/spec"), object.get_mut("spec")) {

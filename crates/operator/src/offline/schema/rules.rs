@@ -43,7 +43,7 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
     }
 }
 
-/// None: the rule has no value for this object, such as one that reads an absent field or `oldSelf`.
+/// None if the rule has no value for this object, such as one that reads an absent field or `oldSelf`.
 fn holds(rule: &str, given: &Value) -> Option<bool> {
     let mut context = Context::default();
     context.add_variable("self", given).ok()?;

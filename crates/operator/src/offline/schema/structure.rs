@@ -206,7 +206,7 @@ mod tests {
     use super::distance;
 
     #[test]
-    fn a_misspelt_name_is_near_to_the_right_one() {
+    fn misspelt_name_has_small_distance() {
         assert_eq!(distance("provders", "providers"), 1);
         assert_eq!(distance("vectorIO", "vectorIo"), 0);
         assert_eq!(distance("kv", "sql"), 3);

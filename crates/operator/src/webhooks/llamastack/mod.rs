@@ -23,33 +23,26 @@ pub use references::rules;
 
 const FAMILY: Family = Family::Llsd;
 
-struct Validator {
-    server: Server,
-    /// The operator's own namespace, whose ConfigMaps every object may use.
-    namespace: String,
-    missing: Missing,
-}
-
-/// `namespace` is the operator's own.
+/// `namespace` is the operator's own, whose ConfigMaps every object may use.
 pub fn validator(server: Server, namespace: &str, missing: Missing) -> Handler {
-    let validator = Arc::new(Validator { server, namespace: namespace.to_owned(), missing });
-    async_handler(move |request| {
-        let validator = validator.clone();
-        async move { validator.decide(request).await }
-    })
+    let namespace: Arc<str> = namespace.into();
+    async_handler(move |request| decide(server.clone(), namespace.clone(), missing, request))
 }
 
-impl Validator {
-    async fn decide(&self, request: AdmissionRequest<DynamicObject>) -> Response {
-        let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
-            Ok(Some(case)) => case,
-            Ok(None) => return Response::allow(),
-            Err(response) => return *response,
-        };
-        let looked = references::look(&self.server, &self.namespace, &case).await;
-        let review = cpu_bound::run(|| review(&case, &looked, self.missing));
-        case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
-    }
+async fn decide(
+    server: Server,
+    namespace: Arc<str>,
+    missing: Missing,
+    request: AdmissionRequest<DynamicObject>,
+) -> Response {
+    let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
+        Ok(Some(case)) => case,
+        Ok(None) => return Response::allow(),
+        Err(response) => return *response,
+    };
+    let looked = references::look(&server, &namespace, &case).await;
+    let review = cpu_bound::run(|| review(&case, &looked, missing));
+    case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
 }
 
 fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {

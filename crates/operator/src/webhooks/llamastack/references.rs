@@ -37,15 +37,8 @@ const LONGEST: Duration = Duration::from_secs(4);
 
 /// Rules of the lookups. RBAC has no smaller right, neither for existence nor for keys.
 pub fn rules() -> Vec<Rule> {
-    let get = |resource| {
-        Rule::namespaced(
-            "",
-            resource,
-            &["get"],
-            "say at admission that what a LlamaStackDistribution names is missing; values are not kept",
-        )
-    };
-    vec![get("secrets"), get("configmaps")]
+    let why = "say at admission that what a LlamaStackDistribution names is missing; values are not kept";
+    vec![Rule::namespaced("", "secrets", &["get"], why), Rule::namespaced("", "configmaps", &["get"], why)]
 }
 
 #[derive(Debug, Default)]
