@@ -15,6 +15,7 @@ use steersman::settings::Settings;
 use steersman::{init, overrides, preflight, rbac, relay};
 use steersman_api::crds::Options;
 use steersman_runtime::client;
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's message and status 2.
@@ -78,12 +79,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 fn on_this_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the async runtime")?;
+    block_on(&mut Builder::new_current_thread(), work)?
+}
+
+fn block_on<T>(builder: &mut Builder, work: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = builder.enable_all().build().context("cannot start the async runtime")?;
     let outcome = runtime.block_on(work);
     // Dropping the runtime would wait for a credential plugin that hangs.
     runtime.shutdown_background();
-    outcome
+    Ok(outcome)
 }
 
 async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
@@ -122,11 +126,7 @@ fn say(line: &str, unprinted: &mut anyhow::Result<()>) {
 /// Runs the operator on at most four threads: each costs memory, and the operator mostly waits.
 fn operate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    let runtime = runtime.context("cannot start the async runtime")?;
-    let outcome = runtime.block_on(steersman::run::run(settings));
-    runtime.shutdown_background();
-    outcome?;
+    block_on(Builder::new_multi_thread().worker_threads(threads), steersman::run::run(settings))??;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -142,30 +142,30 @@ impl Shared {
 
     /// Reads the Secret; creates it if it is missing, and replaces it if it cannot be used.
     async fn kept(&self) -> Result<Kept, CertificateError> {
-        let secrets = self.secrets();
+        let (secrets, params) = (self.secrets(), PostParams::default());
         for _ in 0..TRIES {
             let found = self.server.call(secrets.get_opt(SECRET)).await.map_err(CertificateError::Read)?;
-            let written = match found {
-                Some(secret) => match Kept::read(&secret) {
+            if let Some(secret) = &found {
+                match Kept::read(secret) {
                     Ok(kept) => return Ok(kept),
                     Err(why) => {
                         tracing::warn!(secret = SECRET, cause = %why, "the secret of the webhook certificate is replaced");
-                        let mut wanted = secret;
-                        let kept = self.substitute()?;
-                        kept.write(&mut wanted);
-                        let replaced = self.server.call(secrets.replace(SECRET, &PostParams::default(), &wanted)).await;
-                        replaced.map(|_| kept)
                     }
-                },
+                }
+            }
+            let kept = self.substitute()?;
+            let written = match found {
+                Some(mut secret) => {
+                    kept.write(&mut secret);
+                    self.server.call(secrets.replace(SECRET, &params, &secret)).await
+                }
                 None => {
-                    let kept = self.substitute()?;
-                    let secret = first(&kept);
-                    let created = self.server.call(secrets.create(&PostParams::default(), &secret)).await;
-                    created.map(|_| kept).inspect(|_| tracing::info!(secret = SECRET, "made a webhook certificate"))
+                    let created = self.server.call(secrets.create(&params, &first(&kept))).await;
+                    created.inspect(|_| tracing::info!(secret = SECRET, "made a webhook certificate"))
                 }
             };
             match written {
-                Ok(kept) => return Ok(kept),
+                Ok(_) => return Ok(kept),
                 // Conflict: another replica has written the Secret. Read that one.
                 Err(CallError::Answered { code: 409, .. }) => {}
                 Err(error) => return Err(CertificateError::Write(error)),
