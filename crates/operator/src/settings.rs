@@ -219,7 +219,7 @@ fn host_and_port(given: &str) -> Result<Authority, String> {
     authority.filter(whole).ok_or_else(|| "give a host and a port, such as 127.0.0.1:8080".to_owned())
 }
 
-/// Parses the life of a certificate. A rotation does not complete within less than a minute.
+/// Parses the life of a certificate, at least a minute: a rotation needs time to settle.
 fn life(given: &str) -> Result<Duration, String> {
     let span = given.parse::<Span>().ok();
     let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
@@ -228,7 +228,7 @@ fn life(given: &str) -> Result<Duration, String> {
     length.filter(|length| range.contains(length)).ok_or_else(|| "give a time from 1m to 3650d, such as 90d".to_owned())
 }
 
-/// Parses the settle time. Users would take a longer delay for a change that has no effect.
+/// Parses the settle time, at most a minute: a longer delay looks like a change without effect.
 fn settle(given: &str) -> Result<Duration, String> {
     let length = given.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
     let range = Duration::from_millis(1)..=Duration::from_secs(60);

@@ -22,7 +22,7 @@ const RIGHTS: &str = "get, create and patch customresourcedefinitions of apiexte
 /// Attempts that may end in a conflict with another writer.
 const MOST_TRIES: usize = 5;
 
-/// Poll interval. The API server establishes a CRD within a second.
+/// Poll interval, short because the API server establishes a CRD quickly.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Applies the CRDs of `families` (an empty list means all), then waits at most `wait` until they are established. `say` gets

@@ -55,7 +55,7 @@ pub fn rules() -> Vec<Rule> {
         rule("", "serviceaccounts", kept, account),
         rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
         rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
-        // Clusters that enforce owner references permissions, such as OpenShift, require this for `blockOwnerDeletion`.
+        // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
         rule(graphs.group(), "dynamographdeployments/finalizers", &["update"], owner),
     ];
     let role = Rule {

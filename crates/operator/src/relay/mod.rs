@@ -74,7 +74,7 @@ pub fn rules() -> Vec<Rule> {
         rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
         rule("", "pods", &["get"], "see when the profiler has ended"),
         rule(requests.group(), requests.plural(), &["get"], identify),
-        // Clusters that enforce owner references permissions, such as OpenShift, require this for `blockOwnerDeletion`.
+        // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
         rule(requests.group(), "dynamographdeploymentrequests/finalizers", &["update"], own),
     ]
 }

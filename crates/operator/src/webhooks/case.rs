@@ -73,7 +73,7 @@ impl AdmissionCase {
     }
 }
 
-/// The object in the storage version. API servers send that one, unless another webhook configuration matches other versions.
+/// The object in the storage version. API servers send new objects in the version of their author.
 fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>> {
     let unreadable = |cause: &str| {
         let message = format!("this is not a {} that can be judged: {cause}", family.kind());

@@ -45,7 +45,7 @@ pub struct Config {
     /// The first namespace with a ConfigMap counts.
     namespaces: Vec<String>,
     state: Mutex<State>,
-    /// False while watches run without a result.
+    /// False from the start of the watches until their first result or error.
     synced: watch::Sender<bool>,
 }
 

@@ -21,7 +21,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vn
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 const ANYTHING: &str = "*/*";
 
-/// Preferred platforms. Labels are expected to be the same on each.
+/// Preferred platforms, in this order. Labels are expected to be the same on each.
 const PLATFORMS: [(&str, &str); 2] = [("linux", "amd64"), ("linux", "arm64")];
 
 #[derive(Deserialize)]
