@@ -1,21 +1,17 @@
-//! Between the versions of a family.
-//! Comes in: an object as JSON, whole or a part of one as server-side apply sends it, and the apiVersion wanted; goes out:
-//! the same object in that version, and what that version cannot say.
+//! Converts objects between the versions of a family, even the partial objects that server-side apply sends.
 
 use serde_json::{Map, Value};
 
 use crate::{Family, dynamo, llamastack};
 
-/// An object in the version that was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
     pub object: Value,
-    /// Fields of the version that came in, each with why its value could not be kept: `spec.x: reason`. A field that an
-    /// earlier conversion kept in an annotation, and that this one could not restore, stands under that annotation.
+    /// Fields of the source version whose value could not be kept, each with the reason: `spec.x: reason`. A field that an
+    /// earlier conversion kept in an annotation and this one could not restore is listed under that annotation.
     pub lost: Vec<String>,
 }
 
-/// Why an object cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     #[error("the object to convert is not a JSON object with apiVersion and kind")]
@@ -24,31 +20,30 @@ pub enum ConvertError {
     UnknownKind { api_version: String, kind: String },
     #[error("{kind} has no version {version:?}; its versions are {}", versions.join(", "))]
     UnknownVersion { kind: &'static str, version: String, versions: &'static [&'static str] },
-    /// A value of a kind that the schema would not have let in, where guessing would lose it.
+    /// A value of a type that the schema does not allow, which conversion would lose.
     #[error("{path}: {problem}")]
     Unreadable { path: String, problem: String },
 }
 
-/// A field that the stored version and another one have both, from the tables by which objects are converted.
+/// A field of both the storage version and another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedField {
     pub stored: StoredPlace,
-    /// Below `spec` of the other version.
+    /// Path below `spec` of the other version.
     pub written: &'static [&'static str],
-    /// Whatever is inside the field has the same names in both versions.
+    /// Fields inside this one have the same names in both versions.
     pub with_content: bool,
 }
 
-/// Where the stored version has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredPlace {
-    /// Below `spec`.
+    /// Path below `spec`.
     Spec(&'static [&'static str]),
-    /// The stored version has no field for it, and keeps it in this annotation.
+    /// Annotation of a field that the storage version does not have.
     Annotation(&'static str),
 }
 
-/// The fields that objects of `version` share with the stored version. Empty for the stored version itself.
+/// The fields that objects of `version` share with the storage version. Empty for the storage version itself.
 pub fn shared_fields(family: Family, version: &str) -> Vec<SharedField> {
     if version == family.storage_version() || !family.served_versions().contains(&version) {
         return Vec::new();
@@ -60,7 +55,7 @@ pub fn shared_fields(family: Family, version: &str) -> Vec<SharedField> {
     }
 }
 
-/// Brings one object into `to`, an apiVersion such as `llamastack.io/v1alpha2`. Same version: unchanged.
+/// Converts one object to `to`, an apiVersion such as `llamastack.io/v1alpha2`.
 pub fn convert(object: Value, to: &str) -> Result<Converted, ConvertError> {
     let word = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
     let (Some(api_version), Some(kind)) = (word("apiVersion"), word("kind")) else {
@@ -84,9 +79,9 @@ pub fn convert(object: Value, to: &str) -> Result<Converted, ConvertError> {
     }
 }
 
-/// The same, as the API server wants it answered. It refuses an object without metadata, yet asks with such when a client of
-/// server-side apply gives up all that it owned in another version. Of what is answered there it takes labels and
-/// annotations only, so an empty map changes nothing.
+/// Converts one object for a conversion review. The API server refuses an answer without metadata, but sends objects without
+/// metadata when a client of server-side apply gives up all its fields in another version. It reads labels and annotations of
+/// the answer only, so that an empty map changes nothing.
 pub fn answer(object: Value, to: &str) -> Result<Converted, ConvertError> {
     let mut converted = convert(object, to)?;
     if let Value::Object(object) = &mut converted.object {

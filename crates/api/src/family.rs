@@ -1,12 +1,11 @@
-//! The API families: their group, kind, names and versions, in one place for CRDs, RBAC, flags and messages.
-//! Comes in: a family, or its short name as a user types it; goes out: constant facts.
+//! Group, kind, names and versions of each API family, for CRDs, RBAC, flags and messages.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// One API that Steersman serves. The order is the order in which families are listed everywhere.
+/// An API that Steersman serves. Families are listed in this order everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -49,7 +48,7 @@ impl Family {
         }
     }
 
-    /// What one types after `kubectl get`; also the name of the family's controller.
+    /// Short name for `kubectl get`, which is also the name of the family's controller.
     pub const fn short_name(self) -> &'static str {
         match self {
             Self::Dgdr => "dgdr",
@@ -68,7 +67,7 @@ impl Family {
         }
     }
 
-    /// Oldest first; the last one is the storage version.
+    /// Versions, oldest first; the last one is the storage version.
     pub const fn served_versions(self) -> &'static [&'static str] {
         match self {
             Self::Dgdr | Self::Dgd => &["v1alpha1", "v1beta1"],
@@ -92,7 +91,6 @@ impl fmt::Display for Family {
     }
 }
 
-/// A name that is no family's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no controller {given:?}; the names are {}", Family::ALL.map(Family::short_name).join(", "))]
 pub struct UnknownFamily {
@@ -114,13 +112,13 @@ impl FromStr for Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LegacyLease {
     pub name: &'static str,
-    /// Whose it is, as it stands in a sentence.
+    /// Name of the operator for messages.
     pub operator: &'static str,
-    /// Whose objects that operator writes.
+    /// Families whose objects that operator writes.
     pub families: &'static [Family],
 }
 
-/// Known by name only: each operator keeps its Lease in a namespace that its installer chose.
+/// Leases of earlier operators. Their namespaces are not known: the installer of each operator chose it.
 pub const LEGACY_LEASES: [LegacyLease; 4] = [
     LegacyLease {
         name: "dynamo.nvidia.com",

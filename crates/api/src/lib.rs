@@ -1,5 +1,4 @@
-//! What users write: the families of APIs that Steersman serves and the vocabulary that they share.
-//! Comes in: what the API server or a user says; goes out: plain values, with no client, clock or environment in sight.
+//! The API types of all families: schemas, versions and conversion, without a client, a clock or the environment.
 
 pub mod convert;
 pub mod crds;

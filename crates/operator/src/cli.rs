@@ -1,5 +1,4 @@
-//! The command line.
-//! Comes in: arguments; goes out: one value that says what to do, or clap's explanation of what is wrong with them.
+//! The commands of the binary and their flags.
 
 use std::time::Duration;
 

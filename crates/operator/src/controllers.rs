@@ -1,4 +1,4 @@
-//! The controllers of all families, and what the process gives them.
+//! Starts the controller of a family, and lists the access that all of them need.
 
 use steersman_api::Family as Api;
 use steersman_runtime::controller::{self, ControllerContext};
@@ -15,34 +15,29 @@ use crate::llamastack::{self, LlamaStack};
 use crate::metrics::FamilyMetrics;
 use crate::variant::{self, FleetContext};
 
-/// The families whose controller this version has.
+/// Families that this version has a controller for.
 pub const AVAILABLE: &[Api] = &[Api::Dgdr, Api::Llsd, Api::Va];
 
-/// The access of all controllers together, in every namespace.
+/// Rules for every namespace.
 pub fn rules() -> Vec<Rule> {
-    let events = Rule::namespaced(
-        "events.k8s.io",
-        "events",
-        &["create", "get", "patch"],
-        "tell as events on users' objects what happened to them",
-    );
+    let why = "tell as events on users' objects what happened to them";
+    let events = Rule::namespaced("events.k8s.io", "events", &["create", "get", "patch"], why);
     let optional = [llamastack::observe::ROUTES, variant::observe::LEADER_WORKER_SETS];
     let crds = Api::ALL.map(Api::crd_name).into_iter().chain(optional).collect();
     [served::rules(crds), dynamo::rules(), llamastack::rules(), variant::rules(), vec![events]].concat()
 }
 
-/// Their access in the operator's own namespace.
+/// Rules for the operator's own namespace.
 pub fn own_rules() -> Vec<Rule> {
     llamastack::own_rules()
 }
 
-/// What the process gives to the controllers.
 #[derive(Clone)]
 pub struct OperatorContext {
     pub controller: ControllerContext,
     pub metrics: FamilyMetrics,
     pub installation: Installation,
-    /// The way to servers inside the cluster.
+    /// Client for servers inside the cluster.
     pub inside: Http,
     pub requests: RequestOptions,
     /// Whether registries are asked for the labels of images.
@@ -70,7 +65,7 @@ pub async fn run(api: Api, context: OperatorContext, stop: CancellationToken) {
             let context = FleetContext { controller, installation, options: fleet, gauges: metrics.fleet };
             variant::run(context, fleet_rhythm, stop).await;
         }
-        // Not among the available.
+        // Dgd is not in `AVAILABLE`.
         Api::Dgd => {}
     }
 }

@@ -1,18 +1,18 @@
-//! Where and as what the operator is installed.
+//! The namespace, names and image under which the operator is installed.
 
-/// The namespace of the shipped manifests.
+/// Namespace of the shipped manifests.
 pub const NAMESPACE: &str = "steersman-system";
 
-/// The name of the operator's own objects.
+/// Name of the operator's own objects.
 pub const NAME: &str = "steersman";
 
-/// What all controllers know about the running operator.
+/// Facts about the running operator that all controllers use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     pub namespace: String,
     /// The operator's own image, for containers next to users' servers. None: not known.
     pub operator_image: Option<String>,
-    /// The namespace of ConfigMaps with settings for all objects. None: the usual ones.
+    /// Namespace of ConfigMaps with settings for all objects. None: the operator's own, then that of an earlier operator.
     pub config_namespace: Option<String>,
 }
 
@@ -23,7 +23,7 @@ impl Default for Installation {
 }
 
 impl Installation {
-    /// Where to look for such a ConfigMap, in this order; `former` is where users of an earlier operator have it.
+    /// The namespaces to search for a ConfigMap with settings, in this order; `former` is that of an earlier operator.
     pub fn config_namespaces(&self, former: &str) -> Vec<String> {
         match &self.config_namespace {
             Some(given) => vec![given.clone()],

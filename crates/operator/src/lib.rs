@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod offline;
 pub mod overrides;
 mod pods;
+mod polling;
 pub mod preflight;
 pub mod rbac;
 pub mod relay;

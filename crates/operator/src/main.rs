@@ -1,6 +1,4 @@
-//! The binary `steersman`.
-//! Comes in: the command line; goes out: text on standard output, one sentence on standard error if something failed, and
-//! an exit status.
+//! The binary `steersman`: runs one command and reports a failure as one sentence on standard error.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,19 +9,20 @@ use steersman::admission::{self, WebhooksArgs};
 use steersman::args::Manifests;
 use steersman::cli::{Cli, Command, CrdsArgs, Output, PreflightArgs};
 use steersman::crds::{self, Given};
-use steersman::offline::{self, Told};
+use steersman::offline::{self, CommandOutput};
 use steersman::relay::decide::Ending;
 use steersman::settings::Settings;
 use steersman::{init, overrides, preflight, rbac, relay};
 use steersman_api::crds::Options;
 use steersman_runtime::client;
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
-    // Wrong usage ends here, with clap's words and status 2.
+    // Wrong usage ends here, with clap's message and status 2.
     let cli = Cli::parse_from(overrides::called(std::env::args_os().collect()));
     let name = if matches!(cli.command, Command::DgdApplyOverrides(_)) { overrides::NAME } else { "steersman" };
     run(cli).unwrap_or_else(|error| {
-        // Nothing is left to be done if even standard error is closed.
+        // A closed standard error leaves no way to report the failure; the exit status still does.
         let _ = writeln!(io::stderr(), "{name}: {error:#}");
         ExitCode::FAILURE
     })
@@ -39,37 +38,29 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return on_this_thread(write_crds(&args, &given));
             }
             let options = Options { conversion: Some(given.or_default()) };
-            let text = match args.output {
-                Manifests::Yaml => crds::yaml(&args.families, &options)?,
-                Manifests::Json => crds::json(&args.families, &options)?,
-            };
-            print(&text)?;
-            Ok(ExitCode::SUCCESS)
+            match args.output {
+                Manifests::Yaml => print(&crds::yaml(&args.families, &options)?),
+                Manifests::Json => print(&crds::json(&args.families, &options)?),
+            }
         }
         Command::Webhooks(args) => {
             if args.apply || args.remove {
                 return on_this_thread(write_webhooks(&args));
             }
             let given = args.target.read()?;
-            let text = match args.output {
-                Manifests::Yaml => admission::yaml(&args.families, &given, args.failure_policy)?,
-                Manifests::Json => admission::json(&args.families, &given, args.failure_policy)?,
-            };
-            print(&text)?;
-            Ok(ExitCode::SUCCESS)
+            match args.output {
+                Manifests::Yaml => print(&admission::yaml(&args.families, &given, args.failure_policy)?),
+                Manifests::Json => print(&admission::json(&args.families, &given, args.failure_policy)?),
+            }
         }
-        Command::Rbac => {
-            print(&rbac::manifests()?)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Convert(args) => tell(&offline::convert(&args)?),
-        Command::Validate(args) => tell(&offline::validate(&args)?),
-        Command::Render(args) => tell(&offline::render(&args)?),
+        Command::Rbac => print(&rbac::manifests()?),
+        Command::Convert(args) => print_result(&offline::convert(&args)?),
+        Command::Validate(args) => print_result(&offline::validate(&args)?),
+        Command::Render(args) => print_result(&offline::render(&args)?),
         Command::StorageEnv(args) => init::storage_env(&args).map(|()| ExitCode::SUCCESS),
         Command::MergeProviders(args) => {
             let lines = init::merge_providers(&args)?;
-            print(&lines.iter().map(|line| format!("warning: {line}\n")).collect::<String>())?;
-            Ok(ExitCode::SUCCESS)
+            print(&lines.iter().map(|line| format!("warning: {line}\n")).collect::<String>())
         }
         Command::Relay(args) => on_this_thread(async {
             Ok(match relay::relay(args).await? {
@@ -82,19 +73,21 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             for remark in &said.remarks {
                 writeln!(io::stderr(), "{remark}").context("cannot write to standard error")?;
             }
-            print(&said.out)?;
-            Ok(ExitCode::SUCCESS)
+            print(&said.out)
         }
     }
 }
 
 fn on_this_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the async runtime")?;
+    block_on(&mut Builder::new_current_thread(), work)?
+}
+
+fn block_on<T>(builder: &mut Builder, work: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = builder.enable_all().build().context("cannot start the async runtime")?;
     let outcome = runtime.block_on(work);
-    // A credential plugin that hangs is not waited for.
+    // Dropping the runtime would wait for a credential plugin that hangs.
     runtime.shutdown_background();
-    outcome
+    Ok(outcome)
 }
 
 async fn write_crds(args: &CrdsArgs, given: &Given) -> anyhow::Result<ExitCode> {
@@ -122,22 +115,18 @@ async fn write_webhooks(args: &WebhooksArgs) -> anyhow::Result<ExitCode> {
     unprinted.map(|()| ExitCode::SUCCESS)
 }
 
-/// What has happened is said at once: the next step may fail. That it could not be said is kept for the end.
+/// Prints a completed step at once, because the next step may fail. The first failure to print is returned at the end.
 fn say(line: &str, unprinted: &mut anyhow::Result<()>) {
     let printed = print(&format!("{line}\n"));
     if unprinted.is_ok() {
-        *unprinted = printed;
+        *unprinted = printed.map(|_| ());
     }
 }
 
-/// A few threads do, however many cores the node has: each costs memory, and what the operator does is mostly waiting.
+/// Runs the operator on at most four threads: each costs memory, and the operator mostly waits.
 fn operate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    let runtime = runtime.context("cannot start the async runtime")?;
-    let outcome = runtime.block_on(steersman::run::run(settings));
-    runtime.shutdown_background();
-    outcome?;
+    block_on(Builder::new_multi_thread().worker_threads(threads), steersman::run::run(settings))??;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -146,25 +135,27 @@ async fn print_preflight(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     match args.output {
         Output::Text => print(&format!("{}\n", report.lines.join("\n")))?,
         Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
-    }
+    };
     Ok(if report.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Results and remarks on streams of their own, so that results can be piped.
-fn tell(told: &Told) -> anyhow::Result<ExitCode> {
-    for note in &told.notes {
-        // Nothing is left to be done if even standard error is closed.
+/// Prints notes on standard error, so that the result alone can be piped.
+fn print_result(output: &CommandOutput) -> anyhow::Result<ExitCode> {
+    for note in &output.notes {
+        // A closed standard error must not suppress the result.
         let _ = writeln!(io::stderr(), "{note}");
     }
-    print(&told.out)?;
-    Ok(ExitCode::from(told.ending.code()))
+    print(&output.out)?;
+    Ok(ExitCode::from(output.ending.code()))
 }
 
-/// Unlike `println!`, does not panic when the reader has seen enough (`steersman rbac | head`).
-fn print(text: &str) -> anyhow::Result<()> {
+/// Prints to standard output. Unlike `println!`, does not panic if the reader closes the pipe (`steersman rbac | head`).
+fn print(text: &str) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to standard output"),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
     }
 }

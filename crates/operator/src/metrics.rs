@@ -1,4 +1,4 @@
-//! The metrics of single families, next to those that all controllers share.
+//! Registers the metrics that belong to a single family.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::variant::metrics::Gauges;
 
 #[derive(Clone, Debug)]
 pub struct FamilyMetrics {
-    /// Of DynamoGraphDeploymentRequests.
+    /// Metrics of DynamoGraphDeploymentRequests.
     pub requests: Arc<Requests>,
-    /// Read by HPA and KEDA.
+    /// Gauges of VariantAutoscalings, which HPA and KEDA read.
     pub fleet: Arc<Gauges>,
 }
 

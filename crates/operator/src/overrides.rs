@@ -1,7 +1,7 @@
-//! `steersman dgd-apply-overrides`: merges `overrides.dgd` into a graph, for the profiler, which runs it for every graph
-//! that it writes.
-//! Comes in: on standard input one JSON object with the members `blueprint` and `override`; goes out: the merged graph as JSON,
-//! and remarks. Installed in the profiler's container, the program goes by the name of this command.
+//! Runs `steersman dgd-apply-overrides`, with which the profiler merges `overrides.dgd` into every graph that it writes.
+//!
+//! The program is installed in the profiler's container under the name of this command. Standard input holds one JSON object
+//! with the members `blueprint` and `override`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -18,10 +18,10 @@ use steersman_plan::dynamo::graph::merge::{Merged, merge};
 
 pub const NAME: &str = "dgd-apply-overrides";
 
-/// What the profiler asks for before it trusts the program with its graphs.
+/// Version that the profiler checks before it uses the program.
 const PROTOCOL: &str = "1";
 
-/// Far more than a graph can have, and still little memory.
+/// Far more bytes than a graph has, and still little memory.
 const LONGEST_REQUEST: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, Args)]
@@ -42,14 +42,14 @@ struct Request {
     wanted: Option<Map<String, Value>>,
 }
 
-/// What is to be printed: text for standard output, lines for standard error.
+/// Text for standard output, and lines for standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub out: String,
     pub remarks: Vec<String>,
 }
 
-/// The arguments as if the program had been called by its own name: installed, it has the name of the command.
+/// The arguments as if the program had been called `steersman`: in the profiler's container it has the name of the command.
 pub fn called(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name);
     if name == Some(OsStr::new(NAME)) {
@@ -92,7 +92,7 @@ fn answer(text: &[u8]) -> anyhow::Result<Said> {
     Ok(Said { out: format!("{}\n", Value::Object(graph)), remarks })
 }
 
-/// Why it is no graph that something could be merged into; the override is judged with the merge.
+/// Why the blueprint is no graph that can be merged into. The merge itself validates the override.
 fn problem(blueprint: &Map<String, Value>) -> Option<String> {
     let text = |name: &str| blueprint.get(name).and_then(Value::as_str).unwrap_or_default();
     let (group, kind) = (Family::Dgd.group(), Family::Dgd.kind());
@@ -109,7 +109,7 @@ fn problem(blueprint: &Map<String, Value>) -> Option<String> {
     ))
 }
 
-/// Whole or not at all, and whatever an earlier run has left there.
+/// Copies the program by a rename, so that `path` is never incomplete, even after an interrupted run.
 fn install(path: &Path) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot find this program")?;
     let name = path.file_name().context("the path must end with the name of a file")?;
@@ -119,7 +119,7 @@ fn install(path: &Path) -> anyhow::Result<()> {
     let part = path.with_file_name(part);
     let copied = copy(&own, &part).and_then(|()| fs::rename(&part, path));
     if copied.is_err() {
-        // Best effort: the error counts.
+        // The error of the copy is the one to report.
         let _ = fs::remove_file(&part);
     }
     Ok(copied?)
@@ -132,6 +132,6 @@ fn copy(own: &Path, part: &Path) -> io::Result<()> {
     }
     let mut target = OpenOptions::new().write(true).create_new(true).mode(0o700).open(part)?;
     io::copy(&mut File::open(own)?, &mut target)?;
-    // Whatever the umask is: the profiler's user may be another.
+    // The profiler may run as another user, and the umask must not take the right to execute.
     target.set_permissions(Permissions::from_mode(0o755))
 }

@@ -1,5 +1,4 @@
-//! The rights that Steersman needs.
-//! Comes in: the rules, each kept next to the code that needs it; goes out: the manifests of `deploy/rbac.yaml`.
+//! Collects the rules that stand next to the code that needs them, and renders them as `deploy/rbac.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +17,12 @@ const HEADER: &str = "\
 # Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails where this file differs.
 ";
 
-/// The single rights that make up a rule, where it reaches as far as it can.
+/// The single rights that make up a rule of the ClusterRole.
 pub fn rights(rule: &Rule) -> Vec<Right> {
     rights_within(rule, if rule.namespaced { Reach::AllNamespaces } else { Reach::Cluster })
 }
 
-/// The same for a rule of our own namespace.
+/// The single rights that make up a rule of the Role in `namespace`.
 pub fn rights_in(rule: &Rule, namespace: &str) -> Vec<Right> {
     rights_within(rule, Reach::Namespace(namespace.to_owned()))
 }
@@ -54,7 +53,7 @@ fn policy(rule: &Rule) -> PolicyRule {
     }
 }
 
-/// What the program does in all namespaces and with the cluster itself.
+/// Rules of the ClusterRole.
 pub fn rules() -> Vec<Rule> {
     [
         preflight::rules(),
@@ -67,14 +66,13 @@ pub fn rules() -> Vec<Rule> {
     .concat()
 }
 
-/// All rights of the operator, each for itself.
 pub fn all_rights() -> Vec<Right> {
     let own = own_rules();
     let own = own.iter().flat_map(|rule| rights_in(rule, NAMESPACE));
     rules().iter().flat_map(rights).chain(own).collect()
 }
 
-/// What it does in its own namespace alone.
+/// Rules of the Role in the operator's own namespace.
 pub fn own_rules() -> Vec<Rule> {
     [run::rules(), certs::own_rules(), controllers::own_rules()].concat()
 }
@@ -83,8 +81,8 @@ pub fn own_rules() -> Vec<Rule> {
 #[error("cannot write the manifests as YAML: {0}")]
 pub struct RenderError(#[from] serde_saphyr::ser_error::Error);
 
-/// Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator binds to the accounts of
-/// profiling Jobs, as one file for `kubectl apply`.
+/// The file for `kubectl apply`: Namespace, ServiceAccount, the two roles with their bindings, and the role that the operator
+/// binds to the accounts of profiling Jobs.
 pub fn manifests() -> Result<String, RenderError> {
     let namespace = Namespace { metadata: metadata(NAMESPACE, None), ..Namespace::default() };
     let account = ServiceAccount { metadata: metadata(NAME, Some(NAMESPACE)), ..ServiceAccount::default() };
@@ -113,7 +111,7 @@ pub fn manifests() -> Result<String, RenderError> {
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }
 
-/// Rendered rule by rule, because whoever grants a right should read next to it what it is for.
+/// Rendered rule by rule, with the reason of each as a comment, for the administrator who grants it.
 fn explained(rules: &[Rule]) -> Result<String, RenderError> {
     let mut text = String::from("rules:\n");
     for rule in rules {

@@ -1,9 +1,9 @@
-//! The custom resources of the families, as the runtime knows them.
+//! Describes the custom resource of a family to the runtime.
 
 use steersman_api::Family;
 use steersman_runtime::resource::CustomResource;
 
-/// In the stored version, which a controller reads without conversion.
+/// The resource in its storage version, which a controller reads without conversion.
 pub fn custom_resource(family: Family) -> CustomResource {
     CustomResource {
         short_name: family.short_name(),

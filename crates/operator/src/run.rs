@@ -1,9 +1,9 @@
-//! `steersman run`: the life of the process, from the first signal handler to the last answer.
-//! Comes in: settings; goes out: nothing while all is well, and on the way out either success or the one cause.
+//! Runs `steersman run`, from the installation of signal handlers until the servers have stopped.
 //!
-//! Start: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop: controllers, Lease, servers, and
-//! the webhook last.
+//! Start order: signals, log, crypto provider, client, webhook, servers, Lease, controllers. Stop order: controllers, Lease,
+//! servers, and the webhook last.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -32,40 +32,37 @@ use crate::metrics::FamilyMetrics;
 use crate::settings::{Settings, Switch};
 use crate::{crds, llamastack, variant, webhook_server};
 
-/// One Lease for all controllers.
+/// Lease of all controllers.
 pub const LEASE: &str = "steersman";
 
-/// Which of several operators for VariantAutoscalings this is, each with objects of its own by their label.
+/// Environment variable that names this operator among several for VariantAutoscalings; each reconciles the objects with its
+/// label.
 pub const INSTANCE: &str = "CONTROLLER_INSTANCE";
 
-/// How long controllers may take to finish what they are at. Shorter than a pod's usual grace of 30 s.
+/// Time for reconciles in progress to finish at shutdown. Shorter than a pod's usual grace period of 30 s.
 const CONTROLLERS_STOP: Duration = Duration::from_secs(10);
 
-/// How long answers under way may take at the end.
+/// Time for responses in progress to finish at shutdown.
 const SERVERS_STOP: Duration = Duration::from_secs(2);
 
-/// How long the process may take from the first signal to its end, for whatever does not stop by itself. It covers the times
-/// for controllers, the Lease and servers, and is shorter than a pod's usual grace of 30 s.
+/// Longest time from the first signal to the end of the process. It covers the times for controllers, the Lease and servers,
+/// and is shorter than a pod's usual grace period of 30 s.
 const STOP_LIMIT: Duration = Duration::from_secs(26);
 
-const AGAIN: Duration = Duration::from_secs(2);
+const FIRST_ANSWER_RETRY: Duration = Duration::from_secs(2);
 
 const API_SERVER: &str = "the API server to answer";
 const NOTHING: &str = "nothing any more: it is shutting down";
 
-/// What the election needs, in the operator's own namespace.
+/// Rules of the election, for the operator's own namespace.
 pub fn rules() -> Vec<Rule> {
-    // Each of several operators for VariantAutoscalings has one of its own, whose name nobody knows before.
-    vec![Rule::namespaced(
-        "coordination.k8s.io",
-        "leases",
-        &["get", "list", "watch", "create", "update"],
-        "let exactly one of its replicas act",
-    )]
+    // The rule names no Lease: operators of several instances have one each, whose name is not known in advance.
+    let why = "let exactly one of its replicas act";
+    vec![Rule::namespaced("coordination.k8s.io", "leases", &["get", "list", "watch", "create", "update"], why)]
 }
 
-/// The Lease of this process. Operators of different instances act side by side, where VariantAutoscalings are all that they
-/// act on: of other objects they would both be the operator.
+/// The Lease of this process. Operators of different instances may lead at the same time only if they reconcile
+/// VariantAutoscalings alone: objects of other kinds do not belong to an instance.
 pub fn lease(families: &[Family], instance: Option<&str>) -> String {
     let instance = instance.filter(|instance| !instance.is_empty() && families == [Family::Va]);
     let Some(instance) = instance else { return LEASE.to_owned() };
@@ -75,12 +72,11 @@ pub fn lease(families: &[Family], instance: Option<&str>) -> String {
     if kept == instance {
         return format!("{LEASE}-{instance}");
     }
-    // What a label may hold and a name may not must not make one Lease of two instances.
+    // Two instances whose labels differ only in characters that a name cannot have must not share a Lease.
     let letters: String = instance.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("{LEASE}-x{letters}")
 }
 
-/// Why the process ends otherwise than asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("cannot start the threads for signals and for the lease: {0}")]
@@ -113,7 +109,7 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     let readiness = Readiness::default();
     readiness.awaits(API_SERVER);
     metrics.leads(&lease, false);
-    let (mut webhook, keeper) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
+    let (mut webhook, certificate) = webhook_server::start(settings, &server, &readiness, &metrics, &families)?;
     let (mut health, mut scrapes) = serve(settings, &server, &readiness, &metrics)?;
 
     let inside = llamastack::observe::server::http(Inside { through: settings.reach_through.clone() })?;
@@ -139,10 +135,10 @@ pub async fn run(settings: &Settings) -> Result<(), RunError> {
     };
     let outcome = tokio::select! {
         led = lead(&mut election, &lease, &metrics, &stop, |fence, stop| {
-            futures::future::join(keeper.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
+            futures::future::join(certificate.keep(fence.clone(), stop.clone()), act(fence, stop)).map(|_| ())
         }) => led,
         never = first_answer(&server, &readiness) => match never {},
-        never = keeper.follow() => match never {},
+        never = certificate.follow() => match never {},
         ended = webhook.ended() => Err(ended.into()),
         ended = health.ended() => Err(ended.into()),
         ended = scrapes.ended() => Err(ended.into()),
@@ -170,7 +166,7 @@ fn serve(
     Ok((health, scrapes))
 }
 
-/// The election, with a connection of its own.
+/// Starts the election, with its own connection to the API server.
 async fn start_election(
     settings: &Settings,
     lease: &str,
@@ -189,23 +185,22 @@ async fn start_election(
     started.map_err(RunError::Connect)
 }
 
-enum Never {}
-
-/// Ready is who has talked to the API server: a wrong address or credential shows before the old replica is gone.
-async fn first_answer(server: &Server, readiness: &Readiness) -> Never {
+/// Makes the process ready after the first answer of the API server, so that a rollout with a wrong address or credential
+/// stops before the old replica is removed.
+async fn first_answer(server: &Server, readiness: &Readiness) -> Infallible {
     loop {
         match server.call(server.client.apiserver_version()).await {
-            // Who may not see the version has been answered all the same.
+            // A refusal is an answer, too.
             Ok(_) | Err(CallError::Answered { code: 403, .. }) => break,
             Err(error) => tracing::warn!(%error, "waiting for the API server"),
         }
-        time::sleep(AGAIN).await;
+        time::sleep(FIRST_ANSWER_RETRY).await;
     }
     readiness.has(API_SERVER);
     std::future::pending().await
 }
 
-/// Acts whenever this process leads, until `stop`. What acts does so behind the fence of its term, and is dropped when the
+/// Runs `act` whenever this process leads, until `stop`. `act` writes behind the fence of its term, and is dropped when the
 /// Lease is lost.
 async fn lead<A: Future<Output = ()>>(
     election: &mut LeaseThread,
@@ -227,7 +222,7 @@ async fn lead<A: Future<Output = ()>>(
     if stop.is_cancelled() { Ok(()) } else { Err(RunError::LeaseThreadEnded) }
 }
 
-/// Everything that only the leader does, until `stop`.
+/// Runs the controllers and the migration of stored versions, until `stop`.
 async fn act(families: Vec<Family>, context: OperatorContext, stop: CancellationToken) {
     let running = families.into_iter().map(|family| controllers::run(family, context.clone(), stop.clone()));
     tokio::join!(
@@ -242,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instances_have_a_lease_each_where_variants_are_all_that_they_act_on() {
+    fn instance_of_variants_alone_has_own_lease() {
         let va = [Family::Va];
         for (families, instance, name) in [
             (&va[..], None, "steersman"),

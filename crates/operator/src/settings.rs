@@ -1,6 +1,4 @@
-//! The settings of `steersman run`.
-//! Comes in: flags and the environment variables that stand in for them, read once; goes out: one value that the process
-//! keeps to for its whole life.
+//! The settings of `steersman run`, read once from flags and environment variables.
 
 mod election;
 mod requests;
@@ -157,25 +155,22 @@ pub struct Addresses {
 }
 
 impl Settings {
-    /// Each once, in the order in which families are listed everywhere.
+    /// The enabled controllers, each once, in the order of [`controllers::AVAILABLE`].
     pub fn controllers(&self) -> Vec<Family> {
         let all = self.controllers.is_empty();
         controllers::AVAILABLE.iter().copied().filter(|family| all || self.controllers.contains(family)).collect()
     }
 
-    /// Where objects are acted on.
     pub fn scope(&self) -> Scope {
-        // Set to nothing is how a manifest says that it means all.
+        // Manifests set the variable to the empty string for all namespaces.
         self.watch_namespace.clone().filter(|name| !name.is_empty()).map_or(Scope::Cluster, Scope::Namespace)
     }
 
-    /// How changes of the fleet become passes.
     pub fn fleet_rhythm(&self) -> FleetRhythm {
         let usual = FleetRhythm::default();
         FleetRhythm { settle: self.variant_settle, longest: usual.longest.max(self.variant_settle * 2) }
     }
 
-    /// How long things take in the election.
     pub fn timing(&self) -> Timing {
         self.election.timing()
     }
@@ -183,18 +178,17 @@ impl Settings {
     pub fn installation(&self) -> Installation {
         Installation {
             namespace: self.namespace.clone(),
-            // Set to nothing is how a manifest says that it does not know.
+            // Manifests set the variable to the empty string if the image is not known.
             operator_image: self.operator_image.clone().filter(|image| !image.is_empty()),
             config_namespace: self.config_namespace.clone(),
         }
     }
 
-    /// Settings of the controller of requests.
     pub fn requests(&self) -> RequestOptions {
         RequestOptions { default_image: self.dgdr_default_image.clone(), ..self.requests.options() }
     }
 
-    /// A name of its own for each call, unless one was given.
+    /// The given identity, or a new one for each call.
     pub fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {
             let host = rustix::system::uname();
@@ -213,7 +207,7 @@ fn controller(given: &str) -> Result<Family, String> {
     Err(format!("this version of Steersman has no controller for {family}; it has {has}"))
 }
 
-/// Also takes `:8080`, which those who come from other operators write.
+/// Parses an address. `:8080` is accepted because other operators accept it.
 fn address(given: &str) -> Result<SocketAddr, String> {
     let whole = if given.starts_with(':') { format!("0.0.0.0{given}") } else { given.to_owned() };
     whole.parse().map_err(|_| "give an IP address and a port, such as 0.0.0.0:8080 or [::1]:8080".to_owned())
@@ -225,7 +219,7 @@ fn host_and_port(given: &str) -> Result<Authority, String> {
     authority.filter(whole).ok_or_else(|| "give a host and a port, such as 127.0.0.1:8080".to_owned())
 }
 
-/// From a minute, below which a rotation has no time to settle, to ten years.
+/// Parses the life of a certificate, at least a minute: a rotation needs time to settle.
 fn life(given: &str) -> Result<Duration, String> {
     let span = given.parse::<Span>().ok();
     let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
@@ -234,7 +228,7 @@ fn life(given: &str) -> Result<Duration, String> {
     length.filter(|length| range.contains(length)).ok_or_else(|| "give a time from 1m to 3650d, such as 90d".to_owned())
 }
 
-/// Longer would look like not being heard at all.
+/// Parses the settle time, at most a minute: a longer delay looks like a change without effect.
 fn settle(given: &str) -> Result<Duration, String> {
     let length = given.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
     let range = Duration::from_millis(1)..=Duration::from_secs(60);
@@ -312,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_servers_is_a_host_and_a_port() {
+    fn reach_through_requires_host_and_port() {
         for given in ["127.0.0.1:80", "proxy.example:8080", "[::1]:9"] {
             assert_eq!(host_and_port(given).unwrap().as_str(), given);
         }

@@ -1,17 +1,15 @@
-//! Kubernetes' own definitions, as the Go tools put them into a CRD.
-//! Comes in: a schema with placeholders of `meta::core_schema`; goes out: the same schema with each of them replaced by
-//! what the API server says of that type, descriptions left out.
+//! Replaces the placeholders of `meta::core_schema` by the API server's definitions of Kubernetes' own types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::CrdError;
 use super::schema::subschemas;
 use crate::meta::conditions::{MESSAGE_LIMIT, REASON_LIMIT};
 use crate::meta::core_schema::CORE;
 
-/// Written by a test of the operator's suite from the API server's OpenAPI.
+/// Definitions that a test of the operator's suite writes from the API server's OpenAPI, without descriptions.
 const STORED: &str = include_str!("../../schemas/core.json");
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -19,10 +17,10 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 
-/// Types of which the OpenAPI says less than a CRD must, or more than it may; they are not in the stored file.
+/// Types whose OpenAPI has less than a CRD must have, or more than it may have; they are not in the stored file.
 pub const WRITTEN_BY_HAND: [&str; 4] = [QUANTITY, INT_OR_STRING, OBJECT_META, CONDITION];
 
-/// A structural schema is finite; the deepest of Kubernetes' types needs about twenty levels.
+/// Deepest nesting: the deepest of Kubernetes' types has about twenty levels.
 const DEEPEST: usize = 64;
 
 pub struct Definitions(BTreeMap<String, Value>);
@@ -32,13 +30,12 @@ impl Definitions {
         serde_json::from_str(STORED).map(Self).map_err(CrdError::Definitions)
     }
 
-    /// Replaces every placeholder of `schema`.
     pub fn resolve(&self, schema: Value) -> Result<Value, CrdError> {
         self.resolve_below(schema, 0)
     }
 
     fn resolve_below(&self, mut schema: Value, mut depth: usize) -> Result<Value, CrdError> {
-        // The node before what is below it: a definition brings references of its own.
+        // The node is resolved before its subschemas: a definition may contain references.
         while let Some(name) = take_reference(&mut schema) {
             depth += 1;
             if depth > DEEPEST {
@@ -63,7 +60,7 @@ impl Definitions {
     }
 }
 
-/// Adds the names that `schema` refers to.
+/// Collects the names of the definitions that `schema` refers to.
 pub fn names(schema: &Value, found: &mut BTreeSet<String>) {
     let mut schema = schema.clone();
     if let Some(name) = take_reference(&mut schema) {
@@ -81,11 +78,11 @@ fn take_reference(schema: &mut Value) -> Option<String> {
     name.as_str().map(str::to_owned)
 }
 
-/// What stands next to a reference (a description, a default) belongs to the field and wins.
-fn merged(definition: Value, beside: Value) -> Value {
-    match (definition, beside) {
-        (Value::Object(mut definition), Value::Object(beside)) => {
-            definition.extend(beside);
+/// Siblings of a reference, such as a description or a default, belong to the field and win.
+fn merged(definition: Value, siblings: Value) -> Value {
+    match (definition, siblings) {
+        (Value::Object(mut definition), Value::Object(siblings)) => {
+            definition.extend(siblings);
             Value::Object(definition)
         }
         (definition, _) => definition,
@@ -102,8 +99,8 @@ fn quantity() -> Value {
     merged(int_or_string(), json!({ "pattern": pattern }))
 }
 
-/// The part of metadata that a template may carry. All of it would let users set fields that only the API server sets;
-/// none of it, as some Go CRDs have it, drops the user's labels without a word.
+/// The metadata of a template. All fields would let users set those of the API server; none, as in some Go CRDs, would
+/// silently drop the user's labels.
 fn object_meta() -> Value {
     let text = || json!({ "type": "string" });
     let map = || json!({ "type": "object", "additionalProperties": text() });
@@ -123,28 +120,17 @@ fn object_meta() -> Value {
 fn condition() -> Value {
     let label = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
     let domain = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-    let fields: Map<String, Value> = [
-        ("lastTransitionTime", json!({ "type": "string", "format": "date-time" })),
-        ("message", json!({ "type": "string", "maxLength": MESSAGE_LIMIT })),
-        ("observedGeneration", json!({ "type": "integer", "format": "int64", "minimum": 0 })),
-        (
-            "reason",
-            json!({
-                "type": "string",
-                "minLength": 1,
-                "maxLength": REASON_LIMIT,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            }),
-        ),
-        ("status", json!({ "type": "string", "enum": ["True", "False", "Unknown"] })),
-        ("type", json!({ "type": "string", "maxLength": 316, "pattern": format!("^({domain}/)?({label})$") })),
-    ]
-    .into_iter()
-    .map(|(name, schema)| (name.to_owned(), schema))
-    .collect();
+    let reason = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
     json!({
         "type": "object",
-        "properties": fields,
+        "properties": {
+            "lastTransitionTime": { "type": "string", "format": "date-time" },
+            "message": { "type": "string", "maxLength": MESSAGE_LIMIT },
+            "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0 },
+            "reason": { "type": "string", "minLength": 1, "maxLength": REASON_LIMIT, "pattern": reason },
+            "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+            "type": { "type": "string", "maxLength": 316, "pattern": format!("^({domain}/)?({label})$") },
+        },
         "required": ["lastTransitionTime", "message", "reason", "status", "type"],
     })
 }
@@ -158,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_followed_and_what_stands_beside_them_wins() {
+    fn siblings_of_references_win() {
         let definitions = definitions(json!({
             "a.Outer": { "type": "object", "properties": { "inner": { "$ref": "a.Inner", "default": {} } } },
             "a.Inner": { "type": "object", "properties": { "size": { "$ref": QUANTITY } } },
@@ -172,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_may_have_the_name_of_a_keyword() {
+    fn property_may_be_named_like_a_keyword() {
         let schema = json!({ "properties": { "$ref": { "type": "string" }, "items": { "type": "string" } } });
         assert_eq!(definitions(json!({})).resolve(schema.clone()).unwrap(), schema);
     }

@@ -1,6 +1,4 @@
-//! The CustomResourceDefinitions of all families.
-//! Comes in: the types of each version and where conversion is served; goes out: CRDs that the API server accepts, the
-//! same bytes on every run.
+//! Builds the CustomResourceDefinitions of all families, the same bytes on every run.
 
 mod core;
 mod schema;
@@ -20,14 +18,12 @@ use crate::{Family, dynamo, llamastack, variant};
 
 pub use self::core::WRITTEN_BY_HAND;
 
-/// The families whose CRD is installed.
+/// Families with a CRD.
 pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
 
-/// What the types do not say about their CRD.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the API server finds the conversion webhook. Without it a CRD of two versions is not converted: objects are
-    /// then readable in each version, but only in the fields that both share.
+    /// The conversion webhook. None: objects can be read in each version, but only in the fields that both versions share.
     pub conversion: Option<WebhookClientConfig>,
 }
 
@@ -52,23 +48,21 @@ pub enum CrdError {
     Manifest { crd: String, source: serde_json::Error },
 }
 
-/// The CRDs of all families that have one.
 pub fn all(options: &Options) -> Result<Vec<CustomResourceDefinition>, CrdError> {
     FAMILIES.into_iter().map(|family| crd(family, options)).collect()
 }
 
-/// The CRD of one family.
 pub fn crd(family: Family, options: &Options) -> Result<CustomResourceDefinition, CrdError> {
     let versions = versions(family)?.into_iter().map(Version::build).collect::<Result<Vec<_>, _>>()?;
     let mut crd =
         merge_crds(versions, family.storage_version()).map_err(|source| CrdError::Merge { family, source })?;
-    // The API server would fill it in; said here so that the stored CRD equals ours.
+    // The default of the API server is set here, so that the stored CRD equals ours.
     crd.spec.names.list_kind = Some(format!("{}List", family.kind()));
     crd.spec.conversion = Some(conversion(family, options));
     Ok(crd)
 }
 
-/// A CRD as it is printed and stored in files.
+/// The CRD as JSON for files and the API server.
 pub fn manifest(crd: &CustomResourceDefinition) -> Result<Value, CrdError> {
     let name = crd.metadata.name.clone().unwrap_or_default();
     let mut value = serde_json::to_value(crd).map_err(|source| CrdError::Manifest { crd: name, source })?;
@@ -76,7 +70,7 @@ pub fn manifest(crd: &CustomResourceDefinition) -> Result<Value, CrdError> {
     Ok(value)
 }
 
-/// Every definition of Kubernetes that our types refer to and that the stored definitions must therefore hold.
+/// The definitions of Kubernetes that our types refer to, which the stored definitions must contain.
 pub fn core_names() -> Result<BTreeSet<String>, CrdError> {
     let mut names = BTreeSet::new();
     for version in FAMILIES.into_iter().map(versions).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
@@ -99,7 +93,7 @@ fn conversion(family: Family, options: &Options) -> CustomResourceConversion {
     }
 }
 
-/// One version of a family, before its schema is tidied.
+/// A version of a family, with its derived schema.
 struct Version {
     crd: fn() -> CustomResourceDefinition,
     schema: fn() -> Value,
@@ -107,7 +101,7 @@ struct Version {
     spec: Spec,
 }
 
-/// Whether an object without `spec` is accepted, as the project that published the CRD decided.
+/// Whether an object must have a `spec`, as in the CRD of the project that published the API.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spec {
     Required,
@@ -137,7 +131,7 @@ impl Version {
     }
 }
 
-/// Oldest first, as [`Family::served_versions`] lists them.
+/// The versions in the order of [`Family::served_versions`].
 fn versions(family: Family) -> Result<Vec<Version>, CrdError> {
     Ok(match family {
         Family::Dgdr => vec![

@@ -1,6 +1,4 @@
-//! From the schema that schemars derives to the structural schema of a CRD.
-//! Comes in: a type, or its derived schema; goes out: a schema without what only schemars needs, as the Go tools would
-//! write it for the same fields.
+//! Turns the schema that schemars derives into the structural schema of a CRD, as the Go tools would write it.
 
 use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::JsonSchema;
@@ -10,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// The derived schema, placeholders included: the CRD that kube derives would have lost them.
+/// The derived schema with its placeholders, which the CRD that kube derives does not have.
 pub fn generate<K: JsonSchema>() -> Value {
     SchemaSettings::openapi3()
         .with(|settings| {
@@ -26,7 +24,7 @@ pub fn generate<K: JsonSchema>() -> Value {
         .to_value()
 }
 
-/// The schemas directly below `schema`. The names of properties are data: a property may well be called `default`.
+/// The schemas directly below `schema`. Names of properties are not keywords: a property may be called `default`.
 pub fn subschemas(schema: &mut Value) -> Vec<&mut Value> {
     let mut below = Vec::new();
     for (key, value) in schema.as_object_mut().into_iter().flatten() {
@@ -40,9 +38,9 @@ pub fn subschemas(schema: &mut Value) -> Vec<&mut Value> {
     below
 }
 
-/// Takes away what a structural schema may not hold or the Go tools would not write.
+/// Removes keywords that a structural schema may not have or the Go tools would not write.
 pub fn tidy(schema: &mut Value) {
-    // schemars says "anything" by the schema `true`.
+    // schemars writes `true` for a schema without restrictions.
     if *schema == Value::Bool(true) {
         *schema = json!({ PRESERVE: true });
     }
@@ -53,14 +51,14 @@ pub fn tidy(schema: &mut Value) {
 }
 
 fn tidy_fields(fields: &mut Map<String, Value>) {
-    // An explicit null would be stored instead of the default; Go's CRDs have no `nullable` either.
+    // With `nullable` an explicit null would be stored instead of the default; Go's CRDs do not have it either.
     for key in ["$schema", "title", "nullable"] {
         fields.remove(key);
     }
     if let Some(Value::String(text)) = fields.get_mut("description") {
         *text = unwrapped(text);
     }
-    // An absent default of an `Option`.
+    // Null is the derived default of an `Option`.
     if fields.get("default") == Some(&Value::Null) {
         fields.remove("default");
     }
@@ -83,7 +81,7 @@ fn tidy_fields(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Lines of a paragraph joined: `kubectl explain` breaks them where its own window ends. Items of a list stay apart.
+/// Joins the lines of a paragraph, which `kubectl explain` wraps itself. Items of a list stay on their lines.
 fn unwrapped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut lines = text.lines().map(str::trim).peekable();
@@ -98,12 +96,12 @@ fn unwrapped(text: &str) -> String {
     out
 }
 
-/// Rust's number types; Kubernetes knows `int32` and `int64` only.
+/// Whether the format is one of Rust's number types: Kubernetes has `int32` and `int64` only.
 fn is_foreign_format(format: &str) -> bool {
     matches!(format, "int" | "int8" | "int16" | "double" | "float") || format.starts_with("uint")
 }
 
-/// Adds what every object has and kube leaves to the API server.
+/// Adds the fields of every object, which kube leaves to the API server.
 pub fn complete_root(schema: &mut Value, spec_is_required: bool) {
     let Some(fields) = schema.as_object_mut() else { return };
     if !spec_is_required {
@@ -118,11 +116,11 @@ pub fn complete_root(schema: &mut Value, spec_is_required: bool) {
     }
 }
 
-/// Bounds are floating point numbers in the types of a CRD; written out, `1.0` would differ from every other tool's `1`.
+/// Writes whole floating point numbers as integers: other tools write the bounds of a CRD as `1`, not `1.0`.
 pub fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Beyond 2^53 a float is no longer exact, and no bound of ours is near.
+            // A float is exact up to 2^53, far above our bounds.
             let whole = number.as_f64().filter(|it| number.is_f64() && it.fract() == 0.0 && it.abs() < 9e15);
             if let Some(whole) = whole {
                 *value = json!(whole as i64);

@@ -1,9 +1,7 @@
-//! `DynamoGraphDeploymentRequest`: serve this model, on this hardware, within this SLA.
-//! Comes in: a request in one of its two versions; goes out: typed fields that write back exactly what was read, and
-//! the schema that the API server enforces.
+//! The versions of `DynamoGraphDeploymentRequest`; what was read is written back unchanged.
 //!
-//! Doc comments in the version modules are the descriptions that `kubectl explain` shows, so they speak to the author
-//! of a manifest. Types carry none of their own where a field holds them: the field's words would be lost.
+//! Doc comments in the version modules are the descriptions of `kubectl explain`. The type of a field has no doc comment: it
+//! would replace that of the field.
 
 pub mod convert;
 mod schema;

@@ -1,34 +1,25 @@
-//! Schemas that the Rust types of this family cannot say by themselves.
-//! Comes in: nothing; goes out: the schema of one kind of field, for `schema_with`.
+//! Schemas for `schema_with` that cannot be derived from the Rust types of this family.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use crate::meta::core_schema::{List, core_list, core_type};
+use crate::meta::core_schema::{core_list, core_type};
 
-const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
+// v1alpha1 was published without a list type for its conditions.
+pub use crate::meta::core_schema::{conditions as unmarked_conditions, conditions_by_type};
 
-/// An object whose inside belongs to another program and passes through untouched.
+/// An object of another program, which is passed on unchanged.
 pub fn opaque(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A whole Kubernetes object; the API server asks it for `apiVersion` and `kind` and checks its metadata.
+/// A whole Kubernetes object: the API server requires `apiVersion` and `kind` and checks its metadata.
 pub fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true,
     })
-}
-
-pub fn conditions_by_type(_: &mut SchemaGenerator) -> Schema {
-    core_list(CONDITION, List::Map(&["type"]))
-}
-
-/// v1alpha1 never said how its conditions are told apart.
-pub fn unmarked_conditions(_: &mut SchemaGenerator) -> Schema {
-    core_list(CONDITION, List::Unmarked)
 }
 
 pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
@@ -40,10 +31,10 @@ pub fn resource_requirements(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub fn tolerations(_: &mut SchemaGenerator) -> Schema {
-    core_list("io.k8s.api.core.v1.Toleration", List::Unmarked)
+    core_list("io.k8s.api.core.v1.Toleration")
 }
 
-/// An enum with a variant that is kept out of the schema is still derived as a choice, of which one is left.
+/// Unwraps the single choice that is derived for an enum with a skipped variant.
 pub fn only_choice(schema: &mut Schema) {
     let Some(Value::Array(mut choices)) = schema.remove("anyOf") else { return };
     if let (Some(Value::Object(only)), true) = (choices.pop(), choices.is_empty()) {

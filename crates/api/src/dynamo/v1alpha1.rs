@@ -1,6 +1,4 @@
-//! `nvidia.com/v1alpha1`, deprecated and still served: what manifests written before v1beta1 contain.
-//! Comes in: the JSON of such a request; goes out: its fields. Nothing acts on this version; conversion makes v1beta1
-//! of it.
+//! `nvidia.com/v1alpha1`, deprecated and still served; controllers read its conversion to v1beta1.
 
 use std::collections::BTreeMap;
 

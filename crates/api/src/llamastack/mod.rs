@@ -1,6 +1,4 @@
-//! `LlamaStackDistribution`: a Llama Stack server, its providers, its configuration and how it runs.
-//! Comes in: objects as users write them, in any of the accepted forms; goes out: typed values that are written back in
-//! the form in which they came.
+//! The versions of `LlamaStackDistribution`; values are written back in the form in which they were read.
 
 pub mod convert;
 mod schema;

@@ -1,5 +1,4 @@
-//! The parts of the status that both versions share, field for field.
-//! Comes in: what the operator found out about the server; goes out: what `kubectl get -o yaml` shows of it.
+//! The parts of the status that both versions share.
 
 use std::collections::BTreeMap;
 

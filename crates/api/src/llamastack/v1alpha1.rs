@@ -1,5 +1,4 @@
-//! `LlamaStackDistribution` as released: one server, configured by a ConfigMap that the user writes.
-//! Comes in: objects of the Llama Stack operator, unchanged; goes out: the same wire format, field for field.
+//! `llamastack.io/v1alpha1` as the Llama Stack operator released it: a server configured by a ConfigMap of the user.
 
 use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements, TopologySpreadConstraint, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

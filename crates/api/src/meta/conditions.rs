@@ -1,6 +1,4 @@
-//! Setting and merging of `metav1.Condition`s.
-//! Comes in: the conditions as stored and what is to be said now; goes out: conditions that the API server accepts, in
-//! which the time of transition moves only with the status.
+//! Sets and merges `metav1.Condition`s that the API server accepts; the transition time changes only with the status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -9,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const MESSAGE_LIMIT: usize = 32_768;
 pub const REASON_LIMIT: usize = 1_024;
 
-/// Ends a message that had to be cut, so that nobody takes it for the whole.
+/// End of a message that was cut.
 const CUT: &str = " … (cut)";
 
-/// Stands where a reason is mandatory and none was given.
+/// Reason of a condition without one: a reason is mandatory.
 const NO_REASON: &str = "Unknown";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +30,7 @@ impl Truth {
     }
 }
 
-/// What is to be said about one aspect of an object.
+/// The content of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     pub type_: String,
@@ -41,7 +39,7 @@ pub struct Statement {
     pub message: String,
 }
 
-/// What setting a condition did; only a transition deserves an event.
+/// Effect of setting a condition; only a transition deserves an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Unchanged,
@@ -49,7 +47,7 @@ pub enum Change {
     Transitioned,
 }
 
-/// Says `statement` about the object as it was in `generation`. An existing condition keeps its place, a new one goes last.
+/// Sets one condition of the object's `generation`. An existing condition keeps its position, a new one is added at the end.
 pub fn set(conditions: &mut Vec<Condition>, statement: &Statement, generation: Option<i64>, now: Timestamp) -> Change {
     let Some(place) = conditions.iter().position(|known| known.type_ == statement.type_) else {
         conditions.push(condition(statement, generation, Time(whole_seconds(now))));
@@ -68,7 +66,7 @@ pub fn set(conditions: &mut Vec<Condition>, statement: &Statement, generation: O
     change
 }
 
-/// Says all `statements` in order and keeps what others have said: conditions of other types are not ours to drop.
+/// Sets all `statements` in order. Conditions of other types are kept: they belong to other writers.
 pub fn merge(
     stored: &[Condition],
     statements: &[Statement],
@@ -82,14 +80,14 @@ pub fn merge(
     merged
 }
 
-/// In this order whatever was said first, others last: what users read must not depend on how often the operator had to begin.
+/// Sorts conditions, those of other types last: the order must not depend on restarts of the operator.
 pub fn in_order(mut conditions: Vec<Condition>, order: &[&str]) -> Vec<Condition> {
     let place = |known: &Condition| order.iter().position(|type_| *type_ == known.type_);
     conditions.sort_by_key(|known| place(known).unwrap_or(order.len()));
     conditions
 }
 
-/// Takes a condition away; true if it was there.
+/// Removes a condition, and returns whether it existed.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|known| known.type_ != type_);
@@ -111,13 +109,13 @@ fn condition(statement: &Statement, generation: Option<i64>, since: Time) -> Con
     }
 }
 
-/// The API server stores whole seconds; a fraction kept here would make every comparison with the stored object differ.
+/// The API server stores whole seconds: with a fraction every comparison with the stored object would differ.
 fn whole_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Makes a reason match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. Reasons of containers and of other controllers are
-/// passed on as they come, and one bad character would make the API server refuse the whole status.
+/// Makes a reason match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. Reasons may come from containers and other controllers,
+/// and one bad character would make the API server refuse the whole status.
 fn valid_reason(given: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ',' | ':');
     let kept: String = given
@@ -132,14 +130,10 @@ fn valid_reason(given: &str) -> String {
     }
 }
 
-/// A message as a condition holds it: cut where it is too long.
+/// A message within the limit of a condition.
 pub fn as_stored(message: &str) -> String {
-    bounded(message, MESSAGE_LIMIT)
-}
-
-fn bounded(message: &str, limit: usize) -> String {
-    if message.chars().count() <= limit {
+    if message.chars().count() <= MESSAGE_LIMIT {
         return message.to_owned();
     }
-    message.chars().take(limit.saturating_sub(CUT.chars().count())).chain(CUT.chars()).collect()
+    message.chars().take(MESSAGE_LIMIT - CUT.chars().count()).chain(CUT.chars()).collect()
 }

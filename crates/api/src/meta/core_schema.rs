@@ -1,32 +1,31 @@
-//! Schemas of Kubernetes' own types inside ours.
-//! Comes in: the name of a definition of Kubernetes' OpenAPI; goes out: a placeholder that `crds::all` replaces by that
-//! definition, because the schemas that k8s-openapi derives carry no list types, map keys or defaults.
+//! Schemas of Kubernetes' own types inside ours: placeholders that `crds::all` replaces, because the schemas of k8s-openapi
+//! have no list types, map keys or defaults.
 
-use schemars::{Schema, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 
 /// Marks a placeholder; its value is the name of the definition.
 pub const CORE: &str = "x-steersman-core";
 
-/// How the elements of a list are told apart when two managers apply it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// Nothing is said, as in most Go types: the list is replaced as a whole.
-    Unmarked,
-    /// Each element is known by these of its fields.
-    Map(&'static [&'static str]),
-}
+const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 
-/// `definition` as it stands in Kubernetes' OpenAPI, for example `io.k8s.api.core.v1.EnvVar`.
+/// A `definition` of Kubernetes' OpenAPI, for example `io.k8s.api.core.v1.EnvVar`.
 pub fn core_type(definition: &str) -> Schema {
     json_schema!({ CORE: definition })
 }
 
-/// A list of `definition`.
-pub fn core_list(definition: &str, list: List) -> Schema {
-    let mut schema = json_schema!({ "type": "array", "items": core_type(definition) });
-    if let List::Map(keys) = list {
-        schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
-        schema.insert("x-kubernetes-list-map-keys".to_owned(), keys.into());
-    }
+/// A list without a list type, as most Go types have it: managers replace it as a whole.
+pub fn core_list(definition: &str) -> Schema {
+    json_schema!({ "type": "array", "items": core_type(definition) })
+}
+
+pub fn conditions(_: &mut SchemaGenerator) -> Schema {
+    core_list(CONDITION)
+}
+
+/// Conditions that managers merge by their type.
+pub fn conditions_by_type(_: &mut SchemaGenerator) -> Schema {
+    let mut schema = core_list(CONDITION);
+    schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
+    schema.insert("x-kubernetes-list-map-keys".to_owned(), vec!["type"].into());
     schema
 }

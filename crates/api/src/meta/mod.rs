@@ -1,5 +1,4 @@
-//! Vocabulary that every family shares.
-//! Comes in: pieces of Kubernetes metadata; goes out: the same pieces, checked, compared or merged.
+//! Types and schemas that all families share.
 
 pub mod conditions;
 pub mod core_schema;

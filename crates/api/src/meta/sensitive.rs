@@ -1,9 +1,8 @@
-//! Values that nobody may read in a log, a status or a dump.
-//! Comes in: a secret value; goes out: the same, to those who ask for it by name.
+//! Values that must not appear in a log, a status or a dump.
 
 use std::fmt;
 
-/// A secret value. It cannot be serialised, and its `Debug` says nothing of it.
+/// A secret value. It cannot be serialised, and its `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sensitive<T>(T);
 
@@ -12,7 +11,7 @@ impl<T> Sensitive<T> {
         Self(value)
     }
 
-    /// For the one place that has to send it.
+    /// The value, for the request that sends it.
     pub fn reveal(&self) -> &T {
         &self.0
     }

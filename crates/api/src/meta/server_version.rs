@@ -1,12 +1,11 @@
-//! The Kubernetes version of an API server, reduced to what features depend on.
-//! Comes in: the texts of `/version`, vendors' decorations included; goes out: a comparable major and minor.
+//! Parses the Kubernetes version of an API server, with the suffixes of vendors.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Patch level and vendor suffix are left out: no API depends on them.
+/// Major and minor version; no API depends on the patch level or the vendor's suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ServerVersion {
     pub major: u32,

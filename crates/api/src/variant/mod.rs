@@ -1,4 +1,3 @@
-//! `VariantAutoscaling`: one variant of one model, sized with the whole fleet in view.
-//! Comes in: what users of any generation of the API write; goes out: one type for all of them.
+//! The versions of `VariantAutoscaling`.
 
 pub mod v1alpha1;

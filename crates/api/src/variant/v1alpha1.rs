@@ -1,6 +1,5 @@
-//! `llmd.ai/v1alpha1`, the only version.
-//! Comes in: manifests of three generations of the workload-variant-autoscaler, which share the version's name and not its
-//! fields; goes out: one shape in which whatever only some generations have is optional.
+//! `llmd.ai/v1alpha1`, one type for the manifests of three generations of the workload-variant-autoscaler, which share the
+//! name of the version but not all fields.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::meta::core_schema::{List, core_list, core_type};
+use crate::meta::core_schema::{conditions_by_type, core_type};
 
 /// What to scale, within which bounds, and what is known about its speed and cost.
 #[expect(clippy::duplicated_attributes, reason = "two columns may have the same type")]
@@ -203,7 +202,7 @@ pub struct VariantAutoscalingStatus {
     pub config_faults: Vec<ConfigFault>,
     /// What stands in the way, and what does not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
+    #[schemars(schema_with = "conditions_by_type")]
     pub conditions: Vec<Condition>,
 }
 
@@ -389,8 +388,8 @@ fn at_least_one(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "integer", "minimum": 1 })
 }
 
-/// The field's own shape, because a rule over fields of unknown content is asked again at every update: an object that the
-/// first generation stored could then neither be labelled nor lose its finalizers.
+/// The shape of the field. A rule over fields of unknown content would be evaluated at every update, so that an object of the
+/// first generation could neither be labelled nor lose its finalizers.
 fn first_generation(_: &mut SchemaGenerator) -> Schema {
     let texts = || serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } });
     schemars::json_schema!({
@@ -413,10 +412,6 @@ fn first_generation(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
-}
-
-fn conditions(_: &mut SchemaGenerator) -> Schema {
-    core_list("io.k8s.apimachinery.pkg.apis.meta.v1.Condition", List::Map(&["type"]))
 }
 
 fn time(_: &mut SchemaGenerator) -> Schema {

@@ -1,5 +1,4 @@
 //! The flags of `steersman webhooks`.
-//! Comes in: arguments; goes out: which configurations are meant, and where the operator is reached.
 
 use std::path::PathBuf;
 
@@ -57,7 +56,7 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The same server as `steersman crds` makes of the same flags.
+    /// The server that `steersman crds` uses for the same flags.
     pub fn read(&self) -> Result<Given, TargetError> {
         Given::read(&ConverterArgs {
             namespace: self.namespace.clone(),
@@ -72,7 +71,7 @@ fn judged() -> impl TypedValueParser<Value = Family> {
     PossibleValuesParser::new(FAMILIES.map(Family::short_name)).try_map(|name| name.parse::<Family>())
 }
 
-/// The same value does for `steersman crds`, where it may end in the path of conversion.
+/// Accepts the value for `steersman crds` as well, which may end in the path of conversion.
 fn address(given: &str) -> Result<String, String> {
     endpoint::url(given.strip_suffix("/convert").unwrap_or(given))
 }

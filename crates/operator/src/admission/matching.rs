@@ -1,5 +1,4 @@
-//! What API servers ask about.
-//! Comes in: a configuration; goes out: its rules and its conditions.
+//! The rules and match conditions that select which requests API servers send to the webhooks.
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 use steersman_api::Family;
@@ -8,10 +7,10 @@ use steersman_plan::llamastack::config::ANNOTATION;
 use crate::admission::Configuration;
 use crate::webhooks::admission::Route;
 
-/// Objects reach the webhook in the stored version; the API server converts what is written in another one
-/// (`matchPolicy: Equivalent`). Creations are validated in the version of their author, because the webhook converts them
-/// itself at less cost than a conversion review. Changes are not: the conditions compare specs, and a field of the stored
-/// version may be an annotation in another one.
+/// Objects reach the webhook in the storage version; the API server converts those of other versions (`matchPolicy:
+/// Equivalent`). New objects are sent in the version of their author, because the webhook converts them itself at less cost
+/// than a conversion review. Updates are not: the conditions compare specs, and a field of the storage version may be an
+/// annotation in another one.
 pub(super) fn rules(of: Configuration) -> Vec<RuleWithOperations> {
     let words = |given: &[&str]| Some(given.iter().map(ToString::to_string).collect::<Vec<_>>());
     let rule = |operation: &str, versions: &[&str]| RuleWithOperations {
@@ -24,12 +23,12 @@ pub(super) fn rules(of: Configuration) -> Vec<RuleWithOperations> {
     let stored = [of.family.storage_version()];
     match of.route {
         Route::Validate => vec![rule("CREATE", of.family.served_versions()), rule("UPDATE", &stored)],
-        // Its patch is written for the stored version.
+        // The patch of the webhook is for the storage version.
         Route::Mutate => vec![rule("CREATE", &stored)],
     }
 }
 
-/// Decided by the API server itself, so that they hold while nobody answers.
+/// Conditions that the API server evaluates itself, so that they hold even while no operator answers.
 pub(super) fn conditions(of: Configuration) -> Vec<MatchCondition> {
     let condition =
         |name: &str, expression: &str| MatchCondition { name: name.to_owned(), expression: expression.to_owned() };
@@ -38,12 +37,12 @@ pub(super) fn conditions(of: Configuration) -> Vec<MatchCondition> {
             condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"),
             condition("new-or-changed", &changed(of.family)),
         ],
-        // The one thing that is filled in.
+        // The image is the only default.
         Route::Mutate => vec![condition("without-an-image", "object.?spec.?image.orValue('') == ''")],
     }
 }
 
-/// The spec, and the annotation that counts like a field of it.
+/// Whether the spec changed, or the annotation that counts as a field of it.
 fn changed(family: Family) -> String {
     let spec = "request.operation == 'CREATE' || object.?spec != oldObject.?spec";
     match family {

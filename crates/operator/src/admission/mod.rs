@@ -1,62 +1,57 @@
-//! The configurations by which API servers ask us whether an object may be written, and what to fill into it: those of one
-//! controller at a time.
-//! Comes in: the families wanted and where the operator is reached; goes out: ValidatingWebhookConfigurations and
-//! MutatingWebhookConfigurations as manifests, or the same on an API server.
+//! The ValidatingWebhookConfigurations and MutatingWebhookConfigurations of the families: printed, applied or removed.
 //!
-//! They refuse when nobody answers (`failurePolicy: Fail`), so what they match is kept to what needs an answer. They name
-//! no kind that the operator itself needs to start, in any namespace; they do not match subresources, deletions, objects
-//! that are being deleted, nor changes of metadata alone. Whoever removes a finalizer therefore needs no operator.
+//! Writes are refused while no operator answers (`failurePolicy: Fail`), so the configurations match as little as possible:
+//! no kind that the operator itself needs to start, no subresources, no deletions, no objects that are being deleted and no
+//! changes of metadata alone. A finalizer can therefore be removed without an operator.
 
 mod apply;
 mod args;
 mod matching;
-mod target;
 
 use std::fmt;
 
 use clap::ValueEnum;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use kube::Resource;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
 use serde_json::{Value, json};
 use steersman_api::Family;
 
-use crate::crds::Given;
+use crate::crds::target::{self, Given};
 use crate::installation;
 use crate::webhooks::admission::Route;
 
 pub use apply::{AdmissionError, apply, remove};
 pub use args::{TargetArgs, WebhooksArgs};
 
-/// The families whose objects are judged.
+/// Families with an admission webhook.
 pub const FAMILIES: [Family; 2] = [Family::Dgdr, Family::Llsd];
 
-/// All configurations, in the order in which API servers ask.
+/// All configurations, in the order in which API servers call them.
 pub const ALL: [Configuration; 3] = [
     Configuration { route: Route::Mutate, family: Family::Dgdr },
     Configuration { route: Route::Validate, family: Family::Dgdr },
     Configuration { route: Route::Validate, family: Family::Llsd },
 ];
 
-/// One object that tells API servers what to ask about a family, with one webhook in it.
+/// Webhook configuration of a family, with a single webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
     pub route: Route,
     pub family: Family,
 }
 
-/// Our name as a writer of configurations.
 pub const MANAGER: &str = "steersman/webhooks";
 
-/// How long an API server waits for us. We give up two seconds earlier, so that the user hears why.
+/// Time that API servers wait for a response. Handlers give up two seconds earlier, so that the user sees the reason.
 pub const TIMEOUT_SECONDS: i32 = 10;
+
+const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
 const HEADER: &str = "\
 # Generated from the code by `steersman webhooks`; do not edit. `cargo xtask check` fails where this file differs.
 ";
 
-/// What an API server does while nobody answers.
+/// Behaviour of API servers while no operator answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
     /// New objects and changes of a spec are refused
@@ -83,7 +78,7 @@ pub enum RenderError {
     Json(#[from] serde_json::Error),
 }
 
-/// The name of a family's configurations, of either kind.
+/// Name of the configurations of a family, of either kind.
 pub const fn name(family: Family) -> &'static str {
     match family {
         Family::Dgdr => "steersman-dgdr",
@@ -112,15 +107,12 @@ impl Configuration {
         name(self.family)
     }
 
-    /// Where all of its kind are.
+    /// Path of the collection on the API server.
     pub fn url_path(self) -> String {
-        match self.route {
-            Route::Validate => ValidatingWebhookConfiguration::url_path(&(), None),
-            Route::Mutate => MutatingWebhookConfiguration::url_path(&(), None),
-        }
+        format!("/apis/{API_VERSION}/{}", self.plural())
     }
 
-    /// The name of the one webhook in it, as refusals quote it.
+    /// Name of the webhook, as refusals quote it.
     pub fn webhook_name(self) -> String {
         match self.route {
             Route::Validate => format!("validate.{}.steersman.dev", self.family),
@@ -128,7 +120,7 @@ impl Configuration {
         }
     }
 
-    /// Where its reviews are answered.
+    /// Path of the webhook on the operator.
     pub fn path(self) -> String {
         match self.route {
             Route::Validate => format!("/validate/{}", self.family),
@@ -136,12 +128,19 @@ impl Configuration {
         }
     }
 
-    /// As a manifest. The two kinds of webhook have the same fields, but for those that we leave alone.
-    fn manifest(self, client: WebhookClientConfig, policy: Policy) -> Value {
-        let webhook = ValidatingWebhook {
+    /// The `clientConfig` of a CRD with the path of this configuration.
+    fn client(self, conversion: WebhookClientConfig) -> WebhookClientConfig {
+        let path = self.path();
+        let url = conversion.url.map(|url| format!("{}{path}", url.strip_suffix(target::PATH).unwrap_or(&url)));
+        let service = conversion.service.map(|service| ServiceReference { path: Some(path), ..service });
+        WebhookClientConfig { url, service, ca_bundle: conversion.ca_bundle }
+    }
+
+    /// The manifest. Both kinds of webhook have the fields that are set here.
+    fn manifest(self, client: &WebhookClientConfig, policy: Policy) -> Value {
+        let mut webhook = json!(ValidatingWebhook {
             name: self.webhook_name(),
             admission_review_versions: vec!["v1".to_owned()],
-            client_config: client,
             failure_policy: Some(policy.word().to_owned()),
             match_conditions: Some(matching::conditions(self)),
             match_policy: Some("Equivalent".to_owned()),
@@ -149,9 +148,10 @@ impl Configuration {
             side_effects: "None".to_owned(),
             timeout_seconds: Some(TIMEOUT_SECONDS),
             ..ValidatingWebhook::default()
-        };
+        });
+        webhook["clientConfig"] = json!(client);
         json!({
-            "apiVersion": ValidatingWebhookConfiguration::api_version(&()),
+            "apiVersion": API_VERSION,
             "kind": self.kind(),
             "metadata": { "name": self.name(), "labels": { "app.kubernetes.io/name": installation::NAME } },
             "webhooks": [webhook],
@@ -159,7 +159,6 @@ impl Configuration {
     }
 }
 
-/// As it stands in lines about it.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.route {
@@ -169,14 +168,13 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// One YAML document for each configuration of `families`, or of all that are judged if there is none.
+/// The configurations of `families` as YAML documents; an empty list means all.
 pub fn yaml(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
     let documents = manifests(families, given, policy);
     let documents = documents.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
 
-/// The same as one `List`.
 pub fn json(families: &[Family], given: &Given, policy: Policy) -> Result<String, RenderError> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": manifests(families, given, policy) });
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
@@ -188,11 +186,25 @@ pub fn file() -> Result<String, RenderError> {
 }
 
 fn manifests(families: &[Family], given: &Given, policy: Policy) -> Vec<Value> {
-    let client = given.or_default();
-    wanted(families).map(|one| one.manifest(target::at(&client, one), policy)).collect()
+    wanted(families).map(|one| one.manifest(&one.client(given.or_default()), policy)).collect()
 }
 
-/// Those of the families named, or all if there is none.
 fn wanted(families: &[Family]) -> impl Iterator<Item = Configuration> {
     ALL.into_iter().filter(move |one| families.is_empty() || families.contains(&one.family))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_has_path_of_the_family() {
+        let llsd = Configuration { route: Route::Validate, family: Family::Llsd };
+        let by_service = llsd.client(Given::default().or_default());
+        assert_eq!(target::describe(&by_service), "Service steersman-system/steersman-webhook");
+        assert_eq!(by_service.service.unwrap().path.as_deref(), Some("/validate/llsd"));
+        let dgdr = Configuration { route: Route::Mutate, family: Family::Dgdr };
+        let by_url = WebhookClientConfig { url: Some("https://10.0.0.1:9443/convert".into()), ..Default::default() };
+        assert_eq!(dgdr.client(by_url).url.as_deref(), Some("https://10.0.0.1:9443/mutate/dgdr"));
+    }
 }

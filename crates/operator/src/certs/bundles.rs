@@ -1,5 +1,5 @@
-//! The objects that tell API servers whom to trust: CRDs with a conversion webhook, and configurations of admission.
-//! Comes in: a bundle of CAs; goes out: the same bundle in every `caBundle` beside an address of ours, and in no other.
+//! Writes the CA bundle into each `clientConfig` of CRDs and webhook configurations that names this operator, and into no
+//! other.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use steersman_runtime::client::{CallError, Server};
 use crate::admission::{self, Configuration};
 use crate::webhooks::endpoint::Reach;
 
-/// An object that may name us, known by its name alone.
+/// An object that may name this operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Crd(Family),
@@ -25,7 +25,6 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// All that we look at.
     pub fn all() -> Vec<Self> {
         let crds = Family::ALL.into_iter().map(Self::Crd);
         crds.chain(admission::ALL.into_iter().map(Self::Admission)).collect()
@@ -60,7 +59,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// One of them as it was read, with those of its addresses that are ours.
+/// A holder as it was read, with the `clientConfig`s that name this operator.
 #[derive(Clone, Debug)]
 pub struct Held {
     pub holder: Holder,
@@ -70,12 +69,12 @@ pub struct Held {
 
 #[derive(Clone, Debug)]
 struct Client {
-    /// Where it stands in the object, for a JSON patch.
+    /// JSON pointer to the webhook in the object.
     place: String,
     config: WebhookClientConfig,
 }
 
-/// The little that matters here of either kind; a CRD may be a megabyte.
+/// The fields used here, of either kind: a CRD may have a megabyte.
 #[derive(Deserialize)]
 struct Read {
     metadata: Metadata,
@@ -129,7 +128,7 @@ impl Client {
     }
 }
 
-/// Reads one object, if it is there and names us.
+/// Reads one object. None: it does not exist, or does not name this operator.
 pub async fn read(server: &Server, holder: Holder, reach: &Reach) -> Result<Option<Held>, CallError> {
     let request = built(Request::get(holder.path()).body(Vec::new()));
     let read = match server.call(async { server.client.request::<Read>(request?).await }).await {
@@ -143,8 +142,8 @@ pub async fn read(server: &Server, holder: Holder, reach: &Reach) -> Result<Opti
     Ok((!clients.is_empty()).then_some(Held { holder, resource_version, clients }))
 }
 
-/// Puts the bundle into this object and touches nothing else. 409 if the object is no longer as it was seen: then somebody
-/// else was quicker, perhaps another replica with the same intent.
+/// Sets the bundle in this object and changes nothing else. Fails with 409 if the object has changed since it was read,
+/// perhaps by another replica that sets the same bundle.
 pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<(), CallError> {
     let mut patch = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": held.resource_version })];
     for client in held.clients.iter().filter(|client| !client.holds(bundle)) {
@@ -154,7 +153,7 @@ pub async fn put(server: &Server, held: &Held, bundle: &ByteString) -> Result<()
     let request = built(request.body(json!(patch).to_string().into_bytes()));
     match server.call(async { server.client.request::<Read>(request?).await }).await {
         Ok(_) => Ok(()),
-        // The API server says so when the test fails.
+        // The API server answers 422 if the test of a JSON patch fails.
         Err(CallError::Answered { code: 422, reason, fields, message }) => {
             Err(CallError::Answered { code: 409, reason, fields, message })
         }
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_address_of_either_kind_is_found_with_its_place() {
+    fn client_configs_are_found_with_pointers() {
         let places = |object: serde_json::Value| -> Vec<String> {
             let read: Read = serde_json::from_value(object).unwrap();
             read.clients().into_iter().map(|client| client.place).collect()

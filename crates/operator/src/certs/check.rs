@@ -1,5 +1,4 @@
-//! Whether a certificate is good.
-//! Comes in: PEM texts, names and a moment; goes out: what a listener needs, or in plain words why a client would refuse.
+//! Verifies certificates as a client would.
 
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// The certificate and key in the form that a listener takes, if they belong together.
+/// The certificate and key for a listener, if they belong together.
 pub fn certified(pair: &Pair) -> Result<CertifiedKey, String> {
     let chain = certificates(&pair.certificate)?;
-    // The reader's own words are left out: they may quote the key.
+    // The error of the parser is left out: it may quote the key.
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|_| "the key is not a PEM private key")?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
@@ -29,7 +28,7 @@ pub fn certified(pair: &Pair) -> Result<CertifiedKey, String> {
     })
 }
 
-/// Whether a client that trusts `cas` takes this certificate, at that moment, for each of `names`.
+/// Whether a client that trusts `cas` accepts this certificate for each of `names` at the time `at`.
 pub fn holds(certificate: &str, cas: &[String], names: &[String], at: Timestamp) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     for ca in cas {

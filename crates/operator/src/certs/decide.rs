@@ -1,6 +1,4 @@
-//! What is to be done about the certificate next.
-//! Comes in: what is kept, the names to stand for, how long things last, and the time; goes out: one step of a rotation, or
-//! none.
+//! Decides the next step of a rotation.
 
 use std::time::Duration;
 
@@ -9,22 +7,21 @@ use jiff::Timestamp;
 use crate::certs::check::holds;
 use crate::certs::kept::Kept;
 
-/// How long things last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lives {
-    /// Of a certificate, from the moment it is made. It is replaced when a third of this is left.
+    /// Validity of a certificate. It is replaced when a third of this is left.
     pub life: Duration,
-    /// Between the moment at which every bundle holds a new CA and the first use of its certificate: API servers follow
-    /// the objects that hold the bundles by watching them, each for itself.
+    /// Time between a new CA in every bundle and the first use of its certificate: each API server watches the objects with
+    /// the bundles itself, and may lag behind.
     pub settle: Duration,
-    /// How long the CA before is trusted after its certificate was replaced: replicas follow by watching, too.
+    /// Time for which a replaced CA stays trusted: replicas watch the Secret, and may lag behind.
     pub retire: Duration,
-    /// How often to look at the clock on the wall. A timer of this length would be wrong on a machine that was suspended.
+    /// Interval at which the wall clock is read. A long timer would be wrong on a machine that was suspended.
     pub check: Duration,
 }
 
 impl Lives {
-    /// In days, a minute to settle and an hour to retire are nothing; in tests that rotate within seconds they shrink.
+    /// Settle and retire times are bounded by the life, for tests that rotate within seconds.
     pub fn of(life: Duration) -> Self {
         Self {
             life,
@@ -35,19 +32,18 @@ impl Lives {
     }
 }
 
-/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Nothing,
-    /// Make a successor and have its CA trusted; with the reason, which follows "because".
+    /// Make a successor and add its CA to the bundle; with the reason for the log.
     Begin(String),
     /// Serve the successor, once its CA is in every bundle.
     Turn,
-    /// Trust the CA before no longer.
+    /// Remove the replaced CA from the bundle.
     Retire,
 }
 
-/// Decides. Each step leads to a state from which the next follows, whoever takes it.
+/// The next step. It depends on the stored state alone, so that any leader can continue.
 pub fn step(kept: &Kept, names: &[String], lives: &Lives, now: Timestamp) -> Step {
     let later = now.checked_add(lives.life / 3).unwrap_or(now);
     if let Some(next) = &kept.next {
@@ -56,7 +52,7 @@ pub fn step(kept: &Kept, names: &[String], lives: &Lives, now: Timestamp) -> Ste
             Err(why) => Step::Begin(format!("its successor has grown old before its turn: {why}")),
         };
     }
-    // Before a retirement, which can wait: an hour more of trust does no harm.
+    // Renewal precedes retirement: trusting an old CA for another hour does no harm.
     if let Err(why) = holds(&kept.leaf.certificate, &kept.bundle, names, later) {
         let due = holds(&kept.leaf.certificate, &kept.bundle, names, now).is_ok();
         return Step::Begin(if due { "a third of its life is left".to_owned() } else { why });
@@ -94,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_of_months_leaves_time_to_settle_and_to_retire() {
+    fn settle_and_retire_follow_life() {
         let expected = Lives { life: 90 * DAY, settle: DAY / 1440, retire: DAY / 24, check: DAY / 288 };
         assert_eq!(lives(), expected);
         let (short, second) = (Lives::of(Duration::from_secs(300)), Duration::from_secs(1));
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_goes_its_steps_and_ends_where_it_began() {
+    fn rotation_passes_all_steps() {
         let (names, lives) = (names(), lives());
         let first = fresh();
         for young in [0, 1, 59] {
@@ -137,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_for_other_names_or_past_its_time_is_replaced() {
+    fn expired_or_misnamed_certificate_is_replaced() {
         let moved = vec!["steersman-webhook.elsewhere.svc".to_owned()];
         let Step::Begin(why) = step(&fresh(), &moved, &lives(), day(1)) else { panic!("the name is another") };
         assert!(why.starts_with("it is not good for steersman-webhook.elsewhere.svc: "), "{why}");
@@ -145,9 +141,9 @@ mod tests {
         assert!(why.contains("expired"), "{why}");
     }
 
-    /// A leader that was away for months finds its successor as old as the certificate.
+    /// After months without a leader the successor is as old as the certificate.
     #[test]
-    fn a_successor_that_waited_too_long_is_made_anew() {
+    fn expired_successor_is_replaced() {
         let begun = fresh().begun(make(&names(), lives().life, day(60)).unwrap());
         let Step::Begin(why) = step(&begun, &names(), &lives(), day(130)) else { panic!("it is too old") };
         assert!(why.starts_with("its successor has grown old before its turn: "), "{why}");

@@ -1,6 +1,4 @@
-//! A certificate that somebody else keeps, such as cert-manager.
-//! Comes in: a folder with `tls.crt` and `tls.key`, as a mounted Secret shows them; goes out: the listener shows what is in
-//! it, now and after every change.
+//! Serves the certificate in a folder that another program keeps up to date, such as cert-manager through a mounted Secret.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -15,10 +13,10 @@ use crate::certs::check::certified;
 use crate::certs::generation::Pair;
 use crate::certs::served::Served;
 
-/// How often to look. A mounted Secret changes by a swap of links, which watches on single files miss.
+/// Poll interval. A mounted Secret changes by a swap of links, which watches on single files miss.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Follows the files for as long as it is polled. [`CERTIFICATE`] is there with the first that can be used.
+/// Loads each changed certificate. The condition [`CERTIFICATE`] is met with the first usable one.
 pub async fn follow(folder: &Path, served: Arc<Served>, readiness: Readiness) -> Infallible {
     let mut known: Option<Pair> = None;
     let mut said = String::new();
@@ -41,7 +39,7 @@ pub async fn follow(folder: &Path, served: Arc<Served>, readiness: Readiness) ->
     }
 }
 
-/// Whatever was good before is served on: half a change is seen now and then.
+/// Logs a new problem. The last usable certificate is still served: a change may be read half-way.
 fn complain(said: &mut String, why: String) {
     if *said != why {
         tracing::warn!(cause = why, "the folder of --webhook-certificate-directory has no certificate to serve");

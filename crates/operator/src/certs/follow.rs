@@ -1,6 +1,4 @@
-//! What every replica does about the certificate, leading or not.
-//! Comes in: changes of the Secret, of our CRDs and of our configurations of admission; goes out: the served certificate
-//! follows the Secret, and so does the bundle of everything that names us.
+//! Serves the certificate of the Secret and copies its CA bundle into CRDs and webhook configurations, on every replica.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -20,11 +18,12 @@ use tokio::time;
 
 use crate::certs::bundles::{self, Held, Holder};
 use crate::certs::kept::Kept;
-use crate::certs::{AGAIN, BUNDLES, CERTIFICATE, CertificateError, Certificates, SECRET, Shared, TRIES, check};
+use crate::certs::{
+    BUNDLES, CERTIFICATE, CertificateError, Certificates, RETRY_INTERVAL, SECRET, Shared, TRIES, check,
+};
 use crate::webhooks::admission::Route;
 
 impl Certificates {
-    /// Works for as long as it is polled.
     pub async fn follow(&self) -> Infallible {
         let shared = &self.shared;
         let mut changes = pin!(shared.changes());
@@ -37,24 +36,24 @@ impl Certificates {
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    // The same again and again would only fill the log: a missing right is missing for long.
+                    // A repeated error is logged once: a missing right may be missing for long.
                     if error != said {
                         tracing::warn!(error, "the certificate of the webhook is not in order yet");
                         said = error;
                     }
-                    AGAIN
+                    RETRY_INTERVAL
                 }
             };
             shared.passes.send_modify(|passes| *passes += 1);
             tokio::select! { _ = changes.next() => {}, () = time::sleep(wait) => {} }
-            // One look serves for all that has changed up to now.
+            // The next pass covers all changes up to now.
             while let Some(Some(())) = changes.next().now_or_never() {}
         }
     }
 }
 
 impl Shared {
-    /// Something for each change. What has changed is read anew: an event may be older than what we know.
+    /// Triggers without a payload: the objects are read again, because an event may be older than the last read.
     fn changes(&self) -> impl futures::Stream<Item = ()> + use<> {
         let secret = watcher::watch_object(self.secrets(), SECRET).default_backoff();
         let secret: BoxStream<'static, ()> = secret.filter_map(|change| async { noted(change) }).boxed();
@@ -77,8 +76,8 @@ impl Shared {
         changes.filter_map(|change| async { noted(change) }).boxed()
     }
 
-    /// The order of reading matters. A holder is written only if it is still as it was *before* the Secret was read, so that
-    /// a replica with an old Secret in hand cannot undo what one with a newer Secret has written.
+    /// Reads the holders *before* the Secret, and writes a holder only if it has not changed since: a replica with a stale
+    /// Secret cannot undo the write of a replica with a newer one.
     async fn pass(&self) -> Result<(), CertificateError> {
         for _ in 0..TRIES {
             let held = self.held().await;
@@ -92,7 +91,7 @@ impl Shared {
         Err(CertificateError::Contended)
     }
 
-    /// The objects that name us.
+    /// The objects that name this operator.
     pub(super) async fn held(&self) -> Result<Vec<Held>, CertificateError> {
         let mut named = Vec::new();
         for holder in Holder::all() {
@@ -105,7 +104,7 @@ impl Shared {
     fn serve(&self, kept: &Kept) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.as_ref().is_none_or(|known| known.leaf != kept.leaf) {
-            // What was read from the Secret has passed this check already.
+            // `Kept::read` has made this check before, so that it does not fail here.
             let Ok(key) = check::certified(&kept.leaf) else { return };
             self.served.put(key);
             tracing::info!(secret = SECRET, "serving the webhook with the certificate of the secret");
@@ -114,7 +113,7 @@ impl Shared {
         self.readiness.has(CERTIFICATE);
     }
 
-    /// False if an object has changed under our hands, and all is to be looked at again.
+    /// False: an object has changed since it was read, and the pass must start again.
     async fn fill(&self, all: &[Held], kept: &Kept) -> Result<bool, CertificateError> {
         let bundle = kept.ca_bundle();
         for held in all.iter().filter(|held| !held.holds(&bundle)) {
@@ -133,6 +132,6 @@ impl Shared {
 }
 
 fn noted<K>(change: Result<Option<K>, watcher::Error>) -> Option<()> {
-    // A watch that fails is taken up again; until then the clock makes us look.
+    // A broken watch is restarted; until then passes run at intervals.
     change.inspect_err(|error| tracing::debug!(%error, "a watch for the webhook certificate broke")).ok().map(|_| ())
 }

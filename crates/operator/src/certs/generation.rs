@@ -1,8 +1,7 @@
-//! A new certificate.
-//! Comes in: the names it stands for and how long it lives; goes out: one CA, and the one leaf that this CA has signed.
+//! Makes a CA and the single leaf that it signs.
 //!
-//! The CA's key is forgotten as soon as it has signed: nobody who reads the Secret can sign anything else, and a new leaf
-//! always brings a new CA, so that there is one kind of rotation and it is exercised every time.
+//! The key of the CA is dropped after signing: a reader of the Secret cannot sign other certificates, and each new leaf has a
+//! new CA, so that there is one kind of rotation, exercised every time.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,13 +13,13 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-/// Clocks differ: what is valid from now on would be refused by whoever is a little behind.
+/// Clock skew: a certificate that is valid from now on would be refused by clients whose clock is behind.
 const BEHIND: Duration = Duration::from_secs(3600);
 
 const END: &str = "-----END CERTIFICATE-----";
 
-/// A certificate and its key, both as PEM. What we make ourselves has its CA after the certificate, so that the Secret says
-/// which belong together without anybody having to read certificates.
+/// A certificate and its key, both as PEM. Certificates made here are followed by their CA, so that the Secret shows which
+/// CA belongs to which certificate without parsing them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
     pub certificate: String,
@@ -28,19 +27,18 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The CA that has signed the certificate.
     pub fn ca(&self) -> Option<String> {
         blocks(&self.certificate).into_iter().nth(1)
     }
 }
 
-/// The blocks of a PEM text with any number of certificates, each in the form in which it is kept.
+/// The blocks of a PEM text with any number of certificates, in the normal form in which they are stored and compared.
 pub fn blocks(pem: &str) -> Vec<String> {
     let whole = pem.split_inclusive(END).filter(|block| block.ends_with(END));
     whole.map(|block| format!("{}\n", block.trim_start())).collect()
 }
 
-/// Mute about the key.
+/// Omits the key.
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
@@ -66,7 +64,7 @@ fn made(names: &[String], life: Duration, now: Timestamp) -> Result<Pair, String
 
     let mut ca = CertificateParams::default();
     (ca.not_before, ca.not_after) = (from, to);
-    // A name of its own: whoever checks a leaf against two CAs of one name has to guess.
+    // Each CA has its own name: verifiers choose among CAs by name, and two of one name are ambiguous.
     ca.distinguished_name = named(&format!("Steersman webhook CA {}", now.as_second()));
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];

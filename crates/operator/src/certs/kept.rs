@@ -1,6 +1,4 @@
-//! What is kept in the Secret: everything that a rotation has to remember.
-//! Comes in: the Secret as it is; goes out: its meaning or why it has none, and after each step of a rotation the Secret as
-//! it should be.
+//! The state of a rotation as it is stored in the Secret.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +9,10 @@ use k8s_openapi::api::core::v1::Secret;
 use crate::certs::check::certified;
 use crate::certs::generation::{Pair, blocks};
 
-/// Set by whoever wants a new certificate now, to any value; taken away when the rotation begins.
+/// Annotation by which users request a rotation, with any value; removed when the rotation begins.
 pub const ROTATE: &str = "steersman.dev/rotate";
 
-/// When the served certificate was last replaced by its successor. There while an earlier CA is still trusted.
+/// Annotation with the time at which the served certificate was replaced, present while an earlier CA is still trusted.
 const MOVED: &str = "steersman.dev/moved";
 
 const CERTIFICATE: &str = "tls.crt";
@@ -23,21 +21,19 @@ const BUNDLE: &str = "ca.crt";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 
-/// The state of the webhook's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The CAs that clients shall trust, newest first.
+    /// CAs that clients trust, newest first.
     pub bundle: Vec<String>,
-    /// What every replica serves.
+    /// Certificate that every replica serves.
     pub leaf: Pair,
-    /// What they will serve once every client trusts its CA, which is in the bundle already.
+    /// Successor, to be served once every client trusts its CA, which is in the bundle already.
     pub next: Option<Pair>,
     pub moved: Option<Timestamp>,
-    /// Somebody asked for a rotation.
+    /// A user requested a rotation.
     pub asked: bool,
 }
 
-/// Why a Secret cannot be served from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     #[error("it has no {0}")]
@@ -49,19 +45,19 @@ pub enum Unusable {
 }
 
 impl Kept {
-    /// The first state: nobody trusts anything else yet.
+    /// The first state, with a single CA.
     pub fn fresh(made: Pair) -> Self {
         Self { bundle: made.ca().into_iter().collect(), leaf: made, next: None, moved: None, asked: false }
     }
 
-    /// A rotation begins: the new CA is to be trusted as well, and nothing else changes. Even the CA of a successor that is
-    /// given up stays until the end: another replica may know more than we do, and serve it.
+    /// Begins a rotation: adds the new CA to the bundle. The CA of an abandoned successor stays until the end as well:
+    /// another replica may serve that successor.
     pub fn begun(&self, made: Pair) -> Self {
         let bundle = made.ca().into_iter().chain(self.bundle.iter().cloned()).collect();
         Self { bundle, next: Some(made), asked: false, ..self.clone() }
     }
 
-    /// The successor's turn. The CA before it stays in the bundle, for replicas that have not followed yet.
+    /// Serves the successor. The replaced CA stays in the bundle, for replicas that lag behind.
     pub fn turned(&self, now: Timestamp) -> Self {
         match &self.next {
             Some(next) => Self { leaf: next.clone(), next: None, moved: Some(now), ..self.clone() },
@@ -69,14 +65,13 @@ impl Kept {
         }
     }
 
-    /// The rotation ends: only CAs that stand behind a certificate in use are left.
+    /// Ends the rotation: removes CAs without a certificate in use.
     pub fn retired(&self) -> Self {
         let used: Vec<_> = std::iter::once(&self.leaf).chain(&self.next).filter_map(Pair::ca).collect();
         let bundle = self.bundle.iter().filter(|ca| used.contains(ca)).cloned().collect();
         Self { bundle, moved: None, ..self.clone() }
     }
 
-    /// The bundle as it stands in a `caBundle`.
     pub fn ca_bundle(&self) -> ByteString {
         ByteString(self.bundle.concat().into_bytes())
     }
@@ -106,13 +101,13 @@ impl Kept {
             bundle,
             leaf,
             next,
-            // A time that nobody can read is as good as none: the earlier CA leaves at once.
+            // An unreadable time counts as long past: the earlier CA is removed at once.
             moved: annotation(MOVED).map(|at| at.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
             asked: annotation(ROTATE).is_some(),
         })
     }
 
-    /// Puts this state into the Secret. Whatever else is in its metadata stays.
+    /// Writes this state into the Secret. Other metadata stays.
     pub fn write(&self, secret: &mut Secret) {
         let mut data = BTreeMap::new();
         let mut put = |name: &str, text: String| data.insert(name.to_owned(), ByteString(text.into_bytes()));
@@ -153,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_a_rotation_is_read_as_it_was_written() {
+    fn rotation_states_round_trip_through_secret() {
         let fresh = Kept::fresh(made());
         let begun = fresh.begun(made());
         let turned = begun.turned("2026-11-16T00:00:00Z".parse().unwrap());
         let retired = turned.retired();
         let mut secret = Secret::default();
-        // One Secret goes through all of them: nothing of an earlier state may be left in it.
+        // All states are written to one Secret: nothing of an earlier state may remain.
         for state in [&fresh, &begun, &turned, &retired] {
             state.write(&mut secret);
             assert_eq!(Kept::read(&secret).as_ref(), Ok(state));
@@ -167,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_rotate_is_read_and_taken_away_when_it_is_met() {
+    fn rotate_annotation_is_removed_when_rotation_begins() {
         let fresh = Kept::fresh(made());
         let mut secret = kept_in(&fresh);
         secret.metadata.annotations.get_or_insert_default().insert(ROTATE.to_owned(), String::new());
@@ -182,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_from_is_named_and_no_key_is_said() {
+    fn unusable_secret_is_described_without_key() {
         let (kept, other) = (Kept::fresh(made()), made());
         let spoilt = |name: &str, text: Option<&str>| {
             let mut secret = kept_in(&kept);

@@ -1,10 +1,9 @@
-//! The webhook's certificate, from its making to its successor.
-//! Comes in: the names we are reached by; goes out: a certificate that the listener shows and that every CRD and every
-//! configuration of admission which names us trusts, at every moment of a rotation.
+//! Makes, serves and rotates the certificate of the webhook; every CRD and webhook configuration that names this operator
+//! trusts the served certificate at every moment of a rotation.
 //!
 //! State is in one Secret, so that any replica can make the first certificate, every replica serves the same one, and a
-//! rotation goes on where a dead leader left it: new CA into the Secret, from there into every bundle, then the new leaf,
-//! then the old CA out. Every replica follows the Secret and fills bundles (`follow`); only the leader rotates (`rotate`).
+//! rotation continues after the death of a leader: new CA into the Secret, from there into every bundle, then the new leaf,
+//! then the old CA out. Every replica serves the Secret and fills bundles (`follow`); only the leader rotates (`rotate`).
 
 pub mod bundles;
 pub mod check;
@@ -38,20 +37,19 @@ use generation::{NotMade, make};
 use kept::Kept;
 use served::Served;
 
-/// The Secret that holds the certificate, in the operator's namespace.
+/// Secret with the certificate, in the operator's namespace.
 pub const SECRET: &str = "steersman-webhook-certificate";
 
-/// What is awaited before this process is ready; each follows "waiting for".
+/// Conditions of readiness; each follows "waiting for".
 pub const CERTIFICATE: &str = "the certificate of the webhook";
 pub const BUNDLES: &str = "its CA bundle to be in every CRD and webhook configuration that names this webhook";
 
-/// How long to wait after a failure.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often to try against others who write the same Secret.
+/// Attempts that may end in a conflict with another writer.
 const TRIES: usize = 5;
 
-/// What bundles need, in the whole cluster.
+/// Rules of the bundles, for the whole cluster.
 pub fn rules() -> Vec<Rule> {
     let bundle = |group, resource, names, why| Rule {
         group,
@@ -61,25 +59,14 @@ pub fn rules() -> Vec<Rule> {
         namespaced: false,
         why,
     };
+    let crds = Family::ALL.map(Family::crd_name).to_vec();
+    let conversion = "keep the CA bundle of its conversion webhook in CRDs that name it";
+    let group = "admissionregistration.k8s.io";
+    let admission = "keep the CA bundle of its admission webhook in configurations that name it";
     vec![
-        bundle(
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            Family::ALL.map(Family::crd_name).to_vec(),
-            "keep the CA bundle of its conversion webhook in CRDs that name it",
-        ),
-        bundle(
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations",
-            admitting(Route::Validate),
-            "keep the CA bundle of its admission webhook in configurations that name it",
-        ),
-        bundle(
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations",
-            admitting(Route::Mutate),
-            "keep the CA bundle of its admission webhook in configurations that name it",
-        ),
+        bundle("apiextensions.k8s.io", "customresourcedefinitions", crds, conversion),
+        bundle(group, "validatingwebhookconfigurations", admitting(Route::Validate), admission),
+        bundle(group, "mutatingwebhookconfigurations", admitting(Route::Mutate), admission),
     ]
 }
 
@@ -87,7 +74,7 @@ fn admitting(route: Route) -> Vec<&'static str> {
     admission::ALL.into_iter().filter(|of| of.route == route).map(admission::Configuration::name).collect()
 }
 
-/// What the certificate needs, in the operator's own namespace.
+/// Rules of the Secret, for the operator's own namespace.
 pub fn own_rules() -> Vec<Rule> {
     let secret = |names, verbs| Rule {
         group: "",
@@ -97,11 +84,11 @@ pub fn own_rules() -> Vec<Rule> {
         namespaced: true,
         why: "keep the certificate of its webhook",
     };
-    // A right to create cannot be limited to a name: the name is not known when it is checked.
+    // RBAC cannot limit `create` to a name: authorization does not see the name of a new object.
     vec![secret(vec![SECRET], &["get", "list", "watch", "update"]), secret(vec![], &["create"])]
 }
 
-/// Why something about the certificate could not be done. It is tried again.
+/// Failure of a step, which is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("cannot read the Secret {SECRET}: {0}")]
@@ -120,7 +107,7 @@ pub enum CertificateError {
     NotMade(#[from] NotMade),
 }
 
-/// The certificate of this process and of its fellow replicas. Clones share it.
+/// The certificate that the replicas share. Clones share their state.
 #[derive(Clone)]
 pub struct Certificates {
     shared: Arc<Shared>,
@@ -132,14 +119,14 @@ struct Shared {
     lives: Lives,
     served: Arc<Served>,
     readiness: Readiness,
-    /// What is served: should the Secret vanish, nobody needs to stop trusting us.
+    /// State of the served certificate, from which a deleted Secret is restored.
     memory: Mutex<Option<Kept>>,
-    /// Moves whenever the Secret or a holder of the bundle was looked at.
+    /// Incremented after each read of the Secret and the bundles.
     passes: watch::Sender<u64>,
 }
 
 impl Certificates {
-    /// Not ready until [`Certificates::follow`] has done its first work.
+    /// The process is not ready until [`Certificates::follow`] has loaded the certificate and filled the bundles.
     pub fn new(server: Server, reach: Reach, lives: Lives, served: Arc<Served>, readiness: Readiness) -> Self {
         readiness.awaits(CERTIFICATE);
         readiness.awaits(BUNDLES);
@@ -153,33 +140,33 @@ impl Shared {
         Api::namespaced(self.server.client.clone(), &self.reach.namespace)
     }
 
-    /// What the Secret holds. Where there is none, or none that can be served from, it is made.
+    /// Reads the Secret; creates it if it is missing, and replaces it if it cannot be used.
     async fn kept(&self) -> Result<Kept, CertificateError> {
-        let secrets = self.secrets();
+        let (secrets, params) = (self.secrets(), PostParams::default());
         for _ in 0..TRIES {
             let found = self.server.call(secrets.get_opt(SECRET)).await.map_err(CertificateError::Read)?;
-            let written = match found {
-                Some(secret) => match Kept::read(&secret) {
+            if let Some(secret) = &found {
+                match Kept::read(secret) {
                     Ok(kept) => return Ok(kept),
                     Err(why) => {
                         tracing::warn!(secret = SECRET, cause = %why, "the secret of the webhook certificate is replaced");
-                        let mut wanted = secret;
-                        let kept = self.substitute()?;
-                        kept.write(&mut wanted);
-                        let replaced = self.server.call(secrets.replace(SECRET, &PostParams::default(), &wanted)).await;
-                        replaced.map(|_| kept)
                     }
-                },
+                }
+            }
+            let kept = self.substitute()?;
+            let written = match found {
+                Some(mut secret) => {
+                    kept.write(&mut secret);
+                    self.server.call(secrets.replace(SECRET, &params, &secret)).await
+                }
                 None => {
-                    let kept = self.substitute()?;
-                    let secret = first(&kept);
-                    let created = self.server.call(secrets.create(&PostParams::default(), &secret)).await;
-                    created.map(|_| kept).inspect(|_| tracing::info!(secret = SECRET, "made a webhook certificate"))
+                    let created = self.server.call(secrets.create(&params, &first(&kept))).await;
+                    created.inspect(|_| tracing::info!(secret = SECRET, "made a webhook certificate"))
                 }
             };
             match written {
-                Ok(kept) => return Ok(kept),
-                // Another replica was quicker: what it wrote is as good.
+                Ok(_) => return Ok(kept),
+                // Conflict: another replica has written the Secret. Read that one.
                 Err(CallError::Answered { code: 409, .. }) => {}
                 Err(error) => return Err(CertificateError::Write(error)),
             }
@@ -187,8 +174,8 @@ impl Shared {
         Err(CertificateError::Contended)
     }
 
-    /// What to put where the Secret was. Who serves already goes on doing so, and begins a rotation: whoever deleted the
-    /// Secret wants another certificate, and nobody wants a failed request.
+    /// The state for a missing Secret. A replica that serves already keeps its certificate and begins a rotation: the user
+    /// who deleted the Secret gets a new certificate, and no request fails.
     fn substitute(&self) -> Result<Kept, CertificateError> {
         let made = make(&self.reach.names(), self.lives.life, Timestamp::now())?;
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);

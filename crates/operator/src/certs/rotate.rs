@@ -1,6 +1,4 @@
-//! What only the leader does about the certificate: replace it in time.
-//! Comes in: the Secret, the bundles and the clock; goes out: the Secret, one step further. Who dies between two steps
-//! leaves a state from which the next leader goes on.
+//! Rotates the certificate, on the leader. After a crash between two steps the next leader continues from the Secret.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::certs::decide::{Step, step};
 use crate::certs::generation::make;
 use crate::certs::kept::Kept;
-use crate::certs::{AGAIN, CertificateError, Certificates, SECRET, Shared, check};
+use crate::certs::{CertificateError, Certificates, RETRY_INTERVAL, SECRET, Shared, check};
 
 impl Certificates {
-    /// Rotates when it is time, until `stop`.
+    /// Rotates whenever it is due, until `stop`.
     pub async fn keep(&self, fence: Fence, stop: CancellationToken) {
         let shared = &self.shared;
         let writer = fence.around(&shared.server.client);
@@ -29,7 +27,7 @@ impl Certificates {
                     Ok(false) => shared.lives.check,
                     Err(error) => {
                         tracing::info!(%error, "the webhook certificate is not rotated yet");
-                        AGAIN
+                        RETRY_INTERVAL
                     }
                 };
                 tokio::select! { _ = passes.changed() => {}, () = time::sleep(wait) => {} }
@@ -40,10 +38,10 @@ impl Certificates {
 }
 
 impl Shared {
-    /// One step; false if there is none to take.
+    /// Takes one step; false: none is due.
     async fn advance(&self, writer: &Client) -> Result<bool, CertificateError> {
         let found = self.server.call(self.secrets().get_opt(SECRET)).await.map_err(CertificateError::Read)?;
-        // Where there is nothing to rotate, `follow` makes something.
+        // `follow` creates a missing Secret and replaces an unusable one.
         let Some(secret) = found else { return Ok(false) };
         let Ok(kept) = Kept::read(&secret) else { return Ok(false) };
         let (names, now) = (self.reach.names(), Timestamp::now());
@@ -56,10 +54,10 @@ impl Shared {
             }
             Step::Turn => {
                 self.everywhere(&kept).await?;
-                // Who is trusted by nobody has no client to lose.
+                // A certificate that no client trusts is replaced without delay.
                 if check::holds(&kept.leaf.certificate, &kept.bundle, &names, now).is_ok() {
                     time::sleep(self.lives.settle).await;
-                    // A CRD or a configuration may have come, or been written by somebody else.
+                    // A CRD or a webhook configuration may have been created or changed in the meantime.
                     self.everywhere(&kept).await?;
                 }
                 self.write(writer, secret, &kept.turned(Timestamp::now())).await?;
@@ -73,7 +71,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Whether everything that names us holds the bundle. It is filled by `follow`, on every replica.
+    /// Fails unless every object that names this operator has the bundle, which `follow` sets.
     async fn everywhere(&self, kept: &Kept) -> Result<(), CertificateError> {
         let bundle = kept.ca_bundle();
         match self.held().await?.iter().find(|held| !held.holds(&bundle)) {
@@ -82,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// The Secret as it was read, with another state. Anyone else's write in between makes this one fail.
+    /// Replaces the Secret as it was read. A write in between makes this one fail with a conflict.
     async fn write(&self, writer: &Client, mut secret: Secret, kept: &Kept) -> Result<(), CertificateError> {
         kept.write(&mut secret);
         let secrets: Api<Secret> = Api::namespaced(writer.clone(), &self.reach.namespace);

@@ -1,12 +1,11 @@
-//! The certificate that the listener shows.
-//! Comes in: a new one, at any time; goes out: to every handshake the newest. Connections that are open stay open.
+//! The certificate that the listener uses for new handshakes.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Without a certificate every handshake fails, which is what a listener without one can do.
+/// Handshakes fail until the first certificate is set. A new certificate leaves open connections alone.
 #[derive(Debug, Default)]
 pub struct Served {
     current: RwLock<Option<Arc<CertifiedKey>>>,

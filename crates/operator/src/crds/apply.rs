@@ -1,8 +1,6 @@
-//! `steersman crds --apply`.
-//! Comes in: the families wanted, where conversion is served, and the CRDs as they are; goes out: our CRDs on the API
-//! server, and one line about each.
+//! Runs `steersman crds --apply`.
 //!
-//! What others own is left to them, above all the bundle that the running operator has put into `clientConfig.caBundle`.
+//! Fields of other managers are kept, above all the `clientConfig.caBundle` that the running operator has set.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +19,14 @@ use crate::crds::{CrdsError, MANAGER, wanted};
 
 const RIGHTS: &str = "get, create and patch customresourcedefinitions of apiextensions.k8s.io";
 
-/// How often somebody else may be quicker before we say so.
+/// Attempts that may end in a conflict with another writer.
 const MOST_TRIES: usize = 5;
 
-/// The API server establishes a CRD within moments.
+/// Poll interval, short because the API server establishes a CRD quickly.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Applies the CRDs of `families` (all if there is none), then waits for them at most `wait`. `say` gets each line as soon
-/// as it is true.
+/// Applies the CRDs of `families` (an empty list means all), then waits at most `wait` until they are established. `say` gets
+/// the line about each as soon as it is applied.
 pub async fn apply(
     server: &Server,
     families: &[Family],
@@ -49,7 +47,7 @@ pub async fn apply(
 }
 
 async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<String, CrdsError> {
-    let crd = family.crd_name();
+    let (crd, params) = (family.crd_name(), PatchParams::apply(MANAGER));
     for _ in 0..MOST_TRIES {
         let before = read(server, family).await?;
         if let Some(before) = &before {
@@ -58,23 +56,19 @@ async fn apply_one(server: &Server, family: Family, given: &Given) -> Result<Str
         let options = Options { conversion: Some(conversion(before.as_ref(), given)) };
         let manifest = crds::manifest(&crds::crd(family, &options)?)?;
         if let Some(patch) = before.as_ref().and_then(|before| retargeted(before, &manifest)) {
-            match server.call(live::api(server).patch(crd, &params(), &Patch::Merge(patch))).await {
+            match server.call(live::api(server).patch(crd, &params, &Patch::Merge(patch))).await {
                 Ok(_) => {}
                 Err(CallError::Answered { code: 409, .. }) => continue,
                 Err(cause) => return Err(failed(family, cause)),
             }
         }
-        match server.call(live::api(server).patch(crd, &params().force(), &Patch::Apply(&manifest))).await {
+        match server.call(live::api(server).patch(crd, &params.clone().force(), &Patch::Apply(&manifest))).await {
             Ok(object) => return Ok(line(server, family, before.as_ref(), &Live { object }).await),
             Err(CallError::Answered { code: 409, .. }) => continue,
             Err(cause) => return Err(failed(family, cause)),
         }
     }
     Err(CrdsError::Busy { crd })
-}
-
-fn params() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 fn failed(family: Family, cause: CallError) -> CrdsError {
@@ -85,7 +79,7 @@ async fn read(server: &Server, family: Family) -> Result<Option<Live>, CrdsError
     live::read(server, family).await.map_err(|cause| failed(family, cause))
 }
 
-/// The API server would refuse this too, in words that do not say what to do.
+/// Refuses a CRD with objects of an unknown version. The API server would refuse it as well, without saying what to do.
 fn refuse_unknown(family: Family, before: &Live) -> Result<(), CrdsError> {
     let known = family.served_versions();
     let unknown: Vec<_> = before.stored().into_iter().filter(|version| !known.contains(version)).collect();
@@ -95,21 +89,21 @@ fn refuse_unknown(family: Family, before: &Live) -> Result<(), CrdsError> {
     Err(CrdsError::UnknownStored { crd: family.crd_name(), unknown: unknown.join(" and "), known: known.join(", ") })
 }
 
-/// Flags win; without them the choice of the last `--apply` stands, and a bundle stays for as long as the server that it
-/// vouches for is the same.
+/// The `clientConfig` to apply: that of the flags, else that of the last `--apply`, else the default. A bundle that an
+/// earlier `--apply` set is applied again while the server is the same.
 fn conversion(before: Option<&Live>, given: &Given) -> WebhookClientConfig {
     let live = before.and_then(Live::converter);
     let chosen = before.is_some_and(Live::is_chosen);
     let kept = live.clone().filter(|_| chosen).map(|live| WebhookClientConfig { ca_bundle: None, ..live });
     let target = given.target.clone().or(kept).unwrap_or_else(target::default);
-    // Applied by us and now left out, it would be taken away; owned by another, it is not ours to say.
+    // An apply without a bundle that we own would remove it; a bundle of another manager must not be applied.
     let ours = before.is_some_and(Live::is_bundle_applied);
     let bundle = live.filter(|live| ours && target::same(live, &target)).and_then(|live| live.ca_bundle);
     WebhookClientConfig { ca_bundle: given.bundle.clone().or(bundle), ..target }
 }
 
-/// The change that must come first where the CRD names another converter: an apply takes away only what we own, and would
-/// leave a Service beside our address, a bundle of the other's certificate, or a webhook beside the strategy None.
+/// The patch that must precede the apply if the live CRD names another converter: an apply removes only fields that it owns,
+/// and would leave a Service next to a URL, the bundle of another certificate, or a webhook next to the strategy None.
 fn retargeted(before: &Live, manifest: &Value) -> Option<Value> {
     let live = before.converter()?;
     let wanted = manifest.pointer("/spec/conversion/webhook/clientConfig");
@@ -131,7 +125,7 @@ fn retargeted(before: &Live, manifest: &Value) -> Option<Value> {
     }))
 }
 
-/// What happened to one CRD, and what its owner should know.
+/// The line about one applied CRD, with notes for its owner.
 async fn line(server: &Server, family: Family, before: Option<&Live>, after: &Live) -> String {
     let done = match before {
         None => "created",
@@ -169,9 +163,9 @@ async fn line(server: &Server, family: Family, before: Option<&Live>, after: &Li
     text
 }
 
-/// Objects of the first VariantAutoscaling operator: same version, other fields. Only looked for, hence without an error.
+/// The note about objects of the first VariantAutoscaling operator, which have the same version and other fields. Errors are
+/// ignored: the note is optional.
 async fn first_generation(server: &Server, crd: &Live) -> Option<String> {
-    /// Enough to say that there are some.
     const LOOKED_AT: u32 = 500;
     let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource(Family::Va, crd.storage()));
     let list = server.call(api.list(&ListParams::default().limit(LOOKED_AT))).await.ok()?;

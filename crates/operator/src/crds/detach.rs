@@ -1,8 +1,6 @@
-//! `steersman crds --detach`: before the operator goes.
-//! Comes in: our CRDs and the objects in them; goes out: CRDs that need no operator, so that every object can be read and
-//! deleted without one, and one line about each.
+//! Runs `steersman crds --detach`, after which every object can be read and deleted without an operator.
 //!
-//! First all objects of all CRDs, then the CRDs: while objects cannot be converted, nothing is detached.
+//! The objects of all CRDs are migrated before the first CRD is detached: while objects cannot be converted, none is.
 
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
@@ -21,18 +19,11 @@ const RIGHTS: &str = "get and patch customresourcedefinitions and customresource
 
 const MOST_TRIES: usize = 5;
 
-/// The mark of NVIDIA's operator on every request. Only an operator takes it away, and without one the object could never
-/// be deleted. That operator puts it back where it runs.
+/// Finalizer that NVIDIA's operator sets on every request. Only an operator removes it: without one the object could never
+/// be deleted. NVIDIA's operator sets it again if it runs.
 const FINALIZER: &str = "nvidia.com/finalizer";
 
-/// What a CRD is to us.
-enum Standing {
-    Attached,
-    /// Nothing to do, and why.
-    Not(String),
-}
-
-/// Detaches the CRDs of `families`, all if there is none. A converter named in `given` is ours, whatever its name.
+/// Detaches the CRDs of `families`; an empty list means all. The converter named in `given` counts as ours.
 pub async fn detach(
     server: &Server,
     families: &[Family],
@@ -41,13 +32,13 @@ pub async fn detach(
 ) -> Result<(), CrdsError> {
     let mut attached = Vec::new();
     for family in wanted(families) {
-        match standing(*family, read(server, *family).await?.as_ref(), given) {
-            Standing::Attached => attached.push(*family),
-            Standing::Not(why) => say(&format!("{}: {why}", family.crd_name())),
+        match reason_to_skip(*family, read(server, *family).await?.as_ref(), given) {
+            None => attached.push(*family),
+            Some(reason) => say(&format!("{}: {reason}", family.crd_name())),
         }
     }
     for family in &attached {
-        if let Some(done) = store_anew(server, *family).await? {
+        if let Some(done) = migrate_all(server, *family).await? {
             say(&format!("{}: {done}", family.crd_name()));
         }
     }
@@ -68,14 +59,10 @@ fn failed(family: Family, cause: CallError) -> CrdsError {
     CrdsError::Call { doing: format!("detach {}", family.crd_name()), rights: RIGHTS, cause }
 }
 
-fn params() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-fn standing(family: Family, live: Option<&Live>, given: &Given) -> Standing {
-    let not = |why: &str| Standing::Not(why.to_owned());
-    let Some(live) = live else { return not("not installed") };
-    let Some(client) = live.converter() else { return not("needs no operator; nothing to detach") };
+/// None if the CRD names our converter, and is to be detached.
+fn reason_to_skip(family: Family, live: Option<&Live>, given: &Given) -> Option<String> {
+    let Some(live) = live else { return Some("not installed".to_owned()) };
+    let Some(client) = live.converter() else { return Some("needs no operator; nothing to detach".to_owned()) };
     let ours = match &given.target {
         Some(target) => target::same(target, &client),
         None => {
@@ -85,22 +72,22 @@ fn standing(family: Family, live: Option<&Live>, given: &Given) -> Standing {
     };
     if !ours {
         let who = target::describe(&client);
-        return Standing::Not(format!(
+        return Some(format!(
             "left alone: it is converted by {who}, not by Steersman; if that is its webhook, name it with --webhook-service \
              and --webhook-namespace, or with --webhook-url"
         ));
     }
     if live.storage() != family.storage_version() {
         let storage = live.storage();
-        return Standing::Not(format!(
+        return Some(format!(
             "left alone: it stores {storage}, which is not Steersman's CRD; run `steersman crds --apply` first"
         ));
     }
-    Standing::Attached
+    None
 }
 
 /// Brings every object into the storage version, which needs no conversion.
-async fn store_anew(server: &Server, family: Family) -> Result<Option<String>, CrdsError> {
+async fn migrate_all(server: &Server, family: Family) -> Result<Option<String>, CrdsError> {
     let (crd, storage) = (family.crd_name(), family.storage_version());
     match migrate(server, family).await {
         Ok(Migrated::Settled) => Ok(None),
@@ -112,7 +99,7 @@ async fn store_anew(server: &Server, family: Family) -> Result<Option<String>, C
     }
 }
 
-/// Takes the finalizer away that nobody else would, and says from how many objects.
+/// Removes the finalizer that no other program would remove, and returns from how many objects.
 async fn release(server: &Server, family: Family) -> Result<usize, CrdsError> {
     if family.group() != "nvidia.com" {
         return Ok(0);
@@ -131,7 +118,7 @@ fn is_held(object: &PartialObjectMeta<DynamicObject>) -> bool {
     object.finalizers().iter().any(|name| name == FINALIZER)
 }
 
-/// Whether the object was changed.
+/// Returns whether the object was changed.
 async fn release_one(
     server: &Server,
     family: Family,
@@ -143,10 +130,10 @@ async fn release_one(
     for _ in 0..MOST_TRIES {
         let kept: Vec<_> = object.finalizers().iter().filter(|name| *name != FINALIZER).collect();
         let patch = json!({ "metadata": { "resourceVersion": object.resource_version(), "finalizers": kept } });
-        match server.call(api.patch_metadata(&name, &params(), &Patch::Merge(patch))).await {
+        match server.call(api.patch_metadata(&name, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
             Ok(_) => return Ok(true),
             Err(CallError::Answered { code: 404, .. }) => return Ok(false),
-            // The operator still runs and has just written its status, most likely.
+            // Conflict: most likely the operator still runs and has just written the status.
             Err(CallError::Answered { code: 409, .. }) => {}
             Err(cause) => return Err(failed(family, cause)),
         }
@@ -158,7 +145,7 @@ async fn release_one(
     Err(CrdsError::Busy { crd: family.crd_name() })
 }
 
-/// The one write that detaches: from then on the API server needs nobody.
+/// Detaches the CRD in a single write.
 async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
     let crd = family.crd_name();
     for _ in 0..MOST_TRIES {
@@ -177,7 +164,7 @@ async fn cut_off(server: &Server, family: Family) -> Result<String, CrdsError> {
             "metadata": { "resourceVersion": live.resource_version() },
             "spec": { "conversion": { "strategy": "None", "webhook": null }, "versions": versions },
         });
-        match server.call(live::api(server).patch(crd, &params(), &Patch::Merge(patch))).await {
+        match server.call(live::api(server).patch(crd, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
             Ok(_) => {
                 let gone = unserved.join(" and ");
                 return Ok(format!("detached; served as {storage} only, no more as {gone}"));
@@ -208,10 +195,7 @@ mod tests {
     }
 
     fn said(live: Option<&Live>, given: &Given) -> String {
-        match standing(Family::Llsd, live, given) {
-            Standing::Attached => "attached".to_owned(),
-            Standing::Not(why) => why,
-        }
+        reason_to_skip(Family::Llsd, live, given).unwrap_or_else(|| "attached".to_owned())
     }
 
     #[test]

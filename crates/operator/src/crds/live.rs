@@ -1,5 +1,4 @@
-//! One CRD as the API server has it.
-//! Comes in: a family; goes out: what its CRD says about versions, conversion and who wrote what.
+//! Reads versions, conversion and field managers of a CRD on the API server.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
@@ -12,7 +11,7 @@ use steersman_runtime::client::{CallError, Server};
 
 use crate::crds::MANAGER;
 
-/// Kept as JSON: what goes back to the server must not lose what our types do not know.
+/// A CRD, held as JSON: a write must not lose fields that our types do not have.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub object: DynamicObject,
@@ -25,6 +24,15 @@ pub(super) fn api(server: &Server) -> Api<DynamicObject> {
 pub(super) async fn read(server: &Server, family: Family) -> Result<Option<Live>, CallError> {
     let found = server.call(api(server).get_opt(family.crd_name())).await?;
     Ok(found.map(|object| Live { object }))
+}
+
+/// Whether an apply of `manager` owns the field at `pointer` into the `fieldsV1` of its managedFields entry.
+pub(crate) fn is_applied(object: &DynamicObject, manager: &str, pointer: &str) -> bool {
+    object.managed_fields().iter().any(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(pointer).is_some())
+    })
 }
 
 impl Live {
@@ -49,13 +57,13 @@ impl Live {
         self.named("storage").next().unwrap_or_default()
     }
 
-    /// The versions in which objects may be stored.
+    /// Versions in which objects may be stored.
     pub fn stored(&self) -> Vec<&str> {
         let listed = self.at("/status/storedVersions").and_then(Value::as_array);
         listed.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// The versions in which objects may be stored, but for the one in which they are stored now.
+    /// Versions in which objects may be stored, except the storage version.
     pub fn outdated(&self) -> Vec<&str> {
         self.stored().into_iter().filter(|version| *version != self.storage()).collect()
     }
@@ -68,7 +76,7 @@ impl Live {
         self.object.metadata.resource_version.as_deref()
     }
 
-    /// Who converts; none if the API server only changes the apiVersion.
+    /// The conversion webhook. None: the API server only changes the apiVersion.
     pub fn converter(&self) -> Option<WebhookClientConfig> {
         let conversion = self.at("/spec/conversion")?;
         let client = conversion.pointer("/webhook/clientConfig").cloned().unwrap_or_default();
@@ -76,35 +84,29 @@ impl Live {
         webhook.then(|| serde_json::from_value(client).unwrap_or_default())
     }
 
-    /// Whether the last `--apply` said who converts, and nobody else since.
+    /// Whether the last `--apply` set the converter, and no other manager changed it since.
     pub fn is_chosen(&self) -> bool {
-        // A Service of another name keeps our path and port.
+        // Another manager that changes the name of the Service leaves path and port to us, so these do not count.
         self.applied("f:service/f:name") || self.applied("f:url")
     }
 
-    /// Whether the bundle is one that the last `--apply` was given.
+    /// Whether the last `--apply` set the bundle.
     pub fn is_bundle_applied(&self) -> bool {
         self.applied("f:caBundle")
     }
 
     fn applied(&self, part: &str) -> bool {
-        let ours =
-            self.object.managed_fields().iter().filter(|entry| {
-                entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
-            });
-        let path = format!("/f:spec/f:conversion/f:webhook/f:clientConfig/{part}");
-        let mut fields = ours.filter_map(|entry| entry.fields_v1.as_ref());
-        fields.any(|fields| fields.0.pointer(&path).is_some())
+        is_applied(&self.object, MANAGER, &format!("/f:spec/f:conversion/f:webhook/f:clientConfig/{part}"))
     }
 
-    /// What the server says about a condition: whether it holds, and its message.
+    /// Whether a condition is true, and its message.
     pub fn condition(&self, kind: &str) -> Option<(bool, &str)> {
         let conditions = self.at("/status/conditions").and_then(Value::as_array)?;
         let said = conditions.iter().find(|condition| condition["type"] == kind)?;
         Some((said["status"] == "True", said["message"].as_str().unwrap_or_default()))
     }
 
-    /// The tool that keeps this CRD, as it stands in a sentence.
+    /// The tool that manages this CRD, for a message.
     pub fn keeper(&self) -> Option<String> {
         let (annotations, labels) = (self.object.annotations(), self.object.labels());
         if let Some(release) = annotations.get("meta.helm.sh/release-name") {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_conversion_and_conditions_are_read_as_the_server_says_them() {
+    fn versions_conversion_and_conditions_are_read() {
         let seen = live(json!({}));
         assert_eq!(seen.served(), ["v1alpha1", "v1beta1"]);
         assert_eq!((seen.storage(), seen.outdated()), ("v1beta1", vec!["v1alpha1"]));
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_ours_only_if_our_apply_owns_it() {
+    fn field_is_ours_only_by_our_apply() {
         let fields = json!({ "f:spec": { "f:conversion": { "f:webhook": { "f:clientConfig": { "f:url": {} } } } } });
         let entry = |manager: &str, operation: &str| {
             let entry = json!({ "manager": manager, "operation": operation, "fieldsType": "FieldsV1",

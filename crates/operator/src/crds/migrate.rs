@@ -1,44 +1,53 @@
-//! Bringing every stored object into the storage version.
-//! Comes in: a CRD that may hold objects of an older version; goes out: the same objects, stored anew, and a CRD that says
-//! so; or the objects that could not be, by name.
+//! Rewrites objects of older versions in the storage version, then removes the older ones from `status.storedVersions`.
 
 use std::fmt;
+use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, PartialObjectMeta, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
-use steersman_api::Family;
+use steersman_api::{Family, crds};
 use steersman_runtime::client::{CallError, Server};
-
-pub use crate::crds::keep::{keep, rules};
+use steersman_runtime::rbac::Rule;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::crds::MANAGER;
 use crate::crds::live::{self, Live};
 use crate::crds::objects::{Pages, resource};
+use crate::polling::sleep_until;
 
-/// Objects under way at once: each makes the API server call the webhook, which is us.
+/// Pause before the first retry: the webhook may only just be starting.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Longest pause: an object that cannot be rewritten waits for a user to repair it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// Objects rewritten at a time: each makes the API server call the conversion webhook.
 const AT_ONCE: usize = 8;
 
-/// How many objects that could not be stored anew are named. The cause is mostly the same for all.
+/// Objects that a message names. The cause is usually the same for all.
 const MOST_NAMED: usize = 10;
 
-/// What came of it.
 #[derive(Debug)]
 pub enum Migrated {
-    /// There was nothing to do: no object can be stored in another version, or the CRD is not one that we store.
+    /// No object can be stored in another version, or the storage version of the CRD is not ours.
     Settled,
-    /// Every object is stored in the storage version, and the CRD says so.
+    /// Every object is stored in the storage version, and `status.storedVersions` is updated.
     Done { objects: usize, from: Vec<String> },
-    /// Some objects are as they were, and so is what the CRD says.
+    /// Some objects and `status.storedVersions` are unchanged.
     Left(Left),
 }
 
-/// The objects that could not be stored anew.
+/// Objects that could not be rewritten.
 #[derive(Debug, Default)]
 pub struct Left {
     pub count: usize,
-    /// The first of them.
+    /// The first [`MOST_NAMED`] of them.
     pub named: Vec<Named>,
 }
 
@@ -86,20 +95,104 @@ pub enum MigrateError {
     Shrink { crd: &'static str, storage: String, cause: CallError },
 }
 
-/// Stores all objects of a family anew, if some may be stored in an older version than ours. Safe to run at any time and
-/// to break off at any call; with nothing to do it reads the CRD and no more.
+pub fn rules() -> Vec<Rule> {
+    let names: Vec<&'static str> = versioned().map(Family::crd_name).collect();
+    let crd = |resource, names, verbs, why| Rule {
+        group: "apiextensions.k8s.io",
+        resource,
+        names,
+        verbs,
+        namespaced: false,
+        why,
+    };
+    let why = "store objects of an older version anew, unchanged";
+    let patched = versioned().map(|family| Rule::namespaced(family.group(), status(family), &["patch"], why));
+    let why = "find the objects that may be stored in an older version";
+    let listed = versioned().map(|family| Rule::namespaced(family.group(), family.plural(), &["list"], why));
+    let why = "notice that objects may be stored in an older version";
+    let watched = crd("customresourcedefinitions", names.clone(), &["get", "list", "watch"][..], why);
+    let why = "say that no object is any more";
+    let updated = crd("customresourcedefinitions/status", names, &["patch"][..], why);
+    [watched, updated].into_iter().chain(listed).chain(patched).collect()
+}
+
+fn status(family: Family) -> &'static str {
+    match family {
+        Family::Dgdr => "dynamographdeploymentrequests/status",
+        Family::Dgd => "dynamographdeployments/status",
+        Family::Llsd => "llamastackdistributions/status",
+        Family::Va => "variantautoscalings/status",
+    }
+}
+
+/// Families whose objects can be stored in more than one version.
+fn versioned() -> impl Iterator<Item = Family> {
+    crds::FAMILIES.into_iter().filter(|family| family.served_versions().len() > 1)
+}
+
+/// Migrates the objects of all families whenever necessary, until `stop`.
+pub async fn keep(server: Server, stop: CancellationToken) {
+    let all = join_all(versioned().map(|family| keep_one(&server, family)));
+    tokio::select! { () = stop.cancelled() => {}, _ = all => {} }
+}
+
+/// Migrates when the CRD changes, and retries after a failure.
+async fn keep_one(server: &Server, family: Family) {
+    // The watch is of metadata alone: the CRD is large, and is read only after a change.
+    let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(server.client.clone());
+    let named = watcher::Config::default().fields(&format!("metadata.name={}", family.crd_name()));
+    let changes = watcher(api, named).default_backoff().touched_objects();
+    let changes = changes.inspect_err(|error| tracing::warn!(crd = family.crd_name(), %error, "cannot watch the CRD"));
+    let mut changes = std::pin::pin!(changes);
+    let mut again: Option<Duration> = None;
+    loop {
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(Ok(_)) => again = None,
+                Some(Err(_)) => continue,
+                None => return,
+            },
+            () = sleep_until(again.map(|pause| Instant::now() + pause)) => {}
+        }
+        let settled = attempt(server, family).await;
+        again = (!settled).then(|| again.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+    }
+}
+
+/// Returns whether nothing is left to do.
+async fn attempt(server: &Server, family: Family) -> bool {
+    let crd = family.crd_name();
+    match migrate(server, family).await {
+        Ok(Migrated::Settled) => return true,
+        Ok(Migrated::Done { objects, from }) => {
+            let (from, to) = (from.join(","), family.storage_version());
+            tracing::info!(crd, objects, from, to, "stored all objects anew");
+            return true;
+        }
+        Ok(Migrated::Left(left)) => {
+            for named in &left.named {
+                let (object, cause) = (&named.object, &named.cause);
+                tracing::warn!(crd, object, %cause, "cannot store this object anew; it is tried again, so mend the cause");
+            }
+            tracing::warn!(crd, objects = left.count, "some objects stay stored in an older version");
+        }
+        Err(error) => tracing::warn!(crd, %error, "objects of an older version are not stored anew yet"),
+    }
+    false
+}
+
+/// Rewrites all objects of a family if some may be stored in an older version. Safe to run at any time and to interrupt at
+/// any call; with nothing to do it reads the CRD alone.
 pub async fn migrate(server: &Server, family: Family) -> Result<Migrated, MigrateError> {
     let crd = family.crd_name();
     let seen = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
     match seen {
-        Some(seen) if is_due(&seen, family) => rewrite_all(server, family, &seen).await,
+        // A CRD with another storage version belongs to another operator, with another conversion.
+        Some(seen) if seen.storage() == family.storage_version() && !seen.outdated().is_empty() => {
+            rewrite_all(server, family, &seen).await
+        }
         _ => Ok(Migrated::Settled),
     }
-}
-
-/// Another storage version than ours is somebody else's CRD, with somebody else's conversion.
-fn is_due(seen: &Live, family: Family) -> bool {
-    seen.storage() == family.storage_version() && !seen.outdated().is_empty()
 }
 
 async fn rewrite_all(server: &Server, family: Family, seen: &Live) -> Result<Migrated, MigrateError> {
@@ -130,7 +223,7 @@ async fn rewrite_all(server: &Server, family: Family, seen: &Live) -> Result<Mig
                 left.named.push(named);
             }
         }
-        // Not one of a whole page: that is the converter, and the next page would fare no better.
+        // If the whole first page fails, the converter is the cause, and the next page would fail as well.
         if first && left.count == objects && left.named.iter().all(|named| is_servers_fault(&named.cause)) {
             let Some(Named { object, cause }) = left.named.pop() else { continue };
             return Err(MigrateError::NoneConverted { crd, object, cause });
@@ -148,9 +241,9 @@ fn is_servers_fault(cause: &CallError) -> bool {
     matches!(cause, CallError::Answered { code: 500.., .. })
 }
 
-/// A patch that says nothing: the API server reads the object, finds that it would be stored otherwise, and stores it. It
-/// cannot undo what somebody writes at the same time. It goes to the status because there the spec stays as it was
-/// converted: a patch of the object itself fills in the defaults of the new version, which makes a new generation.
+/// Sends an empty patch: the API server reads the object, finds that it would be stored differently, and stores it. The patch
+/// cannot undo a concurrent write. It goes to the status, where the spec stays as converted: a patch of the object itself
+/// would set the defaults of the new version, which makes a new generation.
 async fn rewrite(
     server: &Server,
     family: Family,
@@ -159,33 +252,30 @@ async fn rewrite(
 ) -> Result<Option<Named>, MigrateError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &namespace, &resource(family, storage));
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let named = format!("{namespace}/{name}");
-    match server.call(api.patch_status(&name, &params, &Patch::Merge(json!({})))).await {
+    match server.call(api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(json!({})))).await {
         Ok(_) | Err(CallError::Answered { code: 404, .. }) => Ok(None),
-        // A word on this one object: the others may fare better.
+        // An answer concerns this object alone: others may succeed.
         Err(cause @ CallError::Answered { .. }) => Ok(Some(Named { object: named, cause })),
         Err(cause) => Err(MigrateError::Object { crd: family.crd_name(), object: named, cause }),
     }
 }
 
-/// Tells the CRD that no object is stored in an older version any more, if it is still the CRD under which they were
-/// stored anew.
+/// Removes the older versions from `status.storedVersions`, unless the CRD was replaced or changed in the meantime.
 async fn shrink(server: &Server, family: Family, seen: &Live) -> Result<(), MigrateError> {
     let crd = family.crd_name();
     let now = live::read(server, family).await.map_err(|cause| MigrateError::Crd { crd, cause })?;
-    // Another generation may have stored objects otherwise in the meantime; what else changes (conditions) does not matter.
+    // Under another generation objects may have been stored in another version. Conditions may change: they do not count.
     let Some(now) =
         now.filter(|now| now.object.metadata.uid == seen.object.metadata.uid && now.generation() == seen.generation())
     else {
         return Err(MigrateError::Changed { crd });
     };
-    let told = json!({
+    let patch = json!({
         "metadata": { "resourceVersion": now.resource_version() },
         "status": { "storedVersions": [seen.storage()] },
     });
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    match server.call(live::api(server).patch_status(crd, &params, &Patch::Merge(told))).await {
+    match server.call(live::api(server).patch_status(crd, &PatchParams::apply(MANAGER), &Patch::Merge(patch))).await {
         Ok(_) => Ok(()),
         Err(CallError::Answered { code: 409, .. }) => Err(MigrateError::Changed { crd }),
         Err(cause) => Err(MigrateError::Shrink { crd, storage: seen.storage().to_owned(), cause }),

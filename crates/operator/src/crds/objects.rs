@@ -1,15 +1,14 @@
-//! All objects of a family, page by page.
-//! Comes in: a family and the versions that may be read; goes out: the metadata of its objects, a bounded number at a time.
+//! Lists the metadata of all objects of a family, page by page.
 
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use steersman_api::Family;
 use steersman_runtime::client::{CallError, Server};
 
-/// Metadata alone is small, but each object of an old version costs the API server a conversion, within one call's time.
+/// Objects per page. Metadata is small, but each object of an old version costs the API server a conversion within the call.
 const PAGE: u32 = 100;
 
-/// How often the list may run out of date before it is given up. It lives for minutes, and a page takes seconds.
+/// Restarts after an expired continue token. A token is valid for minutes, and a page takes seconds.
 const MOST_RESTARTS: usize = 5;
 
 pub(super) fn resource(family: Family, version: &str) -> ApiResource {
@@ -17,17 +16,16 @@ pub(super) fn resource(family: Family, version: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
-/// Some of the objects.
 pub(super) struct Page {
     pub objects: Vec<PartialObjectMeta<DynamicObject>>,
-    /// The first page: also when the list had to be begun again, and what came before comes once more.
+    /// First page of the list, even of a restarted one, which repeats objects of earlier pages.
     pub first: bool,
 }
 
 pub(super) struct Pages<'a> {
     server: &'a Server,
     family: Family,
-    /// Those still to be tried; the first is the one that is read.
+    /// Versions still to be tried; the first is the one that is listed.
     versions: Vec<&'a str>,
     failed: Option<CallError>,
     position: Position,
@@ -41,8 +39,8 @@ enum Position {
 }
 
 impl<'a> Pages<'a> {
-    /// `versions` in the order in which they are tried. One object that cannot be converted makes the list of a version
-    /// unreadable as a whole; in the version in which it is stored, it can still be listed.
+    /// `versions` are tried in their order. One object that cannot be converted makes the whole list of a version fail; the
+    /// version in which the object is stored can still be listed.
     pub fn new(server: &'a Server, family: Family, versions: Vec<&'a str>) -> Self {
         Self { server, family, versions, failed: None, position: Position::Start, restarts: 0 }
     }
@@ -72,14 +70,14 @@ impl<'a> Pages<'a> {
                     self.failed.get_or_insert(error);
                     self.position = Position::Start;
                 }
-                // The version that we would rather have read says more than the last one that we tried.
+                // The error of the preferred version says more than that of the last one.
                 Err(error) => return Err(self.failed.take().unwrap_or(error)),
             }
         }
     }
 }
 
-/// Whether another version may be readable where this one is not.
+/// Whether another version may be readable although this one is not.
 fn is_of_the_version(error: &CallError) -> bool {
     matches!(error, CallError::Answered { code: 500.., .. } | CallError::TooSlow { .. })
 }

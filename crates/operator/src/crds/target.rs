@@ -1,5 +1,4 @@
-//! Where conversion is served.
-//! Comes in: the flags, or a CRD as it is; goes out: the `clientConfig` that the API server follows, and words for it.
+//! Builds, compares and describes the `clientConfig` by which API servers reach the operator.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use crate::args::ConverterArgs;
 use crate::crds::WEBHOOK_SERVICE;
 use crate::installation;
 
-const PATH: &str = "/convert";
+pub(crate) const PATH: &str = "/convert";
 const PORT: i32 = 443;
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
@@ -22,10 +21,10 @@ pub enum TargetError {
     NoCertificate { path: PathBuf },
 }
 
-/// What the flags say. Each part that they leave open is decided by what is there.
+/// The values of the flags. A missing part is taken from the live object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given {
-    /// Without a bundle.
+    /// Never with a bundle.
     pub target: Option<WebhookClientConfig>,
     pub bundle: Option<ByteString>,
 }
@@ -43,19 +42,19 @@ impl Given {
         Ok(Self { target, bundle: args.ca.as_deref().map(bundle).transpose()? })
     }
 
-    /// For a CRD of which nothing is known.
+    /// The `clientConfig` without a live object.
     pub fn or_default(&self) -> WebhookClientConfig {
         let target = self.target.clone().unwrap_or_else(default);
         WebhookClientConfig { ca_bundle: self.bundle.clone(), ..target }
     }
 }
 
-/// The Service that our manifests install.
+/// The Service of the shipped manifests.
 pub(super) fn default() -> WebhookClientConfig {
     by_service(installation::NAMESPACE, WEBHOOK_SERVICE)
 }
 
-/// An address without a path is that of the whole process, as `steersman run --webhook-url` has it.
+/// A URL without a path is that of the process, as in `steersman run --webhook-url`.
 fn by_url(given: &str) -> WebhookClientConfig {
     let host = given.trim_start_matches("https://").trim_end_matches('/');
     let url = if host.contains('/') { given.to_owned() } else { format!("https://{host}{PATH}") };
@@ -72,7 +71,7 @@ fn by_service(namespace: &str, name: &str) -> WebhookClientConfig {
     WebhookClientConfig { service: Some(service), ..WebhookClientConfig::default() }
 }
 
-/// Read here and not by the API server, which would accept any bytes and fail at the first conversion.
+/// Reads and checks the bundle: the API server would accept any bytes and fail at the first conversion.
 fn bundle(path: &Path) -> Result<ByteString, TargetError> {
     let read = std::fs::read(path).map_err(|cause| TargetError::Unreadable { path: path.to_owned(), cause })?;
     if !String::from_utf8_lossy(&read).lines().any(|line| line.trim() == CERTIFICATE) {
@@ -81,8 +80,8 @@ fn bundle(path: &Path) -> Result<ByteString, TargetError> {
     Ok(ByteString(read))
 }
 
-/// Whether both are the same server, whatever certificate it is trusted by.
-pub(super) fn same(one: &WebhookClientConfig, other: &WebhookClientConfig) -> bool {
+/// Whether both name the same server and path. The bundle does not count.
+pub(crate) fn same(one: &WebhookClientConfig, other: &WebhookClientConfig) -> bool {
     let plain = |client: &WebhookClientConfig| {
         let service = client.service.clone().map(|service| ServiceReference {
             port: Some(service.port.unwrap_or(PORT)),
@@ -94,8 +93,8 @@ pub(super) fn same(one: &WebhookClientConfig, other: &WebhookClientConfig) -> bo
     plain(one) == plain(other)
 }
 
-/// As it stands in a sentence.
-pub(super) fn describe(client: &WebhookClientConfig) -> String {
+/// The server as messages name it.
+pub(crate) fn describe(client: &WebhookClientConfig) -> String {
     match (&client.service, &client.url) {
         (Some(service), _) => format!("Service {}/{}", service.namespace, service.name),
         (None, Some(url)) => url.clone(),
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_name_a_service_or_an_address_and_leave_the_rest_to_the_default() {
+    fn flags_name_service_or_url_with_defaults() {
         let said = |args: &ConverterArgs| Given::read(args).unwrap().target.map(|client| describe(&client));
         assert_eq!(said(&args(None, None, None)), None);
         assert_eq!(said(&args(None, Some("models"), None)).as_deref(), Some("Service models/steersman-webhook"));
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_is_none_is_refused_with_its_file() {
+    fn invalid_bundle_is_refused_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
         let read = || Given::read(&ConverterArgs { ca: Some(path.clone()), ..args(None, None, None) });
@@ -138,12 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_fills_in_and_the_bundle_make_no_difference() {
+    fn comparison_ignores_defaults_and_bundle() {
         let full = default();
         let mut filled_in = full.clone();
         filled_in.ca_bundle = Some(ByteString(vec![1]));
         filled_in.service.as_mut().unwrap().port = None;
         assert!(same(&full, &filled_in));
+        filled_in.service.as_mut().unwrap().path = Some("/other".into());
+        assert!(!same(&full, &filled_in));
         let url = WebhookClientConfig { url: Some("https://a/b".into()), ..WebhookClientConfig::default() };
         assert!(!same(&full, &url));
     }

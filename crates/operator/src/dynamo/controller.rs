@@ -1,5 +1,4 @@
-//! DynamoGraphDeploymentRequest in the steps of a pass. Which steps there are is the driver's business; what they decide is
-//! decided in the plan.
+//! Implements the steps of a reconcile for DynamoGraphDeploymentRequests; the decisions are those of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,49 +30,33 @@ use crate::installation::Installation;
 use crate::relay::PROFILING_ROLE;
 use crate::resource::custom_resource;
 
-/// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let run = "run the profiling Jobs of DynamoGraphDeploymentRequests and read their results";
     let account = "give profiling Jobs their account";
     let graph = "create the graphs that profiling generates, and watch over them";
+    let note = "note in its objects the GPUs it found and what was generated";
+    let pods = "say in its objects' status why pods do not get on, and find exporters of GPUs";
+    let claims = "see whether the claims are there that requests name";
+    let token = "see whether there is a token for downloads; metadata is watched, of values none is kept";
+    let owner = "make graphs the owners of the ConfigMaps that were generated with them";
     let kept = &["get", "list", "watch", "create", "patch"];
     let replaced = &["get", "list", "watch", "create", "patch", "delete"];
     let (requests, graphs) = (Api::Dgdr, Api::Dgd);
     let own = custom_resource(requests)
         .controller_rules("dynamographdeploymentrequests/status", "dynamographdeploymentrequests/finalizers");
     let others = [
-        rule(
-            requests.group(),
-            requests.plural(),
-            &["patch"],
-            "note in its objects the GPUs it found and what was generated",
-        ),
+        rule(requests.group(), requests.plural(), &["patch"], note),
         rule("batch", "jobs", &["get", "list", "watch", "create"], run),
         rule("", "configmaps", replaced, run),
-        rule(
-            "",
-            "pods",
-            &["list", "watch"],
-            "say in its objects' status why pods do not get on, and find exporters of GPUs",
-        ),
-        rule("", "persistentvolumeclaims", &["get"], "see whether the claims are there that requests name"),
-        rule(
-            "",
-            "secrets",
-            &["get", "list", "watch"],
-            "see whether there is a token for downloads; metadata is watched, of values none is kept",
-        ),
+        rule("", "pods", &["list", "watch"], pods),
+        rule("", "persistentvolumeclaims", &["get"], claims),
+        rule("", "secrets", &["get", "list", "watch"], token),
         rule("", "serviceaccounts", kept, account),
         rule("rbac.authorization.k8s.io", "rolebindings", replaced, account),
         rule(graphs.group(), graphs.plural(), &["get", "list", "watch", "create"], graph),
-        // Where the cluster checks who may hold up a deletion, as OpenShift does.
-        rule(
-            graphs.group(),
-            "dynamographdeployments/finalizers",
-            &["update"],
-            "make graphs the owners of the ConfigMaps that were generated with them",
-        ),
+        // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
+        rule(graphs.group(), "dynamographdeployments/finalizers", &["update"], owner),
     ];
     let role = Rule {
         group: "rbac.authorization.k8s.io",
@@ -86,18 +69,16 @@ pub fn rules() -> Vec<Rule> {
     [own, others.to_vec(), vec![role], hardware::rules()].concat()
 }
 
-/// Settings of this controller alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// The profiler's image for requests that name none. None: that of this version.
+    /// Profiler image for requests without one. None: that of this version.
     pub default_image: Option<String>,
-    /// When nodes pull the operator's image. None: as Kubernetes decides.
+    /// Pull policy of the operator's image. None: the default of Kubernetes.
     pub pull_policy: Option<String>,
-    /// The ClusterRole for the account of profiling Jobs. None: the account is managed elsewhere.
+    /// ClusterRole of the account of profiling Jobs. None: the account is managed elsewhere.
     pub cluster_role: Option<String>,
-    /// Whether the labels of nodes are looked at for GPUs.
+    /// Whether GPUs are discovered by the labels of nodes.
     pub by_labels: bool,
-    /// Where exporters of DCGM serve.
     pub endpoint: Endpoint,
     /// Addresses for profilers, by the name of the variable.
     pub infrastructure: BTreeMap<String, String>,
@@ -116,22 +97,21 @@ impl Default for RequestOptions {
     }
 }
 
-/// The family with what the operator was told about it.
 #[derive(Clone)]
 pub struct Dynamo {
     pub settings: Settings,
     beside: Arc<Beside>,
-    /// Where requests are counted under the names of NVIDIA's operator. None: nowhere.
+    /// Metrics under the names of NVIDIA's operator. None: requests are not counted.
     metrics: Option<Arc<Requests>>,
 }
 
 impl Dynamo {
-    /// For single passes, beside which nothing runs: no exporter is asked.
+    /// A reconciler without watches, exporters and metrics.
     pub fn new(installation: &Installation, options: &RequestOptions) -> Self {
         Self::with(installation, options, None)
     }
 
-    /// With exporters of GPUs asked by [`Reconciler::run_watches`], and passes counted.
+    /// A reconciler for [`Reconciler::run_watches`], which polls GPU exporters, with metrics.
     pub fn following(
         installation: &Installation,
         options: &RequestOptions,
@@ -172,7 +152,7 @@ impl Reconciler for Dynamo {
         observed::children()
     }
 
-    /// Its Job is there.
+    /// A request whose Job exists can wait.
     fn is_deferrable(&self, context: &ReconcileContext, object: &DynamicObject) -> bool {
         observed::has_job(context, object)
     }
@@ -232,7 +212,7 @@ impl Reconciler for Dynamo {
     }
 }
 
-/// How a pass ended, in the words of the measurements of requests.
+/// The result of a reconcile for the metrics.
 fn ended(passed: &Result<ReconcileOutcome, ReconcileError>) -> Ended {
     let status = match passed {
         Ok(ReconcileOutcome::Reconciled { requeue: Requeue::After(_), .. } | ReconcileOutcome::Conflict) => {

@@ -1,12 +1,11 @@
-//! Measurements of DynamoGraphDeploymentRequests, under the names and labels that dashboards of NVIDIA's operator look for.
-//! Comes in: passes over requests, the phases they stand in, and verdicts on them; goes out: the series of a registry. The
-//! series of a namespace are there for as long as it has requests.
+//! Metrics of DynamoGraphDeploymentRequests, under the names and labels of NVIDIA's operator.
+//!
+//! The series of a namespace exist while it has requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,75 +16,35 @@ use steersman_reconcile::NamespacedName;
 
 const KIND: &str = Api::Dgdr.kind();
 
-/// Phases as they are stored. What is none of them counts as the first.
+/// Phases. An unknown one counts as the first.
 const PHASES: [&str; 6] = ["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"];
 
-/// From a pass that finds nothing to do to one whose calls all take their time.
+/// Buckets, from a reconcile without writes to one whose calls are all slow.
 const SECONDS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+/// Names and values.
+type Labels = Vec<(&'static str, String)>;
+
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 #[derive(Debug)]
 pub struct Requests {
-    passes: Family<Pass, Counter>,
-    pass_time: Histograms<Pass>,
-    errors: Family<ReconcileError, Counter>,
-    phases: Family<Standing, Gauge>,
-    webhook_time: Histograms<Operation>,
-    verdicts: Family<Verdict, Counter>,
-    denials: Family<Denial, Counter>,
-    /// Namespace and name of each request, and the phase it stands in.
+    passes: Family<Labels, Counter>,
+    pass_time: Histograms,
+    errors: Family<Labels, Counter>,
+    phases: Family<Labels, Gauge>,
+    webhook_time: Histograms,
+    verdicts: Family<Labels, Counter>,
+    denials: Family<Labels, Counter>,
     standing: Mutex<BTreeMap<NamespacedName, &'static str>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Pass {
-    resource_type: &'static str,
-    namespace: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileError {
-    resource_type: &'static str,
-    namespace: String,
-    error_type: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Standing {
-    resource_type: &'static str,
-    namespace: String,
-    status: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
-    resource_type: &'static str,
-    operation: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Verdict {
-    resource_type: &'static str,
-    operation: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Denial {
-    resource_type: &'static str,
-    operation: &'static str,
-    reason: &'static str,
-}
-
-/// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Well,
-    /// It is made again after some time.
+    /// Requeued.
     Again,
-    /// With the HTTP status of the API server's answer, if there was one.
+    /// Failed, with the HTTP status of the API server's answer, if there was one.
     Failed(Option<u16>),
 }
 
@@ -106,7 +65,7 @@ const ERRORS: [&str; 12] = [
     "internal",
 ];
 
-/// An answer's status tells a conflict and a name that is taken apart by the text alone; both are conflicts here.
+/// A conflict and an existing name have the same status, and differ in the text alone: both count as conflicts.
 fn error_type(status: Option<u16>) -> &'static str {
     match status {
         Some(404) => "not_found",
@@ -120,12 +79,12 @@ fn error_type(status: Option<u16>) -> &'static str {
         Some(503) => "unavailable",
         Some(429) => "rate_limited",
         Some(_) => "internal",
-        // Nobody answered in time, or at all.
+        // There was no answer.
         None => "timeout",
     }
 }
 
-/// What Kubernetes calls an operation, and a reason of a refusal. Others are not made up by anybody but strangers.
+/// Bounds the values of a label: an unknown word comes from a client other than an API server.
 fn known(word: &str, all: &[&'static str]) -> &'static str {
     all.iter().find(|known| **known == word).copied().unwrap_or("other")
 }
@@ -162,7 +121,7 @@ impl Requests {
         requests
     }
 
-    /// The request stands in this phase.
+    /// Records the phase of a request.
     pub fn stands(&self, namespace: &str, name: &str, phase: &str) {
         let phase = PHASES.iter().find(|known| **known == phase).copied().unwrap_or(PHASES[0]);
         let mut standing = self.standing();
@@ -174,7 +133,7 @@ impl Requests {
         self.phases.get_or_create(&of_phase(namespace, phase)).inc();
     }
 
-    /// The request is gone, and with the last one of a namespace all that was measured there.
+    /// Removes a request, and with the last one of a namespace all its series.
     pub fn forget(&self, namespace: &str, name: &str) {
         let mut standing = self.standing();
         let before = standing.remove(&NamespacedName::new(namespace, name));
@@ -186,7 +145,7 @@ impl Requests {
         }
     }
 
-    /// Another replica leads from now on.
+    /// Removes all requests, when another replica becomes the leader.
     pub fn forget_all(&self) {
         let standing = std::mem::take(&mut *self.standing());
         for (NamespacedName { namespace, .. }, phase) in standing {
@@ -195,7 +154,6 @@ impl Requests {
         }
     }
 
-    /// Counts one pass over a request that is there.
     pub fn passed(&self, namespace: &str, ended: Ended, time: Duration) {
         let result = match ended {
             Ended::Well => RESULTS[0],
@@ -210,15 +168,14 @@ impl Requests {
         }
     }
 
-    /// Counts one verdict; `denied` has the reason of a refusal.
+    /// Counts one admission review; `denied` is the reason of a refusal.
     pub fn judged(&self, operation: &str, denied: Option<&str>, time: Duration) {
-        let (resource_type, operation) = (KIND, known(operation, &OPERATIONS));
+        let operation = ("operation", known(operation, &OPERATIONS));
         let result = if denied.is_some() { "denied" } else { "allowed" };
-        self.verdicts.get_or_create(&Verdict { resource_type, operation, result }).inc();
-        self.webhook_time.get_or_create(&Operation { resource_type, operation }).observe(time.as_secs_f64());
+        self.verdicts.get_or_create(&labels(&[operation, ("result", result)])).inc();
+        self.webhook_time.get_or_create(&labels(&[operation])).observe(time.as_secs_f64());
         if let Some(reason) = denied {
-            let reason = known(reason, &REASONS);
-            self.denials.get_or_create(&Denial { resource_type, operation, reason }).inc();
+            self.denials.get_or_create(&labels(&[operation, ("reason", known(reason, &REASONS))])).inc();
         }
     }
 
@@ -245,16 +202,21 @@ impl Requests {
     }
 }
 
-fn of_pass(namespace: &str, result: &'static str) -> Pass {
-    Pass { resource_type: KIND, namespace: namespace.to_owned(), result }
+fn of_pass(namespace: &str, result: &str) -> Labels {
+    labels(&[("namespace", namespace), ("result", result)])
 }
 
-fn of_error(namespace: &str, error_type: &'static str) -> ReconcileError {
-    ReconcileError { resource_type: KIND, namespace: namespace.to_owned(), error_type }
+fn of_error(namespace: &str, error_type: &str) -> Labels {
+    labels(&[("namespace", namespace), ("error_type", error_type)])
 }
 
-fn of_phase(namespace: &str, status: &'static str) -> Standing {
-    Standing { resource_type: KIND, namespace: namespace.to_owned(), status }
+fn of_phase(namespace: &str, phase: &str) -> Labels {
+    labels(&[("namespace", namespace), ("status", phase)])
+}
+
+fn labels(others: &[(&'static str, &str)]) -> Labels {
+    let kind = [("resource_type", KIND)];
+    kind.iter().chain(others).map(|(name, value)| (*name, (*value).to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -277,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_and_labels_are_those_of_nvidias_operator() {
+    fn series_have_names_of_nvidias_operator() {
         let mut registry = Registry::default();
         let requests = Requests::register(&mut registry);
         requests.stands("a", "x", "Profiling");
@@ -304,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_stands_in_one_phase_and_its_namespace_goes_with_the_last_one() {
+    fn last_request_removes_series_of_namespace() {
         let mut registry = Registry::default();
         let requests = Requests::register(&mut registry);
         for name in ["x", "y"] {
@@ -331,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_a_type_that_can_be_forgotten() {
+    fn every_status_has_a_listed_error_type() {
         for status in [None].into_iter().chain((400..600).map(Some)) {
             assert!(ERRORS.contains(&error_type(status)), "{status:?}");
         }

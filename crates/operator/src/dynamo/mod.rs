@@ -1,4 +1,4 @@
-//! DynamoGraphDeploymentRequest: what its controller reads and measures, and its part of a reconcile.
+//! The controller of DynamoGraphDeploymentRequests.
 
 mod controller;
 pub mod metrics;

@@ -1,6 +1,4 @@
-//! `steersman merge-providers`: the server's file with the providers that were installed from images.
-//! Comes in: the generated file, the list of providers and what their images say of themselves; goes out: the file that the
-//! server reads, and a line for each provider that took the place of another.
+//! Runs `steersman merge-providers`, which adds providers from images to the server's configuration.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -13,7 +11,7 @@ use steersman_plan::llamastack::config::{EXTERNAL_VARIABLE, External, merge_exte
 
 use crate::init::write;
 
-/// Nothing secret is in it: values of Secrets are named by their variables.
+/// Mode of the configuration, which holds no secrets: it refers to their values by variables.
 const MODE: u32 = 0o644;
 const METADATA: &str = "lls-provider-spec.yaml";
 
@@ -30,7 +28,7 @@ pub struct MergeProvidersArgs {
     pub out: PathBuf,
 }
 
-/// The lines are for the log.
+/// Returns a line for the log for each provider that replaced another.
 pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>> {
     let list = std::env::var(EXTERNAL_VARIABLE)
         .with_context(|| format!("cannot read {EXTERNAL_VARIABLE}, the list of providers as JSON"))?;
@@ -57,7 +55,7 @@ pub fn merge_providers(args: &MergeProvidersArgs) -> anyhow::Result<Vec<String>>
     }
 }
 
-/// None: the image has no metadata, which is told with the rest of what is wrong.
+/// None if the image has no metadata, which the merge reports with its other problems.
 fn read(folder: &Path, id: &str) -> anyhow::Result<Option<String>> {
     let mut parts = Path::new(id).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {

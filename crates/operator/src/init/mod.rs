@@ -1,5 +1,4 @@
-//! What runs inside the pods of a LlamaStackDistribution before its server does.
-//! Comes in: variables and files of the pod; goes out: one file for the server.
+//! The commands that run in init containers of a LlamaStackDistribution's pods.
 
 mod merge_providers;
 mod storage_env;

@@ -1,5 +1,6 @@
-//! `steersman storage-env`: the addresses of databases in the parts that the server takes.
-//! Comes in: values of Secrets, as variables; goes out: a script that only the pod can read.
+//! Runs `steersman storage-env`, which splits the addresses of databases into the variables that the server reads.
+//!
+//! No message quotes a value: it comes from a Secret.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use steersman_plan::llamastack::config::{KV_PASSWORD, SQL_CONNECTION_STRING, sto
 
 use crate::init::write;
 
-/// For the server's user, which shares a group with ours, and nobody else.
+/// Mode of the script, for the server's user, which shares a group with ours.
 const MODE: u32 = 0o640;
 
 #[derive(Clone, Debug, Args)]
@@ -30,7 +31,6 @@ pub fn storage_env(args: &StorageEnvArgs) -> anyhow::Result<()> {
     write::whole(&args.out, &script, MODE)
 }
 
-/// Nothing of the value is ever said.
 fn variable(name: &str) -> anyhow::Result<Option<String>> {
     match std::env::var(name) {
         Ok(value) if value.trim().is_empty() => bail!("{name} is empty; give the key of the Secret a value"),

@@ -1,5 +1,4 @@
-//! LlamaStackDistribution in the steps of a pass. Which steps there are is the driver's business; what they decide is
-//! decided in the plan.
+//! Implements the steps of a reconcile for LlamaStackDistributions; the decisions are those of the plan.
 
 use std::sync::Arc;
 
@@ -17,15 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::installation::Installation;
 use crate::llamastack::observe::server::Servers;
-use crate::llamastack::observe::{self, Beside, operator_config, references};
+use crate::llamastack::observe::{self, Beside, references};
 use crate::llamastack::oci::{self, Bases};
 use crate::resource::custom_resource;
 
-/// What the controller does in every namespace.
 pub fn rules() -> Vec<Rule> {
     let child =
         |group, resource, verbs| Rule::namespaced(group, resource, verbs, "run the servers of LlamaStackDistributions");
-    // Never a claim to delete: it holds users' data. Nor an account: it goes with its owner.
+    // Claims are never deleted: they hold users' data. Accounts are deleted with their owner.
     let kept = &["get", "list", "watch", "create", "patch"];
     let swept = &["get", "list", "watch", "create", "patch", "delete"];
     let children = [
@@ -55,16 +53,10 @@ pub fn rules() -> Vec<Rule> {
     };
     let own = custom_resource(Api::Llsd)
         .controller_rules("llamastackdistributions/status", "llamastackdistributions/finalizers");
-    let beside = [references::rules(), observe::route_rules(), oci::rules()].concat();
-    [own, children.to_vec(), facts.to_vec(), vec![any_user], beside].concat()
+    let watches = [references::rules(), observe::route_rules(), oci::rules()].concat();
+    [own, children.to_vec(), facts.to_vec(), vec![any_user], watches].concat()
 }
 
-/// What it does where the operator runs.
-pub fn own_rules() -> Vec<Rule> {
-    operator_config::own_rules()
-}
-
-/// The family with what the operator was installation about it.
 #[derive(Clone)]
 pub struct LlamaStack {
     pub settings: Settings,
@@ -72,7 +64,7 @@ pub struct LlamaStack {
 }
 
 impl LlamaStack {
-    /// With the images of this version.
+    /// A reconciler without watches, servers and registries.
     pub fn new(installation: &Installation) -> Self {
         let settings = Settings {
             operator_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -84,13 +76,11 @@ impl LlamaStack {
         Self { settings, beside: Arc::new(Beside::new(installation)) }
     }
 
-    /// As an operator that was installation nothing.
     pub fn shipped() -> Self {
         Self::new(&Installation::default())
     }
 
-    /// With what [`Reconciler::run_watches`] follows: the cluster's Routes, and the servers and the labels of images where they are to
-    /// be asked.
+    /// A reconciler for [`Reconciler::run_watches`], which watches Routes, and polls servers and registries if given.
     pub fn following(installation: &Installation, servers: Option<Servers>, labels: Option<Bases>) -> Self {
         let Self { settings, .. } = Self::new(installation);
         Self { settings, beside: Arc::new(Beside::following(installation, servers, labels)) }

@@ -1,7 +1,8 @@
-//! LlamaStackDistribution: what its controller reads, and its part of a reconcile.
+//! The controller of LlamaStackDistributions.
 
 mod controller;
 pub mod observe;
 pub mod oci;
 
-pub use controller::{LlamaStack, own_rules, rules};
+pub use controller::{LlamaStack, rules};
+pub use observe::operator_config::own_rules;

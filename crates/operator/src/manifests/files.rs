@@ -1,5 +1,4 @@
-//! Which files are meant.
-//! Comes in: paths of the command line; goes out: names and contents, in a fixed order.
+//! Finds and reads the files that the paths of a command line name, in a fixed order.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// Something named on the command line that cannot be read.
+/// A path of the command line that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotThere {
     #[error("{}: {cause}", path.display())]
@@ -45,7 +44,7 @@ fn is_input(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// A file is taken whatever its name; of a folder, what looks like a manifest.
+/// A file is read whatever its name; of a folder, the YAML and JSON files are.
 fn below(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, NotThere> {
     let failed = |cause| NotThere::Path { path: path.to_owned(), cause };
     if !fs::metadata(path).map_err(failed)?.is_dir() {

@@ -1,6 +1,4 @@
-//! Manifests as people keep them.
-//! Comes in: files, folders or standard input, as named on the command line; goes out: the objects in them, each with its
-//! place, or why a document cannot be read.
+//! Reads Kubernetes objects from files, folders and standard input.
 
 mod files;
 mod text;
@@ -12,14 +10,13 @@ use serde_json::Value;
 
 pub use files::NotThere;
 
-/// Where an object stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// As the user named it, or as it was found below the folder that was named.
+    /// Path as the user named it, or below the folder that the user named.
     pub file: String,
-    /// The first one of a file is 1.
+    /// Number of the document, from 1.
     pub document: usize,
-    /// Inside a `List`.
+    /// Index in a `List`.
     pub item: Option<usize>,
 }
 
@@ -30,15 +27,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     pub place: Place,
-    /// With `apiVersion` and `kind`.
+    /// Has `apiVersion` and `kind`.
     pub object: Value,
 }
 
-/// A document that is no object, and why.
+/// A document that is not an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Unreadable {
@@ -46,7 +42,7 @@ pub struct Unreadable {
     pub problem: String,
 }
 
-/// All documents in the order of the files and in them. `-` is standard input; a folder stands for its YAML and JSON files.
+/// All documents, in the order of the files. `-` is standard input; a folder means its YAML and JSON files.
 pub fn read(given: &[PathBuf], recursive: bool) -> Result<Vec<Result<Document, Unreadable>>, NotThere> {
     let mut all = Vec::new();
     for (name, bytes) in files::read(given, recursive)? {

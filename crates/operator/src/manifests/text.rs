@@ -1,12 +1,12 @@
-//! Documents in one text.
-//! Comes in: YAML of one or more documents, or JSON; goes out: the objects, those of a `List` one by one. No message quotes
-//! the text: a Secret may stand beside what is meant.
+//! Splits a text of YAML or JSON documents into objects, those of a `List` one by one.
+//!
+//! No message quotes the text: it may contain a Secret.
 
 use serde_json::Value;
 
 use crate::manifests::{Document, Place, Unreadable};
 
-/// What is nested deeper would exhaust the stack.
+/// Deepest nesting: more would exhaust the stack.
 const DEEPEST: usize = 96;
 
 type Read = Result<Document, Unreadable>;
@@ -27,12 +27,12 @@ pub(super) fn documents(file: &str, text: &str) -> Vec<Read> {
     all
 }
 
-/// None: this is not JSON, though it begins like it, as YAML may.
+/// None if the text is not JSON although it begins with a brace, as YAML may.
 fn json(text: &str) -> Option<Vec<Value>> {
     serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().ok()
 }
 
-/// A line that begins with `---` always begins a document, whatever is around it.
+/// A line that begins with `---` always begins a document.
 fn yaml(text: &str) -> Vec<(usize, Result<Value, String>)> {
     let mut pieces = vec![Piece { line: 0, text: String::new() }];
     for (line, content) in text.split_inclusive('\n').enumerate() {
@@ -43,7 +43,7 @@ fn yaml(text: &str) -> Vec<(usize, Result<Value, String>)> {
             piece.text.push_str(content);
         }
     }
-    // What stands before the first marker is a document only if there is something.
+    // Comments and directives before the first marker are not a document.
     if pieces.len() > 1 && pieces[0].text.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
         pieces.remove(0);
     }
@@ -51,14 +51,14 @@ fn yaml(text: &str) -> Vec<(usize, Result<Value, String>)> {
 }
 
 struct Piece {
-    /// How many lines of the file are before its first.
+    /// Number of lines of the file before this piece.
     line: usize,
     text: String,
 }
 
 impl Piece {
     fn read(&self) -> Result<Value, String> {
-        // Folders of manifests hold CRDs as well, which exceed the limits that protect a server from its callers.
+        // Folders of manifests may have CRDs, which exceed the default limits.
         let limits = serde_saphyr::budget! { max_depth: DEEPEST, flow_nesting_limit: DEEPEST, max_nodes: 5_000_000, max_events: 20_000_000 };
         let options = serde_saphyr::options! { budget: limits };
         serde_saphyr::from_str_with_options(&self.text, options).map_err(|error| match error.location() {
@@ -71,7 +71,7 @@ impl Piece {
     }
 }
 
-/// In our words, because the library's quote the text.
+/// A message of our own, because those of the library quote the text.
 fn kind_of(error: &serde_saphyr::Error) -> &'static str {
     match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { .. } => "a key is there twice",
@@ -91,7 +91,7 @@ fn objects(place: Place, value: Value, all: &mut Vec<Read>) {
         all.push(Ok(Document { place, object: value }));
         return;
     }
-    // A list of one kind may leave out in its items what it says itself.
+    // The items of a typed list may omit apiVersion and kind.
     let (group, kind) = (value["apiVersion"].clone(), kind.trim_end_matches("List").to_owned());
     let Value::Object(mut list) = value else { return };
     let Some(Value::Array(items)) = list.remove("items") else { return };
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dashed_line_inside_a_text_is_no_document() {
+    fn dashes_inside_text_begin_no_document() {
         let text = "apiVersion: v1\nkind: A\ndata: |\n  ---\n  x\n  ----\n";
         assert_eq!(names(text), ["f: document 1 A"]);
         assert_eq!(names("apiVersion: v1\nkind: A\n---x: y\n"), ["f: document 1 A"]);
     }
 
     #[test]
-    fn windows_lines_and_a_byte_order_mark_are_read() {
+    fn crlf_and_byte_order_mark_are_read() {
         assert_eq!(names("\u{feff}apiVersion: v1\r\nkind: A\r\n---\r\napiVersion: v1\r\nkind: B\r\n").len(), 2);
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_the_line_of_the_file_and_quotes_nothing() {
+    fn error_has_line_and_quotes_nothing() {
         let text = "apiVersion: v1\nkind: A\n---\npassword: 'hunter2\n";
         let said = names(text);
         assert_eq!(said.len(), 2);

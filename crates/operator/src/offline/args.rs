@@ -1,5 +1,4 @@
 //! The arguments of the commands that need no cluster.
-//! Comes in: the command line; goes out: files, forms and versions.
 
 use std::path::PathBuf;
 

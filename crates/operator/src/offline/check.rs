@@ -1,5 +1,4 @@
-//! Checks one object as the API server and Steersman's admission would. Errors and warnings have the paths of the version that
-//! the object is written in.
+//! Checks one object as the API server and Steersman's admission would, with field paths of the version that it is written in.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +16,16 @@ use crate::offline::schema::{Fault, Schemas};
 
 #[derive(Default)]
 pub struct Checked {
-    /// `path: what`, each.
+    /// Texts of the form `path: problem`.
     pub errors: Vec<String>,
     pub warnings: Vec<String>,
-    /// It names Secrets or ConfigMaps, which are not here.
+    /// Whether the object refers to Secrets or ConfigMaps, which are not checked.
     pub refers: bool,
-    /// In the version that is stored, with its defaults. Only where there is no error.
+    /// The object in the storage version, with its defaults. None: there are errors.
     pub stored: Option<Value>,
 }
 
-/// `base`: for objects that name an image.
+/// Checks one object. `base` is for objects that name an image.
 pub fn check(
     schemas: &mut Schemas,
     family: Family,
@@ -49,7 +48,7 @@ pub fn check(
     checked.errors.extend(name(family, object));
     let faults = schemas.structure(family, version, object)?;
     checked.errors.extend(faults.iter().map(Fault::to_string));
-    // What has a wrong structure cannot be read any further.
+    // An object with a wrong structure cannot be decoded.
     if !faults.is_empty() {
         return Ok(checked);
     }
@@ -81,14 +80,14 @@ pub fn check(
         }
         checked.errors.extend(faults.iter().map(|fault| format!("{}: {}", names.render(&fault.path), fault.what)));
     }
-    // Admission knows the exact field and a remedy.
+    // Errors of admission have the exact field and a remedy, and replace those of the same rule.
     rules.retain(|rule| !review.errors.iter().any(|error| is_same(rule, error, &names)));
     checked.errors.extend(rules.iter().map(Fault::to_string));
     checked.stored = checked.errors.is_empty().then_some(stored);
     Ok(checked)
 }
 
-/// The rule refuses what the error is about: the rule is the error's, and so is the object that it is a rule for.
+/// Whether both are about the same schema rule, on the same object.
 fn is_same(fault: &Fault, error: &FieldError, names: &FieldNames) -> bool {
     let inside = names.find(&error.path).is_some_and(|path| path.below(&fault.path).is_some());
     inside && error.schema_rule.is_some_and(|rule| fault.rule.as_deref() == Some(rule))
@@ -97,7 +96,7 @@ fn is_same(fault: &Fault, error: &FieldError, names: &FieldNames) -> bool {
 fn name(family: Family, object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     match metadata["name"].as_str().filter(|name| !name.is_empty()) {
-        // What is there, but is no text, is the schema's to tell.
+        // The schema reports a name that is not a text.
         None if metadata["generateName"].is_string() || !matches!(metadata["name"], Value::Null | Value::String(_)) => {
             None
         }
@@ -123,7 +122,7 @@ fn llamastack(stored: &Value, base: Option<&Base>, checked: &mut Checked) -> Rev
         },
         always_mounted: known.is_some_and(|known| known.mounts_always),
         config_namespace: None,
-        // Nothing was looked up, so nothing is missing.
+        // Without lookups no reference counts as missing.
         found: &BTreeMap::new(),
         missing: Missing::Refuse,
     };
@@ -133,7 +132,7 @@ fn llamastack(stored: &Value, base: Option<&Base>, checked: &mut Checked) -> Rev
     validate(stored, None, &facts)
 }
 
-/// As an operator without flags does.
+/// Validates as an operator without flags does.
 fn dynamo(stored: &Value) -> Review {
     let image = requests::default_image(None, requests::DYNAMO_VERSION);
     let facts = requests::Facts { default_image: image.as_deref(), discovery: true };

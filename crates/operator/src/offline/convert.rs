@@ -1,56 +1,54 @@
-//! `steersman convert`: manifests in another version of their API.
-//! Comes in: manifests; goes out: the same documents in the same order, and a line for each field that the other version
-//! cannot say.
+//! Runs `steersman convert`, which prints manifests in another version of their API.
 
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::convert::{self, ConvertError};
 
 use crate::args::Manifests;
-use crate::offline::{ConvertArgs, Ending, Told, family, named, print};
+use crate::offline::{CommandOutput, ConvertArgs, Ending, family, named, print};
 
-/// All documents or none: half of a file is worse than none where it replaces the file.
-pub fn convert(args: &ConvertArgs) -> anyhow::Result<Told> {
+/// Prints all documents or none: the output may replace the file.
+pub fn convert(args: &ConvertArgs) -> anyhow::Result<CommandOutput> {
     let wanted = match Wanted::of(args.to.as_deref()) {
         Ok(wanted) => wanted,
-        Err(problem) => return Ok(Told::usage(problem)),
+        Err(problem) => return Ok(CommandOutput::usage(problem)),
     };
-    let mut told = Told::default();
-    let Some(documents) = told.read(&args.files) else { return Ok(told) };
+    let mut output = CommandOutput::default();
+    let Some(documents) = output.read(&args.files) else { return Ok(output) };
     let (mut objects, mut ours) = (Vec::new(), 0);
     for document in documents {
         let known = family(&document.object).map(|(family, _)| family);
         let Some(to) = known.and_then(|family| wanted.version(family)) else {
             let why = known.map_or("it is none of Steersman's kinds", |_| "its API has no such version");
-            told.note(format!("{}: {} is left as it is: {why}", document.place, named(&document.object)));
+            output.note(format!("{}: {} is left as it is: {why}", document.place, named(&document.object)));
             objects.push(document.object);
             continue;
         };
         match convert::convert(document.object.clone(), &to) {
             Ok(converted) => {
                 ours += 1;
-                converted.lost.iter().for_each(|lost| told.note(format!("{}: {lost}", document.place)));
+                converted.lost.iter().for_each(|lost| output.note(format!("{}: {lost}", document.place)));
                 objects.push(converted.object);
             }
             Err(ConvertError::UnknownKind { .. }) => {
                 ours += 1;
-                told.note(format!(
+                output.note(format!(
                     "{}: {} is left as it is: it is not converted",
                     document.place,
                     named(&document.object)
                 ));
                 objects.push(document.object);
             }
-            Err(error) => told.refuse(format!("{}: {error}", document.place)),
+            Err(error) => output.refuse(format!("{}: {error}", document.place)),
         }
     }
     if ours == 0 {
-        told.none_of_ours("convert");
+        output.none_of_ours("convert");
     }
-    if told.ending == Ending::Fine {
-        told.out = written(&objects, args.output)?;
+    if output.ending == Ending::Fine {
+        output.out = written(&objects, args.output)?;
     }
-    Ok(told)
+    Ok(output)
 }
 
 fn written(objects: &[Value], form: Manifests) -> anyhow::Result<String> {
@@ -61,7 +59,6 @@ fn written(objects: &[Value], form: Manifests) -> anyhow::Result<String> {
     }
 }
 
-/// The version that was asked for.
 enum Wanted {
     Stored,
     Version { group: Option<String>, version: String },
@@ -86,7 +83,7 @@ impl Wanted {
         Err(format!("--to {given}: there is no such version; there are {}", known.join(", ")))
     }
 
-    /// As an apiVersion, where the family has it.
+    /// The apiVersion, if the family has that version.
     fn version(&self, family: Family) -> Option<String> {
         let version = match self {
             Self::Stored => family.storage_version(),

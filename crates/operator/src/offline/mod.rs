@@ -1,5 +1,4 @@
-//! What can be said of manifests without a cluster: `steersman convert`, `validate` and `render`.
-//! Comes in: the arguments of one of them; goes out: what to print where, and the exit status.
+//! The commands that need no cluster: `steersman convert`, `validate` and `render`.
 
 mod args;
 mod check;
@@ -17,16 +16,17 @@ pub use convert::convert;
 pub use render::render;
 pub use validate::validate;
 
-use crate::manifests::{self, Document};
+use crate::manifests::{self, Document, Place};
+use check::Checked;
 
-/// How it ended. The order is that of the exit status.
+/// Exit status; the order is that of the codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     #[default]
     Fine,
     /// An object, or the text around it, is wrong.
     Invalid,
-    /// What was asked for cannot be done at all: a file is not there, a version does not exist.
+    /// A file is missing, or a version does not exist.
     Usage,
 }
 
@@ -40,17 +40,16 @@ impl Ending {
     }
 }
 
-/// What a command has to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// For standard output.
+pub struct CommandOutput {
+    /// Text for standard output.
     pub out: String,
     /// Lines for standard error.
     pub notes: Vec<String>,
     pub ending: Ending,
 }
 
-impl Told {
+impl CommandOutput {
     fn usage(problem: impl Into<String>) -> Self {
         Self { notes: vec![problem.into()], ending: Ending::Usage, ..Self::default() }
     }
@@ -64,7 +63,12 @@ impl Told {
         self.ending = self.ending.max(Ending::Invalid);
     }
 
-    /// The documents that can be read; the others are told. None: not even the files can.
+    fn report(&mut self, place: &Place, checked: &Checked) {
+        checked.warnings.iter().for_each(|warning| self.note(format!("{place}: warning: {warning}")));
+        checked.errors.iter().for_each(|error| self.refuse(format!("{place}: {error}")));
+    }
+
+    /// Reads the documents, and reports those that cannot be read. None: a file cannot be read.
     fn read(&mut self, files: &FileArgs) -> Option<Vec<Document>> {
         match manifests::read(&files.files, files.recursive) {
             Ok(read) => {
@@ -79,7 +83,7 @@ impl Told {
         }
     }
 
-    /// To be asked at the end: files without anything of ours are most likely the wrong files.
+    /// Refuses files without an object of ours, which are most likely the wrong files. To be called last.
     fn none_of_ours(&mut self, what: &str) {
         if self.ending == Ending::Fine {
             self.refuse(format!("there is nothing to {what}: no document is of a kind that this command knows"));
@@ -87,19 +91,19 @@ impl Told {
     }
 }
 
-/// Names and keys come from files; none of them may begin a line of its own.
+/// Names and keys come from files, and must not break a line.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// The family of an object by its group and kind, and the version that it is written in.
+/// The family of an object by its group and kind, and its version.
 fn family(object: &Value) -> Option<(Family, &str)> {
     let (group, version) = object["apiVersion"].as_str()?.split_once('/')?;
     let family = Family::ALL.into_iter().find(|family| family.group() == group && object["kind"] == family.kind())?;
     Some((family, version))
 }
 
-/// As people speak of an object.
+/// The object as messages name it.
 fn named(object: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let metadata = &object["metadata"];

@@ -1,9 +1,8 @@
-//! Objects as text.
-//! Comes in: objects; goes out: YAML documents or JSON that `kubectl` reads as it was meant.
+//! Renders objects as YAML or JSON for `kubectl`.
 
 use serde_json::{Value, json};
 
-/// Texts that an older YAML would read as something else are quoted, because kubectl reads an older YAML.
+/// Texts that YAML 1.1 would read as another type are quoted, because kubectl reads YAML 1.1.
 pub fn yaml(object: &Value) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { yaml_12: false })?)
 }

@@ -1,35 +1,33 @@
-//! `steersman validate`: would these manifests be accepted?
-//! Comes in: manifests; goes out: a line for each object, its errors and its warnings.
+//! Runs `steersman validate`, which reports whether manifests would be accepted.
 
 use crate::offline::check::check;
 use crate::offline::schema::Schemas;
-use crate::offline::{Told, ValidateArgs, family, named};
+use crate::offline::{CommandOutput, ValidateArgs, family, named};
 
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Told> {
-    let mut told = Told::default();
-    let Some(documents) = told.read(&args.files) else { return Ok(told) };
+pub fn validate(args: &ValidateArgs) -> anyhow::Result<CommandOutput> {
+    let mut output = CommandOutput::default();
+    let Some(documents) = output.read(&args.files) else { return Ok(output) };
     let mut schemas = Schemas::default();
     let (mut ours, mut refer) = (0, false);
     for document in documents {
         let (place, name) = (&document.place, named(&document.object));
         let Some((family, version)) = family(&document.object) else {
-            told.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds"));
+            output.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds"));
             continue;
         };
         ours += 1;
         let checked = check(&mut schemas, family, version, &document.object, None)?;
         refer |= checked.refers;
-        checked.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
-        checked.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
+        output.report(place, &checked);
         if checked.errors.is_empty() {
-            told.out.push_str(&format!("{place}: {name} is valid\n"));
+            output.out.push_str(&format!("{place}: {name} is valid\n"));
         }
     }
     if ours == 0 {
-        told.none_of_ours("validate");
+        output.none_of_ours("validate");
     }
     if refer {
-        told.note("without a cluster it was not checked that the Secrets and ConfigMaps that are referred to exist");
+        output.note("without a cluster it was not checked that the Secrets and ConfigMaps that are referred to exist");
     }
-    Ok(told)
+    Ok(output)
 }

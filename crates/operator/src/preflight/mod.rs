@@ -1,5 +1,4 @@
-//! `steersman preflight`, from flags to report: observe, plan, report.
-//! Comes in: which cluster; goes out: whether it can run Steersman and what is there.
+//! Runs `steersman preflight`: observe, plan, report.
 
 mod observe;
 
@@ -10,7 +9,6 @@ use crate::args::ClusterArgs;
 
 pub use observe::{observe, rules};
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
     #[error(transparent)]
@@ -19,7 +17,7 @@ pub enum PreflightError {
     Call(#[from] CallError),
 }
 
-/// `rights` are those that the operator needs.
+/// Reports on a cluster. `rights` are those that the operator needs.
 pub async fn run(cluster: &ClusterArgs, rights: Vec<Right>) -> Result<Report, PreflightError> {
     let server = client::connect(&cluster.connect_options()).await?;
     let seen = observe(&server, rights).await?;

@@ -1,6 +1,4 @@
-//! What the preflight reads.
-//! Comes in: an API server that answers; goes out: its version, our CRDs and objects, the caller's rights and the leases
-//! of earlier operators, with the cause wherever one of them could not be read.
+//! Reads the API server's version, our CRDs and objects, the caller's rights and the leases of earlier operators.
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
@@ -15,6 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LEGACY_LEASES, LegacyLease};
 use steersman_plan::preflight::{
@@ -24,10 +23,9 @@ use steersman_reconcile::Lookup;
 use steersman_runtime::client::{CallError, Server};
 use steersman_runtime::rbac::Rule;
 
-/// Questions under way at once: quick, and not a burst that a busy server would notice.
+/// Access reviews in progress at a time, few enough for a busy server.
 const AT_ONCE: usize = 8;
 
-/// What the calls of this module need.
 pub fn rules() -> Vec<Rule> {
     let crds = Rule {
         group: "apiextensions.k8s.io",
@@ -50,7 +48,7 @@ pub fn rules() -> Vec<Rule> {
     std::iter::once(crds).chain(objects).chain([leases]).collect()
 }
 
-/// Reads only. Fails if the server does not answer the first question; after that every failure is part of the answer.
+/// Fails only if the server does not answer the first request; later failures become part of the result.
 pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallError> {
     let version = version(server).await?;
     let (user, families, rights, leases) = tokio::join!(
@@ -65,13 +63,13 @@ pub async fn observe(server: &Server, rights: Vec<Right>) -> Result<Seen, CallEr
 async fn version(server: &Server) -> Result<Lookup<ServerVersion>, CallError> {
     match server.call(server.client.apiserver_version()).await {
         Ok(info) => Ok(version_of(&info)),
-        // Who is not allowed to see the version may still see the rest; any other answer is not that of an API server.
+        // A user without the right to see the version may still see the rest; other errors mean that this is no API server.
         Err(error @ CallError::Answered { code: 403, .. }) => Ok(Lookup::Unknown(error.to_string())),
         Err(error) => Err(error),
     }
 }
 
-/// Some builds leave `major` and `minor` empty, so the full text is the second source.
+/// Some builds leave `major` and `minor` empty, so that `gitVersion` is the second source.
 fn version_of(info: &Info) -> Lookup<ServerVersion> {
     match ServerVersion::from_parts(&info.major, &info.minor).or_else(|_| info.git_version.parse()) {
         Ok(version) => Lookup::Known(version),
@@ -81,13 +79,16 @@ fn version_of(info: &Info) -> Lookup<ServerVersion> {
 
 async fn user(server: &Server) -> Lookup<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(server.client.clone());
-    match server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await {
-        Ok(review) => match review.status.and_then(|status| status.user_info).and_then(|user| user.username) {
-            Some(name) => Lookup::Known(name),
-            None => Lookup::Unknown("the API server did not name the user".to_owned()),
-        },
-        Err(error) => Lookup::Unknown(error.to_string()),
-    }
+    let review = server.call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await;
+    lookup(review, |review| {
+        let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+        name.map_or_else(|| Lookup::Unknown("the API server did not name the user".to_owned()), Lookup::Known)
+    })
+}
+
+/// A failed call is an unknown value.
+fn lookup<T, U>(called: Result<T, CallError>, read: impl FnOnce(T) -> Lookup<U>) -> Lookup<U> {
+    called.map_or_else(|error| Lookup::Unknown(error.to_string()), read)
 }
 
 async fn family_seen(server: &Server, family: Family) -> FamilySeen {
@@ -126,35 +127,27 @@ fn conversion(conversion: &CustomResourceConversion) -> Conversion {
     }
 }
 
-/// Counts without fetching: one object's metadata, and the server's word on how many follow.
+/// Counts the objects without reading all of them: one object's metadata, and `remainingItemCount`.
 async fn objects(server: &Server, family: Family, crd: &CustomResourceDefinition) -> Lookup<u64> {
-    // The stored version needs no conversion, whose webhook may be gone.
+    // The storage version needs no conversion, whose webhook may be gone.
     let served = || crd.spec.versions.iter().filter(|version| version.served);
     let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
         return Lookup::Unknown("the CRD serves no version".to_owned());
     };
-    let resource = ApiResource {
-        group: family.group().to_owned(),
-        version: version.name.clone(),
-        api_version: format!("{}/{}", family.group(), version.name),
-        kind: family.kind().to_owned(),
-        plural: family.plural().to_owned(),
-    };
+    let kind = GroupVersionKind::gvk(family.group(), &version.name, family.kind());
+    let resource = ApiResource::from_gvk_with_plural(&kind, family.plural());
     let api: Api<DynamicObject> = Api::all_with(server.client.clone(), &resource);
-    match server.call(api.list_metadata(&ListParams::default().limit(1))).await {
-        Ok(list) => {
-            let more = match (&list.metadata.continue_, list.metadata.remaining_item_count) {
-                (_, Some(remaining)) => u64::try_from(remaining).ok(),
-                (None, None) => Some(0),
-                (Some(_), None) => None,
-            };
-            more.map_or_else(
-                || Lookup::Unknown("the API server did not count them".to_owned()),
-                |more| Lookup::Known(list.items.len() as u64 + more),
-            )
+    lookup(server.call(api.list_metadata(&ListParams::default().limit(1))).await, |list| {
+        let more = match (&list.metadata.continue_, list.metadata.remaining_item_count) {
+            (_, Some(remaining)) => u64::try_from(remaining).ok(),
+            (None, None) => Some(0),
+            (Some(_), None) => None,
+        };
+        match more {
+            Some(more) => Lookup::Known(list.items.len() as u64 + more),
+            None => Lookup::Unknown("the API server did not count them".to_owned()),
         }
-        Err(error) => Lookup::Unknown(error.to_string()),
-    }
+    })
 }
 
 async fn asked(server: &Server, right: Right) -> RightSeen {
@@ -182,14 +175,11 @@ async fn asked(server: &Server, right: Right) -> RightSeen {
         },
         ..SelfSubjectAccessReview::default()
     };
-    let allowed = match server.call(reviews.create(&PostParams::default(), &question)).await {
-        Ok(answered) => allowed(answered.status.as_ref()),
-        Err(error) => Lookup::Unknown(error.to_string()),
-    };
-    RightSeen { right, allowed }
+    let answered = server.call(reviews.create(&PostParams::default(), &question)).await;
+    RightSeen { right, allowed: lookup(answered, |answered| allowed(answered.status.as_ref())) }
 }
 
-/// A denial with an evaluation error is a denial by those authorizers that could be asked, not by all of them.
+/// A denial with an evaluation error is unknown: some authorizers could not be asked.
 fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
     match status {
         Some(SubjectAccessReviewStatus { allowed: false, evaluation_error: Some(error), .. }) if !error.is_empty() => {
@@ -203,10 +193,8 @@ fn allowed(status: Option<&SubjectAccessReviewStatus>) -> Lookup<bool> {
 async fn legacy_seen(server: &Server, lease: LegacyLease) -> LegacySeen {
     let api: Api<Lease> = Api::all(server.client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease.name));
-    let found = match server.call(api.list(&named)).await {
-        Ok(list) => Lookup::Known(list.items.into_iter().map(lease_seen).collect()),
-        Err(error) => Lookup::Unknown(error.to_string()),
-    };
+    let listed = server.call(api.list(&named)).await;
+    let found = lookup(listed, |list| Lookup::Known(list.items.into_iter().map(lease_seen).collect()));
     LegacySeen { lease, found }
 }
 
@@ -236,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_is_reduced_to_what_the_plan_looks_at() {
+    fn crd_is_reduced_to_observed_fields() {
         let established =
             json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
         let seen = crd_seen(&crd(Value::Null, established), Lookup::Known(3));
@@ -270,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_comes_from_whichever_text_can_be_read() {
+    fn version_comes_from_readable_text() {
         let info = |major: &str, minor: &str, git_version: &str| Info {
             major: major.into(),
             minor: minor.into(),
@@ -284,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_rests_on_an_error_is_not_a_no() {
+    fn denial_with_evaluation_error_is_unknown() {
         let status = |allowed, error: Option<&str>| SubjectAccessReviewStatus {
             allowed,
             evaluation_error: error.map(str::to_owned),

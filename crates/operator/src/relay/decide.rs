@@ -1,6 +1,4 @@
-//! What to write, and whether to go on.
-//! Comes in: one look at the profiler's folder and at its container; goes out: the data of the output ConfigMap, if there is
-//! any to write, and whether this was the last look.
+//! Decides the data of the output ConfigMap, and whether the relay is done, from one look at the profiler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,21 +12,19 @@ use crate::relay::status::{self, Status, Verdict, redacted};
 
 pub type Data = BTreeMap<String, String>;
 
-/// How far the profiler's clock may be behind that of its node: some runtimes give it a machine of its own.
+/// Clock skew between the profiler and its node: some runtimes run a container in a virtual machine.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(5);
 
-/// One look at all there is.
 pub struct Look<'a> {
     pub files: &'a Files,
-    /// Looked at before the files, which are then as the profiler has left them.
+    /// Read before the files, which are final if the profiler has ended.
     pub profiler: &'a Profiler,
-    /// For how long it has been over with the profiler.
+    /// Time since the profiler ended.
     pub over_for: Duration,
-    /// How long to wait for its files after that. A folder on the network may show them late.
+    /// Time to wait for its files after the end. A folder on the network may show them late.
     pub patience: Duration,
-    /// We have been told to end.
     pub stopping: bool,
-    /// Where, for messages.
+    /// Path for messages.
     pub folder: &'a str,
 }
 
@@ -41,36 +37,35 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Look,
-    /// Once the data is written.
+    /// End once the data is written.
     End(Ending),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The profiler's verdict is delivered, also that it has failed: another try would only come to the same.
+    /// The profiler's verdict is delivered, even that it failed: a retry would have the same result.
     Verdict,
-    /// It left none, and another try might.
+    /// The profiler left no verdict, and a retry might.
     NoVerdict,
 }
 
-/// What is wrong with the results, and whether another try might bring better ones.
+/// Problem with the results, and whether a retry might solve it.
 struct Flaw {
     text: String,
     ending: Ending,
 }
 
-/// Whether nothing more will be written to the folder: the profiler has ended, or has said so where its end cannot be seen.
+/// Whether the profiler writes no more: it has ended, or has reported a verdict where its end cannot be seen.
 pub fn is_over(files: &Files, profiler: &Profiler) -> bool {
-    let told = || files.status().is_some_and(|status| !matches!(status.verdict, Verdict::None(_)));
-    profiler.ended().is_some() || (*profiler == Profiler::Hidden && told())
+    profiler.ended().is_some() || (*profiler == Profiler::Hidden && files.has_verdict())
 }
 
-/// For how long something else than a missing right may be in the way, and for how long a profiler may work whose end cannot be
-/// seen: hours of profiling are not given up for a right that comes late.
+/// Longest wait for a quota or a policy, and for a right while the profiler's end cannot be seen: hours of profiling are not
+/// discarded for a right that is granted late.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether there is no use in waiting to be let write any longer. While the profiler works, the right may still come in time for
-/// its result; where nobody can see the profiler's end, that is no reason to wait for ever.
+/// Whether to stop waiting for the right to write. While the profiler works, the right may still be granted in time for its
+/// result; a profiler whose end cannot be seen is no reason to wait for ever.
 pub fn is_hopeless(
     denied_for: Option<Duration>,
     over_for: Option<Duration>,
@@ -100,7 +95,7 @@ pub fn decide(look: &Look<'_>) -> Decision {
         },
         _ => Flaw { text: no_verdict(look, status.as_ref()), ending: Ending::NoVerdict },
     };
-    // Not the profiler's own word, so that it is given only when no better one can come.
+    // The flaw is not the profiler's own verdict: it is reported only when none can follow.
     if over && !look.stopping && look.over_for >= look.patience {
         let data = failed(look, status.as_ref(), Some(&flaw.text));
         return Decision { data: Some(data), next: Next::End(flaw.ending) };
@@ -109,20 +104,20 @@ pub fn decide(look: &Look<'_>) -> Decision {
     Decision { data: status.as_ref().and_then(progress), next }
 }
 
-/// Written by this profiler, and not by an earlier one to the same folder.
+/// Whether this profiler wrote the status, and not an earlier one that used the same folder.
 fn is_fresh(status: &Status, profiler: &Profiler) -> bool {
     match profiler {
         Profiler::Unknown => false,
         Profiler::Hidden => true,
         Profiler::Seen(life) if !life.lasting => true,
         Profiler::Seen(life) => life.started.is_some_and(|started| {
-            // Without a time it could be anybody's; the file is then all there is to go by.
+            // A status without a time is accepted: its author is unknown.
             status.written.is_none_or(|written| written.saturating_add(CLOCKS).is_ok_and(|written| written >= started))
         }),
     }
 }
 
-/// None: it does not say what it is at.
+/// None if the status has no phase.
 fn progress(status: &Status) -> Option<Data> {
     let phase = status.phase.as_ref()?;
     let mut data = Data::from([("phase".to_owned(), phase.clone())]);
@@ -137,7 +132,7 @@ fn failed(look: &Look<'_>, status: Option<&Status>, flaw: Option<&str>) -> Data 
     if let Some(error) = flaw.map(str::to_owned).or_else(own) {
         data.insert("profiler_error".to_owned(), error);
     }
-    // The file of an earlier profiler is none of this one's words.
+    // The file of an earlier profiler is left out.
     if status.is_some() {
         add(&mut data, status::FILE, look.files.status.read().map(redacted));
     }
@@ -166,7 +161,7 @@ fn results(look: &Look<'_>, status: &Status) -> Result<Data, Flaw> {
 
 const SMALLER: &str = "leave out spec.features.planner, or shorten spec.overrides.dgd";
 
-/// Under the name of this protocol, or else all of the earlier one: which of those counts is for the request to say.
+/// The manifest of this protocol, or else all of the earlier one, of which the request chooses.
 fn manifests<'a>(files: &'a Files, folder: &str) -> Result<Vec<(&'static str, &'a str)>, Flaw> {
     let text = |name| files.results.get(name).unwrap_or(&Text::Absent);
     match text(FINAL) {
@@ -193,7 +188,7 @@ fn unusable(name: &str, folder: &str, found: &Text) -> Flaw {
     Flaw { text: format!("{name} in {folder} {why}; {advice}"), ending: Ending::Verdict }
 }
 
-/// What is good to have, where there is room for it.
+/// Adds an optional entry if it fits.
 fn add(data: &mut Data, name: &str, text: Option<String>) {
     if let Some(text) = text.filter(|text| text.len() + total(data) <= LIMIT) {
         data.insert(name.to_owned(), text);

@@ -1,5 +1,4 @@
-//! The output ConfigMap of a request.
-//! Comes in: the data that it shall hold; goes out: the ConfigMap with exactly that, which is written only where it differs.
+//! Writes the output ConfigMap of a request, and only if its content differs.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -11,10 +10,9 @@ use steersman_runtime::client::{CallError, Server};
 
 use crate::relay::decide::Data;
 
-/// Somebody else may write between our look and our write, but not without end.
+/// Attempts that may end in a conflict with another writer.
 const MOST_LOOKS: usize = 5;
 
-/// The request whose output it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub name: String,
@@ -24,7 +22,7 @@ pub struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is there already.
+    /// The content is up to date.
     Nothing,
     Created,
     Replaced,
@@ -43,23 +41,22 @@ pub enum DeliverError {
 }
 
 impl DeliverError {
-    /// Whether another try would come to the same.
+    /// Whether a retry would have the same result.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Superseded(_) | Self::Reference(_) => true,
-            // What is refused for what it is, or has no namespace to be in, stays so. Rights may still be given.
+            // An invalid object or a missing namespace stays so. Rights may still be granted.
             Self::Call(CallError::Answered { code, .. }) => matches!(code, 400 | 404 | 405 | 413 | 415 | 422),
             Self::Call(_) | Self::Contended(_) => false,
         }
     }
 
-    /// Whether the API server knows us and lets us not, or does not know us: until somebody else changes that, every try comes
-    /// to the same.
+    /// Whether the API server denies the write, which lasts until an administrator changes it.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Call(CallError::Answered { code: 403, .. } | CallError::Unauthorized { .. }))
     }
 
-    /// Whether the answer is that of RBAC, which names the account and what it may not do. Quotas and policies answer 403, too.
+    /// Whether RBAC denied the write. Quotas and policies answer 403 as well, but do not name the account.
     pub fn names_right(&self) -> bool {
         matches!(self, Self::Call(CallError::Answered { code: 403, message, .. })
             if message.contains("User \"") && message.contains("\" cannot "))
@@ -76,13 +73,13 @@ impl Request {
         let api: Api<ConfigMap> = Api::namespaced(server.client.clone(), &self.namespace);
         for _ in 0..MOST_LOOKS {
             let live = server.call(api.get_opt(&name)).await?;
-            if let Some(other) = live.as_ref().and_then(|live| self.stranger(live)) {
+            if let Some(other) = live.as_ref().and_then(|live| self.other_controller(live)) {
                 self.must_be_live(server, other).await?;
             }
             let wanted = self.wanted(live.as_ref(), data)?;
             let written = match &live {
                 Some(live) if *live == wanted => return Ok(Written::Nothing),
-                // With the version that was seen, so that nobody's write is lost unseen.
+                // The resourceVersion of the read makes a concurrent write a conflict.
                 Some(_) => {
                     let replaced = server.call(api.replace(&name, &PostParams::default(), &wanted)).await;
                     replaced.map(|_| Written::Replaced)
@@ -91,7 +88,7 @@ impl Request {
             };
             match written {
                 Err(CallError::Answered { code: 409, .. }) => {}
-                // Deleted since it was seen.
+                // The ConfigMap was deleted since the read.
                 Err(CallError::Answered { code: 404, .. }) if live.is_some() => {}
                 written => return Ok(written?),
             }
@@ -99,7 +96,7 @@ impl Request {
         Err(DeliverError::Contended(name))
     }
 
-    /// The ConfigMap as it should be, with whatever else others have put on it.
+    /// The ConfigMap to write; other metadata stays.
     fn wanted(&self, live: Option<&ConfigMap>, data: &Data) -> Result<ConfigMap, DeliverError> {
         let mut wanted = live.cloned().unwrap_or_else(|| ConfigMap {
             metadata: ObjectMeta {
@@ -118,14 +115,14 @@ impl Request {
         Ok(wanted)
     }
 
-    /// The UID of whoever else controls it.
-    fn stranger<'a>(&self, live: &'a ConfigMap) -> Option<&'a str> {
+    /// The UID of the ConfigMap's controller, if that is not this request.
+    fn other_controller<'a>(&self, live: &'a ConfigMap) -> Option<&'a str> {
         let mut owners = live.metadata.owner_references.iter().flatten();
         let controller = owners.find(|owner| owner.controller == Some(true))?;
         (controller.uid != self.uid).then_some(controller.uid.as_str())
     }
 
-    /// Of two requests with one name, only one is there; the other's relay must not write over its output.
+    /// Fails unless this request still exists: the relay of a deleted request must not overwrite the output of its successor.
     async fn must_be_live(&self, server: &Server, other: &str) -> Result<(), DeliverError> {
         let kind = GroupVersionKind::gvk(Family::Dgdr.group(), "v1beta1", Family::Dgdr.kind());
         let resource = ApiResource::from_gvk_with_plural(&kind, Family::Dgdr.plural());

@@ -1,6 +1,6 @@
-//! The folder that the profiler writes to.
-//! Comes in: its path; goes out: what its files held at one look. Nothing outside of the folder is ever read: who could make
-//! the profiler link a file to our token would find the token in a ConfigMap.
+//! Reads the files of the profiler's folder.
+//!
+//! Links are not followed: a link to the account's token would publish the token in a ConfigMap.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,26 +14,24 @@ use steersman_plan::dynamo::graph::{EARLIER, FINAL, PARETO};
 
 use crate::relay::status::{self, Status, Verdict};
 
-/// All values of a ConfigMap together, as the API server counts.
+/// Most bytes of all values of a ConfigMap together, as the API server counts them.
 pub const LIMIT: usize = 1024 * 1024;
 
-/// The files with results, of this protocol and the earlier one.
 const RESULTS: [&str; 4] = [FINAL, EARLIER[0], EARLIER[1], PARETO];
 
-/// One file at one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Text {
     #[default]
     Absent,
-    /// Why it cannot be used, as it follows the file's name.
+    /// Problem, worded to follow the name of the file.
     Unusable(String),
-    /// A ConfigMap cannot hold this many bytes.
+    /// Number of bytes, more than a ConfigMap can hold.
     TooLarge(u64),
     Read(String),
 }
 
 impl Text {
-    /// Why it cannot be used, as it follows the file's name.
+    /// The problem, worded to follow the name of the file.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Absent | Self::Read(_) => None,
@@ -52,13 +50,17 @@ impl Text {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     pub status: Text,
-    /// Looked at only once the profiler says that it has succeeded.
+    /// Read only once the profiler reports success.
     pub results: BTreeMap<&'static str, Text>,
 }
 
 impl Files {
     pub fn status(&self) -> Option<Status> {
         self.status.read().and_then(status::read)
+    }
+
+    pub fn has_verdict(&self) -> bool {
+        self.status().is_some_and(|status| !matches!(status.verdict, Verdict::None(_)))
     }
 }
 
@@ -88,7 +90,7 @@ fn text(path: &Path) -> Text {
     bounded(file, size)
 }
 
-/// A link is not followed, and a pipe without a writer is not waited for.
+/// Links are not followed, and the open of a pipe without a writer does not block.
 fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_the_folder_is_read_and_nothing_is_waited_for() {
+    fn links_and_pipes_are_not_read() {
         let outside = folder(&[("token", b"status: success")]);
         let inside = folder(&[]);
         let path = inside.path().join("profiler_status.yaml");
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_config_map_can_hold_is_named_and_not_kept_in_memory() {
+    fn file_beyond_config_map_limit_is_unusable() {
         let folder = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a\xffb")]);
         let path = folder.path().join(EARLIER[0]);
         File::create(&path).unwrap().set_len(3 << 30).unwrap();

@@ -1,6 +1,4 @@
-//! The relay's life beside one profiler.
-//! Comes in: the folder, the pod and a signal to stop; goes out: the output ConfigMap, up to date until the profiler has ended,
-//! and how that was.
+//! Follows one profiler to its end and keeps the output ConfigMap up to date.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,24 +14,22 @@ use crate::relay::decide::{self, Data, Ending, Look, Next};
 use crate::relay::deliver::{DeliverError, Request, Written};
 use crate::relay::files::{self, Files};
 use crate::relay::pod::{self, Profiler};
-use crate::relay::status::Verdict;
 
-/// How often and how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between looks at the folder.
+    /// Interval between reads of the folder.
     pub look: Duration,
-    /// Between looks at the pod, while nothing hints at the profiler's end: many relays ask the same API server.
+    /// Interval between reads of the pod while the files show no verdict: many relays use the same API server.
     pub pod: Duration,
-    /// For files, once the profiler has ended.
+    /// Wait for files after the profiler's end.
     pub patience: Duration,
-    /// The same for a folder on the network.
+    /// Wait for files in a folder that outlives the pod, which may be on the network.
     pub long_patience: Duration,
-    /// The longest pause after calls that failed.
+    /// Longest pause after failed calls.
     pub longest_pause: Duration,
-    /// For rights that are still to be given to the account, once there is nothing else to wait for.
+    /// Wait for missing rights after the profiler's end.
     pub rights: Duration,
-    /// For the last write once told to stop. Shorter than a pod's usual grace of 30 s.
+    /// Time for the last write after a signal to stop. Shorter than a pod's usual grace period of 30 s.
     pub flush: Duration,
 }
 
@@ -51,7 +47,6 @@ impl Default for Pace {
     }
 }
 
-/// Where everything is.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub request: Request,
@@ -70,7 +65,7 @@ pub enum FollowError {
     Unwritten { name: String, cause: String },
 }
 
-/// Says where the right is, if it is one that a role can give.
+/// Names the role with the missing right, if RBAC denied the write.
 fn remedy(cause: &DeliverError) -> String {
     if !cause.names_right() {
         return String::new();
@@ -85,7 +80,7 @@ fn remedy(cause: &DeliverError) -> String {
     )
 }
 
-/// Follows the profiler to its end. A result is given up only where the account has no right to deliver it, and gets none.
+/// Follows the profiler to its end. A result is discarded only if the account is never granted the right to deliver it.
 pub async fn follow(
     server: &Server,
     place: &Place,
@@ -114,19 +109,19 @@ pub async fn follow(
     })
 }
 
-/// What was seen so far.
 #[derive(Default)]
 struct Seen {
     profiler: Profiler,
+    /// Time of the last read of the pod.
     asked: Option<Instant>,
-    /// Since when it is over with the profiler.
+    /// Time since which the profiler writes no more.
     over: Option<Instant>,
-    /// The last look at the files hints at the profiler's end.
+    /// Whether the files show a verdict, after which the profiler ends soon.
     hinted: bool,
-    /// Since when the API server does not let us see the pod.
+    /// Time since which the API server denies reading the pod.
     refused: Option<Instant>,
-    /// Trouble with the pod, as told last.
-    told: Option<String>,
+    /// Last logged error of reading the pod.
+    logged: Option<String>,
 }
 
 struct Relay<'a> {
@@ -134,12 +129,11 @@ struct Relay<'a> {
     place: &'a Place,
     pace: &'a Pace,
     seen: Seen,
-    /// The data that was written last.
     written: Option<Data>,
     pause: Duration,
-    /// Why the last write failed.
+    /// Error of the last write.
     trouble: Option<String>,
-    /// Since when the account has had no right to write.
+    /// Time since which the account has no right to write.
     denied: Option<Instant>,
 }
 
@@ -160,27 +154,27 @@ impl Relay<'_> {
                 }
                 Err(cause) => self.trouble = Some(cause.to_string()),
             }
-            // There is no time for long pauses once it is told to stop.
+            // The grace period leaves no time for long pauses.
             sleep(if stopping { self.pace.look } else { self.pause }).await;
         }
     }
 
     fn is_hopeless(&self, cause: &DeliverError) -> bool {
         let since = |time: &Option<Instant>| time.map(|time| time.elapsed());
-        // A quota or a policy is soon changed by whoever finds out; a right that nobody gave was forgotten.
+        // A quota or a policy is likely to be changed while we wait; a missing right was probably forgotten.
         let limit = if cause.names_right() { self.pace.rights } else { decide::LONGEST };
         decide::is_hopeless(since(&self.denied), since(&self.seen.over), &self.seen.profiler, limit)
     }
 
-    /// One look, and the write that it leads to.
+    /// Reads pod and files once, and writes if necessary.
     async fn step(&mut self, stopping: bool) -> Result<Next, DeliverError> {
-        // First the pod: once the profiler has ended, the files are as it left them.
+        // The pod is read first: once the profiler has ended, its files are final.
         if self.must_ask() {
             self.ask().await;
         }
         let files = self.look().await;
         let over = decide::is_over(&files, &self.seen.profiler);
-        self.seen.hinted = files.status().is_some_and(|status| !matches!(status.verdict, Verdict::None(_)));
+        self.seen.hinted = files.has_verdict();
         if over {
             self.seen.over.get_or_insert_with(Instant::now);
         }
@@ -200,7 +194,7 @@ impl Relay<'_> {
         Ok(decision.next)
     }
 
-    /// The same content is not written twice; in the end what is there is looked at, whoever wrote it.
+    /// Writes new data. The `last` write always compares with the live ConfigMap, which others may have changed.
     async fn write(&mut self, data: Data, last: bool) -> Result<(), DeliverError> {
         if !last && self.written.as_ref() == Some(&data) {
             return Ok(());
@@ -229,7 +223,7 @@ impl Relay<'_> {
     }
 
     async fn look(&self) -> Files {
-        // A folder on the network may hang, which must not keep us from hearing a signal.
+        // A folder on the network may hang, which must not block the handling of signals.
         let folder = self.place.folder.clone();
         tokio::task::spawn_blocking(move || files::look(&folder)).await.unwrap_or_default()
     }
@@ -252,30 +246,30 @@ impl Relay<'_> {
             Ok(pod) => {
                 let folder = place.folder.to_string_lossy();
                 self.seen.profiler = pod::profiler(&pod, &place.container, folder.trim_end_matches('/'));
-                self.seen.told = None;
+                self.seen.logged = None;
                 self.seen.refused = None;
             }
             Err(CallError::Answered { code: 403 | 404, message, .. }) => {
-                // A right that was given a moment ago may not be known everywhere. What was seen before stays true.
+                // A right that was just granted may take a moment to have effect. An earlier observation stays valid.
                 let since = *self.seen.refused.get_or_insert_with(Instant::now);
                 if self.seen.profiler == Profiler::Unknown && since.elapsed() >= self.pace.patience {
                     self.seen.profiler = Profiler::Hidden;
                 }
-                self.tell(&message);
+                self.log_once(&message);
             }
-            Err(error) => self.tell(&error.to_string()),
+            Err(error) => self.log_once(&error.to_string()),
         }
     }
 
-    /// Each trouble once, until it is over.
-    fn tell(&mut self, cause: &str) {
-        if self.seen.told.as_deref() != Some(cause) {
+    /// Logs an error, unless it was the last one logged.
+    fn log_once(&mut self, cause: &str) {
+        if self.seen.logged.as_deref() != Some(cause) {
             tracing::warn!(
                 cause,
                 pod = self.place.pod,
                 "cannot see whether the profiler has ended; its own word counts until the account may get its pod"
             );
-            self.seen.told = Some(cause.to_owned());
+            self.seen.logged = Some(cause.to_owned());
         }
     }
 }

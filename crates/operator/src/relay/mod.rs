@@ -1,5 +1,4 @@
-//! `steersman relay`: beside the profiler in its pod, tells the operator what the profiler does and comes to.
-//! Comes in: the profiler's files and the end of its container; goes out: the output ConfigMap of the request.
+//! Runs `steersman relay`, the sidecar of the profiler that copies its progress and results into the request's ConfigMap.
 
 pub mod decide;
 pub mod deliver;
@@ -50,10 +49,10 @@ pub struct RelayArgs {
     pub cluster: ClusterArgs,
 }
 
-/// What the account of the profiling Jobs may do. Shipped next to the operator's own roles.
+/// ClusterRole of the account of profiling Jobs, shipped with the operator's own roles.
 pub const PROFILING_ROLE: &str = "steersman-profiling-job";
 
-/// What profiling Jobs do: our relay, and beside it the profiler, which tries out graphs of its own.
+/// Rules of profiling Jobs: those of the relay, and those of the profiler, which deploys candidate graphs.
 pub fn profiling_rules() -> Vec<Rule> {
     let rule = Rule::namespaced;
     let why = "try out candidates when profiling thoroughly";
@@ -66,29 +65,21 @@ pub fn profiling_rules() -> Vec<Rule> {
     [rules(), profiler.to_vec()].concat()
 }
 
-/// What the relay does, as the account of the profiling Job; part of the role that those Jobs are bound to.
+/// Rules of the relay, which runs as the account of the profiling Job.
 pub fn rules() -> Vec<Rule> {
-    let rule = Rule::namespaced;
+    let (rule, requests) = (Rule::namespaced, Family::Dgdr);
+    let identify = "tell whether an output is of this request or of an earlier one of the same name";
+    let own = "make requests the owners of their outputs";
     vec![
         rule("", "configmaps", &["get", "create", "update"], "deliver what the profiler says and comes to"),
         rule("", "pods", &["get"], "see when the profiler has ended"),
-        rule(
-            Family::Dgdr.group(),
-            Family::Dgdr.plural(),
-            &["get"],
-            "tell whether an output is of this request or of an earlier one of the same name",
-        ),
-        // Where the cluster checks who may hold up a deletion, as OpenShift does.
-        rule(
-            Family::Dgdr.group(),
-            "dynamographdeploymentrequests/finalizers",
-            &["update"],
-            "make requests the owners of their outputs",
-        ),
+        rule(requests.group(), requests.plural(), &["get"], identify),
+        // Clusters with OwnerReferencesPermissionEnforcement, such as OpenShift, require this for `blockOwnerDeletion`.
+        rule(requests.group(), "dynamographdeploymentrequests/finalizers", &["update"], own),
     ]
 }
 
-/// Runs until the profiler has ended and what it said is written, or until SIGTERM or SIGINT.
+/// Runs until the profiler has ended and its results are written, or until SIGTERM or SIGINT.
 pub async fn relay(args: RelayArgs) -> anyhow::Result<Ending> {
     let stop = signals::stop_token(None)?;
     logs::install(args.log_level.as_level())?;

@@ -1,17 +1,14 @@
-//! The pod that the relay is in, for what it tells about the profiler.
-//! Comes in: the pod as the API server has it; goes out: when the profiler began, how it ended, and whether its folder may
-//! hold what somebody else has left.
+//! Reads start, end and volume of the profiler's container from the relay's own pod.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 
-/// What is known of the profiler's container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Profiler {
-    /// Nothing yet: the API server has not answered.
+    /// The API server has not answered yet.
     #[default]
     Unknown,
-    /// Nothing ever: the account may not read its pod, or the pod has no such container.
+    /// The account may not read its pod, or the pod has no such container.
     Hidden,
     Seen(Life),
 }
@@ -20,7 +17,7 @@ pub enum Profiler {
 pub struct Life {
     pub started: Option<Timestamp>,
     pub ended: Option<End>,
-    /// Its folder outlives the pod, so that an earlier profiler may have written to it.
+    /// The folder outlives the pod, so that an earlier profiler may have written to it.
     pub lasting: bool,
 }
 
@@ -82,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_of_the_profiler_is_read_from_its_pod() {
+    fn profiler_life_is_read_from_pod() {
         let own = json!({ "name": "out", "emptyDir": {} });
         let claim = json!({ "name": "out", "persistentVolumeClaim": { "claimName": "c" } });
         let began = "2026-11-16T06:00:00Z";
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_the_container_tells_nothing_and_a_folder_of_unknown_make_may_be_old() {
+    fn missing_container_is_hidden_and_unknown_volume_lasting() {
         assert_eq!(profiler(&Pod::default(), "profiler", "/data"), Profiler::Hidden);
         assert!(seen(json!({ "name": "another" }), json!({})).lasting());
     }

@@ -1,6 +1,4 @@
-//! The profiler's status file.
-//! Comes in: its text, which may be half of one or no YAML at all; goes out: what the profiler says, in words that are fit
-//! to be shown to anybody.
+//! Parses the profiler's status file, which may be incomplete, and removes credentials from its texts.
 
 use std::sync::LazyLock;
 
@@ -10,17 +8,16 @@ use serde_json::{Map, Value};
 
 pub const FILE: &str = "profiler_status.yaml";
 
-/// Longer words would not fit into the condition that shows them, or would bury what else it says. In characters.
+// Most characters of a text. Longer ones would not fit into the condition that shows them, or would hide its other content.
 const LONGEST_PHASE: usize = 64;
 const LONGEST_MESSAGE: usize = 1024;
 const LONGEST_ERROR: usize = 8192;
 
-/// How the profiler stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Success,
     Failed,
-    /// It is at work, or said a word that nobody knows.
+    /// The profiler is running, or its status is an unknown word.
     None(String),
 }
 
@@ -30,11 +27,11 @@ pub struct Status {
     pub phase: Option<String>,
     pub message: Option<String>,
     pub error: Option<String>,
-    /// By the profiler's clock.
+    /// Time by the profiler's clock.
     pub written: Option<Timestamp>,
 }
 
-/// None: it is not the file's whole text, or never was YAML.
+/// None if the text is incomplete, or not YAML.
 pub fn read(text: &str) -> Option<Status> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let fields: Map<String, Value> = serde_saphyr::from_str_with_options(text, options).ok()?;
@@ -60,7 +57,7 @@ pub fn read(text: &str) -> Option<Status> {
     })
 }
 
-/// What looks like a credential: libraries put tokens and addresses with passwords into the texts of their errors.
+/// Patterns of credentials: libraries put tokens, and addresses with passwords, into the texts of their errors.
 static CREDENTIALS: LazyLock<Vec<(Option<Regex>, &str)>> = LazyLock::new(|| {
     [
         (r"hf_[A-Za-z0-9]{8,}", "hf_***"),
@@ -69,7 +66,7 @@ static CREDENTIALS: LazyLock<Vec<(Option<Regex>, &str)>> = LazyLock::new(|| {
         (r"([Bb]earer|BEARER)\s+[A-Za-z0-9._~+/=\-]{8,}", "$1 ***"),
         (r"://[^/\s@:]*:[^/\s@]+@", "://***@"),
         (r"\bsk-[A-Za-z0-9_\-]{16,}", "sk-***"),
-        // By the name before it. That of a token alone will not do: profilers tell of times per token.
+        // A value by its name. The name `token` alone does not count: profilers report times per token.
         (
             r#"(?i)((?:password|passwd|api[_-]?key|access[_-]?key(?:[_-]id)?|client[_-]secret|(?:access|auth|api|hf|hub|session)[_-]token)["']?\s*[=:]\s*["']?)[^\s"',;&)*]+"#,
             "${1}***",
@@ -113,7 +110,7 @@ mod tests {
         assert_eq!((done.verdict, done.phase.as_deref()), (Verdict::Success, Some("Done")));
     }
 
-    /// Written by PyYAML, as the profiler writes.
+    /// Output of PyYAML, which the profiler uses.
     const WRAPPED: &str = r##"status: failed
 timestamp: '2026-11-16T06:00:00Z'
 message: 'Profiler failed with exception: ValueError'
@@ -124,7 +121,7 @@ phase: SweepingPrefill
 "##;
 
     #[test]
-    fn errors_of_many_lines_stay_whole_and_no_half_of_the_file_is_a_success() {
+    fn long_error_stays_whole_and_prefix_never_succeeds() {
         let status = read(WRAPPED).unwrap();
         let tail =
             "be positive: {\"a\": [1, #2]} \\ and a long tail that is wrapped by the library because it is longer than";

@@ -1,5 +1,4 @@
-//! How long the leader among several replicas leads without being heard of.
-//! Comes in: two flags; goes out: times of which the leader's own is the shorter one.
+//! The flags of leader election, accepted only if the renew deadline is shorter than the lease duration.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ struct Flags {
     deadline: Duration,
 }
 
-/// The flags, of which one bounds the other.
+/// Flags that have passed the check.
 #[derive(Clone, Copy, Debug)]
 pub struct ElectionArgs(Flags);
 
@@ -72,7 +71,7 @@ fn lease(given: &str) -> Result<Duration, String> {
     seconds(given, 4)
 }
 
-/// The leader renews every other second, and one renewal must fit in.
+/// Parses the renew deadline. The leader renews every two seconds, and one renewal must fit in.
 fn deadline(given: &str) -> Result<Duration, String> {
     seconds(given, 3)
 }

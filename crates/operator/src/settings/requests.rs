@@ -1,5 +1,4 @@
-//! The settings for DynamoGraphDeploymentRequests.
-//! Comes in: flags and the environment variables that stand in for them; goes out: what their controller needs to know.
+//! The settings of the controller of DynamoGraphDeploymentRequests.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -9,7 +8,7 @@ use crate::dynamo::observe::hardware::{ENDPOINT, Endpoint};
 use crate::relay::PROFILING_ROLE;
 use crate::settings::Switch;
 
-/// The profiler and what it starts find the rest of the platform by these.
+// Environment variables by which the profiler, and the graphs it starts, find the rest of the platform.
 const NATS: &str = "NATS_SERVER";
 const ETCD: &str = "ETCD_ENDPOINTS";
 const MODEL_EXPRESS: &str = "MODEL_EXPRESS_URL";
@@ -56,7 +55,7 @@ impl RequestArgs {
             (MODEL_EXPRESS, &self.dgdr_model_express_url),
             (PROMETHEUS, &self.dgdr_prometheus_endpoint),
         ];
-        // Set to nothing is how a manifest says that there is none.
+        // Manifests set a variable to the empty string if there is no such address.
         let given = |text: &String| !text.is_empty();
         RequestOptions {
             default_image: None,
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_of_requests_is_told_what_the_flags_say() {
+    fn flags_become_request_options() {
         let given = told(
             "--operator-image-pull-policy Always --dgdr-profiling-cluster-role mine --gpu-discovery off \
              --dcgm-endpoint http://{POD_IP}:9401/metrics --dgdr-nats-address nats://nats:4222 \
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn unless_told_otherwise_nothing_is_passed_on_and_the_shipped_role_is_bound() {
+    fn defaults_bind_shipped_role_without_addresses() {
         let given = told("");
         let expected = RequestOptions { pull_policy: Some("IfNotPresent".to_owned()), ..RequestOptions::default() };
         assert_eq!(given, expected);

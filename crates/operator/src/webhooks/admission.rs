@@ -1,5 +1,4 @@
-//! `/validate/<family>` and `/mutate/<family>`: may this object be written?
-//! Comes in: an AdmissionReview as bytes; goes out: the response of the family's handler as bytes, for the same review.
+//! Reads and writes the AdmissionReviews of `/validate/<family>` and `/mutate/<family>`.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,20 +17,18 @@ use steersman_runtime::cpu_bound;
 const KIND: &str = "AdmissionReview";
 const VERSION: &str = "admission.k8s.io/v1";
 
-/// A review holds the object and the one before it, each 3 MiB at most.
+/// Largest review in bytes: it holds the new and the old object, each 3 MiB at most.
 pub const LONGEST: usize = 8 * 1024 * 1024;
 
-/// What to do with a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Allow,
-    /// Allow it after these operations of a JSON patch. Only `/mutate` may.
+    /// Allowed after these operations of a JSON patch; from `/mutate` only.
     Patch(Vec<Value>),
-    /// With the code, reason, message and causes that the user shall see.
     Deny(Box<Status>),
 }
 
-/// The response to one request. Warnings are shown to the user whatever the verdict; keep each below 120 characters.
+/// Response to one request. Warnings are shown to the user whatever the verdict; keep each below 120 characters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     pub verdict: Verdict,
@@ -51,7 +48,7 @@ impl Response {
         Self { verdict: Verdict::Deny(Box::new(status)), warnings: Vec::new() }
     }
 
-    /// The reason of a refusal. None: it is none.
+    /// Reason code of a refusal. None: the request is allowed.
     pub fn refusal(&self) -> Option<&str> {
         match &self.verdict {
             Verdict::Deny(status) => Some(&status.reason),
@@ -65,7 +62,7 @@ impl Response {
     }
 }
 
-/// Answers the requests about one family. It may read other objects. A panic in it denies the request.
+/// Handles the requests about one family. A panic in it denies the request.
 pub type Handler = Arc<dyn Fn(AdmissionRequest<DynamicObject>) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// A handler that needs nothing but the request.
@@ -85,7 +82,6 @@ where
     Arc::new(move |request| decide(request).boxed())
 }
 
-/// The handlers of each route, by family.
 #[derive(Clone, Default)]
 pub struct Handlers {
     pub validate: BTreeMap<Family, Handler>,
@@ -99,7 +95,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Bounded, for the metrics: a fixed text for each family, and one for all else.
+    /// Label for the metrics, with a bounded number of values.
     pub fn label(self, family: Option<Family>) -> &'static str {
         match (self, family) {
             (Self::Validate, Some(Family::Dgdr)) => "/validate/dgdr",
@@ -136,7 +132,6 @@ struct Review {
     request: Option<Value>,
 }
 
-/// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("this is not an {KIND} of {VERSION}: {0}")]
@@ -150,8 +145,7 @@ pub enum Failure {
     NoRequest,
 }
 
-/// Reads the request out of a review. With a failure comes the uid, if it could be read: `uid` is for reviews where it could
-/// not.
+/// Reads the request out of a review. A failure carries the uid of the review, or `uid` if that could not be read.
 pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (String, Failure)> {
     let unknown = |failure| (uid.to_owned(), failure);
     let review: Review = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
@@ -164,7 +158,6 @@ pub fn read(body: &[u8], uid: &str) -> Result<AdmissionRequest<DynamicObject>, (
     serde_json::from_value(request).map_err(|error| (uid, Failure::NotAReview(error)))
 }
 
-/// The review that carries a response.
 pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
     let mut response = Map::from_iter([("uid".to_owned(), json!(uid))]);
     let mut put = |name: &str, value: Value| response.insert(name.to_owned(), value);
@@ -177,7 +170,7 @@ pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
             put("patchType", json!("JSONPatch"));
             put("patch", json!(ByteString(json!(operations).to_string().into_bytes())));
         }
-        // The API server refuses a patch from a webhook that may only say yes or no.
+        // The API server refuses a patch from a validating webhook.
         Verdict::Allow | Verdict::Patch(_) => _ = put("allowed", json!(true)),
         Verdict::Deny(status) => {
             put("allowed", json!(false));
@@ -187,7 +180,7 @@ pub fn written(uid: &str, route: Route, decided: &Response) -> Vec<u8> {
     json!({ "apiVersion": VERSION, "kind": KIND, "response": response }).to_string().into_bytes()
 }
 
-/// The review that says why there is no verdict.
+/// Denies the request, because there is no verdict.
 pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
     let status = Status::failure(message, reason).with_code(code);
     written(uid, Route::Validate, &Response::deny(status))

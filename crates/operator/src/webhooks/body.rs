@@ -1,6 +1,4 @@
-//! Reading what was sent, within bounds.
-//! Comes in: a request of any size at any speed; goes out: its bytes, held against a budget that all requests share, or why
-//! they were not taken and for which review.
+//! Reads the body of a request within bounds of size and time; all bodies in memory count against one budget.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +10,27 @@ use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
-/// What a body of unknown length is taken for, and the most of any: a list of 500, the piece in which clients read lists, of
-/// objects of 64 KiB each.
+/// Largest body in bytes, and the assumed size of a body without a Content-Length: clients read lists in chunks of 500, here
+/// of objects of 64 KiB each.
 pub const LONGEST: usize = 32 * 1024 * 1024;
 
-/// Up to here a body goes through a gate of its own, so that those who send large ones, or promise to, only block each
-/// other.
+/// Bodies up to this size have a budget of their own, so that large ones, or announced ones, block only each other.
 const SMALL: usize = 256 * 1024;
 
-/// All large bodies at one time, in KiB: one of the longest. They are rare, and what the allocator has once needed for them
-/// it keeps for long.
+/// Budget for all large bodies, in KiB: one of the largest. They are rare, and the allocator keeps their memory for long.
 const LARGE_BUDGET: u32 = (LONGEST / 1024) as u32;
 
-/// All small ones, in KiB.
+/// Budget for all small bodies, in KiB.
 const SMALL_BUDGET: u32 = 32 * 1024;
 
-/// How long to wait for room, and how long a sender may take. API servers give up after 10 s, or 30 s for conversion.
+/// Longest wait for the budget, and for the body. API servers give up after 10 s, or 30 s for conversion.
 const ROOM: Duration = Duration::from_secs(8);
 const SENDING: Duration = Duration::from_secs(10);
 
-/// How far to look for the uid of the review: API servers write it before all that is large.
+/// Bytes to search for the uid of the review: API servers write it before everything that is large.
 const HEAD: usize = 4096;
 
-/// The budget for all bodies that are held at one time.
+/// Budget for all bodies in memory.
 #[derive(Clone, Debug)]
 pub struct Gate {
     small: Arc<Semaphore>,
@@ -58,13 +54,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// The uid of the review, as far as it can be found without understanding the rest.
+    /// The uid of the review, found without parsing the body. Empty: not found.
     pub fn uid(&self) -> String {
         uid(&self.bytes)
     }
 }
 
-/// Why a body was not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error(
@@ -88,7 +83,6 @@ impl Refused {
         }
     }
 
-    /// The code of the Status that says so.
     pub fn code(&self) -> u16 {
         match self {
             Self::TooLarge { .. } => 413,
@@ -100,7 +94,7 @@ impl Refused {
 }
 
 impl Gate {
-    /// Reads the whole body if it is not longer than `limit`.
+    /// Reads the body if it has at most `limit` bytes.
     pub async fn read(&self, request: Request<Body>, limit: usize) -> Result<Held, Refused> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         let expected = length.unwrap_or(limit).min(limit);
@@ -114,7 +108,7 @@ impl Gate {
         let gate = if bytes <= SMALL { &self.small } else { &self.large };
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(LARGE_BUDGET).clamp(1, LARGE_BUDGET);
         let room = time::timeout(self.room, gate.clone().acquire_many_owned(kib)).await;
-        // The gate is never closed, so the inner error does not happen.
+        // The inner error cannot happen: the semaphore is never closed.
         room.ok().and_then(Result::ok).ok_or(Refused::Busy)
     }
 }
@@ -127,7 +121,8 @@ async fn read(body: Body, length: Option<usize>, limit: usize) -> Result<Vec<u8>
         let part = part.map_err(|error| Refused::Broken(error.to_string()))?;
         seen = seen.saturating_add(part.len());
         let fits = length.unwrap_or_default() <= limit && seen <= limit;
-        // Of what is too large only the head is kept. The rest is read and dropped: who is still sending hears no answer.
+        // A body that is too large is read to its end, because a client that still sends reads no response; its head is kept
+        // for the uid.
         if fits || bytes.len() < HEAD {
             bytes.extend_from_slice(&part);
         } else if bytes.len() > HEAD {
@@ -140,8 +135,8 @@ async fn read(body: Body, length: Option<usize>, limit: usize) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// The first value of a field `uid` near the beginning, if it looks like one. After the first `metadata` it would be that of
-/// an object.
+/// The first value of a field `uid` near the beginning, if it has the form of one. After the first `metadata` it would be
+/// that of an object.
 fn uid(bytes: &[u8]) -> String {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(HEAD)]);
     let own = head.split("\"metadata\"").next().unwrap_or_default();
@@ -157,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_uid_is_found_in_what_is_left_of_a_review() {
+    fn uid_is_found_in_partial_review() {
         for (text, expected) in [
             (
                 r#"{"kind":"X","request":{"uid":"705ab4f5-6393","objects":[{"metadata":{"uid":"other"}}]}}"#,
@@ -183,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_refused_with_its_uid_whatever_its_sender_promised() {
+    async fn large_body_is_refused_with_its_uid() {
         let gate = Gate::default();
         let mut large = br#"{"request":{"uid":"a1","objects":["#.to_vec();
         large.resize(20_000, b' ');
@@ -199,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_slow_or_finds_no_room_is_told_so_and_small_reviews_pass() {
+    async fn full_budget_refuses_only_large_bodies() {
         let gate = Gate::default();
         let moment = Duration::from_millis(10);
         let hasty = Gate { room: moment, sending: moment, ..gate.clone() };

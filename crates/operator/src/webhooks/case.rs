@@ -1,6 +1,5 @@
-//! One question of an API server: may this object be written?
-//! Comes in: an admission request about a family; goes out: the object and the one before it in the version that the rules
-//! are written for, and refusals in the form that API servers give to broken schemas.
+//! Reads the objects of an admission request in the storage version, and renders refusals as API servers do for schema
+//! errors.
 
 use kube::api::DynamicObject;
 use kube::core::Status;
@@ -14,18 +13,19 @@ use steersman_reconcile::{FieldError, FieldNames, Message};
 
 use crate::webhooks::admission::Response;
 
-/// The object and the one before it, both in the stored version.
+/// The new and the old object, both in the storage version.
 pub struct AdmissionCase {
     pub family: Family,
     pub new: Value,
     pub old: Option<Value>,
     pub namespace: String,
-    /// The names of fields in the version that its author wrote.
+    /// Names of fields in the version that the user wrote.
     names: FieldNames,
 }
 
 impl AdmissionCase {
-    /// None: there is nothing to judge. Our configuration asks about none of that, but another may.
+    /// None if there is nothing to validate, because the request is a deletion or about a subresource. Our webhook
+    /// configuration matches none of these, but another one may.
     pub fn read(family: Family, request: AdmissionRequest<DynamicObject>) -> Result<Option<Self>, Box<Response>> {
         let judged = matches!(request.operation, Operation::Create | Operation::Update);
         let part = request.sub_resource.as_deref().is_some_and(|part| !part.is_empty());
@@ -36,7 +36,7 @@ impl AdmissionCase {
         Ok(Some(Self { family, new, old, namespace, names: field_names(family, &version) }))
     }
 
-    /// Warnings are about the object as it would be stored, so a refusal has none.
+    /// The response. A refusal has no warnings: they are about the object as it would be stored.
     pub fn response<'a>(&self, errors: &[FieldError], warnings: impl IntoIterator<Item = &'a Message>) -> Response {
         if !errors.is_empty() {
             return Response::deny(self.refusal(errors));
@@ -45,7 +45,7 @@ impl AdmissionCase {
         warnings.fold(Response::allow(), Response::warn)
     }
 
-    /// As API servers refuse what breaks a schema: 422, with a cause for each place.
+    /// A refusal as API servers make it for schema errors: 422, with a cause for each field.
     fn refusal(&self, errors: &[FieldError]) -> Status {
         let metadata = &self.new["metadata"];
         let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
@@ -73,7 +73,7 @@ impl AdmissionCase {
     }
 }
 
-/// In the version that the rules are written for. API servers send that one, unless somebody's configuration wants another.
+/// The object in the storage version. API servers send new objects in the version of their author.
 fn stored(family: Family, object: DynamicObject) -> Result<Value, Box<Response>> {
     let unreadable = |cause: &str| {
         let message = format!("this is not a {} that can be judged: {cause}", family.kind());

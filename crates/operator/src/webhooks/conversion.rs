@@ -1,9 +1,6 @@
-//! `/convert`: objects of one version in, the same objects in another version out.
-//! Comes in: a ConversionReview as bytes; goes out: its answer as bytes, in which either all objects are converted or a
-//! Status says which one is not and why.
+//! Answers the ConversionReviews of `/convert`: either all objects are converted, or a Status names the one that is not.
 //!
-//! A list comes in one review. Its objects are read, converted and written one by one: of five hundred, one is in memory as
-//! a tree.
+//! The objects of a review are parsed, converted and written one by one: of a list of 500, one is in memory as a tree.
 
 use std::fmt;
 
@@ -18,13 +15,13 @@ use crate::webhooks::losses::Losses;
 const KIND: &str = "ConversionReview";
 const VERSION: &str = "apiextensions.k8s.io/v1";
 
-/// No API server takes an object of more than 3 MiB; what was stored may have grown a little on the way.
+/// Largest object in bytes. No API server accepts more than 3 MiB, and conversion may have made the stored object larger.
 const LARGEST_OBJECT: usize = 4 * 1024 * 1024;
 
-/// Objects in one review. Far more than a list has pieces; the bound is for bodies that are all commas.
+/// Most objects in one review, far more than a chunk of a list has: bounds a body that consists of commas.
 const MOST_OBJECTS: usize = 100_000;
 
-/// What converts one object; [`steersman_api::convert::answer`] outside tests.
+/// Converts one object; [`steersman_api::convert::answer`] outside tests.
 pub type Convert = fn(Value, &str) -> Result<Converted, ConvertError>;
 
 #[derive(Deserialize)]
@@ -47,7 +44,6 @@ struct Request<'a> {
     objects: Vec<&'a RawValue>,
 }
 
-/// Why there are no converted objects.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("this is not a {KIND} of {VERSION}: {0}")]
@@ -67,13 +63,12 @@ pub enum Failure {
     NotConverted { which: String, cause: ConvertError },
 }
 
-/// The uid of a review that can be read.
 pub fn uid(body: &[u8]) -> Option<String> {
     let review: Review<'_> = serde_json::from_slice(body).ok()?;
     review.request.map(|request| request.uid)
 }
 
-/// Answers one review. `uid` is for reviews that cannot be read.
+/// Answers one review. A failure carries the uid of the review, or `uid` if that could not be read.
 pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Result<Vec<u8>, (String, Failure)> {
     let unknown = |failure| (uid.to_owned(), failure);
     let review: Review<'_> = serde_json::from_slice(body).map_err(Failure::NotAReview).map_err(unknown)?;
@@ -91,7 +86,6 @@ pub fn answer(body: &[u8], uid: &str, convert: Convert, losses: &Losses) -> Resu
     Ok(text)
 }
 
-/// Writes the converted objects with commas between them.
 fn write_objects(
     request: &Request<'_>,
     convert: Convert,
@@ -108,7 +102,7 @@ fn write_objects(
         let named = Named::of(&object);
         let converted = convert(object, &request.desired)
             .map_err(|cause| Failure::NotConverted { which: format!("{} ({named})", which()), cause })?;
-        losses.say(&named, &request.desired, &converted.lost);
+        losses.log_once(&named, &request.desired, &converted.lost);
         if index > 0 {
             written.push(b',');
         }
@@ -124,14 +118,14 @@ fn head(uid: &str) -> String {
     )
 }
 
-/// The answer that says why not.
+/// A review without converted objects.
 pub fn failure(uid: &str, code: u16, reason: &str, message: &str) -> Vec<u8> {
     let result = json!({ "status": "Failure", "code": code, "reason": reason, "message": message });
     let response = json!({ "uid": uid, "result": result, "convertedObjects": [] });
     json!({ "apiVersion": VERSION, "kind": KIND, "response": response }).to_string().into_bytes()
 }
 
-/// What an object is called in messages, and how its generations are told apart.
+/// Identity of one generation of an object, for messages and to log a loss once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Named {
     pub kind: String,
@@ -142,7 +136,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Each part may be absent: server-side apply converts parts of objects.
+    /// Every field may be absent: server-side apply converts parts of objects.
     fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         Self {

@@ -1,11 +1,8 @@
-//! Under which names the webhook is reached.
-//! Comes in: the Service in front of us, and a URL for operators outside the cluster; goes out: the names for the
-//! certificate, and whether a client configuration means us.
+//! The Service or URL of the webhook: names for its certificate, and which client configurations point to it.
 
 use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::WebhookClientConfig;
 
-/// Where API servers find this webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub namespace: String,
@@ -15,7 +12,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// What the certificate stands for.
+    /// Subject alternative names of the certificate.
     pub fn names(&self) -> Vec<String> {
         let service = format!("{}.{}.svc", self.service, self.namespace);
         let whole = format!("{service}.cluster.local");
@@ -23,7 +20,7 @@ impl Reach {
         [service, whole].into_iter().chain(host).collect()
     }
 
-    /// Whether `client` sends its reviews to us. Only then may we touch it.
+    /// Whether `client` sends its reviews to this operator. Only then may the operator change it.
     pub fn is_named_by(&self, client: &WebhookClientConfig) -> bool {
         if let Some(service) = &client.service {
             return service.name == self.service && service.namespace == self.namespace;
@@ -34,13 +31,13 @@ impl Reach {
     }
 }
 
-/// The host in a URL as [`url`] takes them, without the brackets of an IPv6 address.
+/// The host of a URL, without the brackets of an IPv6 address.
 fn host(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     uri.host().map(|host| host.trim_matches(['[', ']']).to_owned())
 }
 
-/// Reads the URL that users give for us: `https://host` or `https://host:port`.
+/// Parses the URL of this operator: `https://host` or `https://host:port`.
 pub fn url(given: &str) -> Result<String, String> {
     let uri: Result<Uri, _> = given.parse();
     let fits = |uri: &Uri| {
@@ -71,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_names_our_service_or_url_means_us() {
+    fn client_matches_own_service_or_url_only() {
         let by_url = |url: &str| WebhookClientConfig { url: Some(url.into()), ..Default::default() };
         let outside = reach(Some("https://127.0.0.1:9443"));
         for (reach, client, expected) in [
@@ -91,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_stands_for_the_service_and_for_the_host_of_the_url() {
+    fn certificate_names_service_and_url_host() {
         assert_eq!(reach(None).names(), ["webhook.here.svc", "webhook.here.svc.cluster.local"]);
         for (url, host) in [("https://127.0.0.1:1", "127.0.0.1"), ("https://[::1]:1", "::1"), ("https://a.b", "a.b")] {
             assert_eq!(reach(Some(url)).names()[2], host);

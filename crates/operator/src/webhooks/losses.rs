@@ -1,6 +1,5 @@
-//! What a conversion cannot keep.
-//! Comes in: the losses of each converted object; goes out: one log line for each object, generation and version. A
-//! conversion cannot warn its user, and reads come by the thousand.
+//! Logs the fields that a conversion drops, once for each object, generation and version: a conversion cannot warn its user,
+//! and objects are read thousands of times.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -9,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::webhooks::conversion::Named;
 
-/// How many to remember, at eight bytes each. When they are too many all are forgotten: a line is then said once more.
+/// Most entries, at eight bytes each. A full set is cleared, so that a line may be logged again.
 const REMEMBERED: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -19,8 +18,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Says it, unless it was said.
-    pub fn say(&self, object: &Named, to: &str, lost: &[String]) {
+    pub fn log_once(&self, object: &Named, to: &str, lost: &[String]) {
         if lost.is_empty() || !self.is_new(object, to) {
             return;
         }
@@ -49,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_new_once_for_each_object_generation_and_version() {
+    fn loss_is_new_once_per_generation_and_version() {
         let losses = Losses::default();
         let object = Named { name: "a".into(), uid: "1".into(), generation: 1, ..Named::default() };
         assert!(losses.is_new(&object, "v1"));

@@ -1,9 +1,8 @@
-//! The webhooks: conversion between versions, and admission.
-//! Comes in: reviews from API servers, and whatever else reaches the address; goes out: an answered review each time, with
-//! HTTP 200, because any other status would hide the reason from the user.
+//! Serves the conversion and admission webhooks.
 //!
-//! A review that cannot be read, one that is too large and one on which our own code panics are all answered so, and the
-//! process lives on. Memory has a bound: bodies count against a budget, and a few reviews are worked on at one time.
+//! Every review is answered with HTTP 200, even one that cannot be read, is too large or makes a handler panic: any other
+//! status would hide the reason from the user. Memory is bounded: bodies count against a budget, and few reviews are
+//! processed at a time.
 
 pub mod admission;
 mod body;
@@ -38,16 +37,15 @@ use body::{Gate, Refused};
 use conversion::Convert;
 use losses::Losses;
 
-/// Reviews worked on at one time. They need the processor, not patience: more would only share it.
+/// Reviews processed at a time. They are CPU-bound: more would only share the processor.
 const AT_ONCE: usize = 4;
 
-/// How long a handler may take. An API server that waits 10 s, as is usual, still hears this.
+/// Longest time for a handler. API servers usually wait 10 s.
 const JUDGED: Duration = Duration::from_secs(8);
 
-/// How the code and the user hear of a panic.
 const PANICKED: &str = "this webhook failed by a fault of its own; the operator's log says where, please report it";
 
-/// What became of a review, for the metrics.
+/// Outcome of a review, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Answered,
@@ -71,7 +69,7 @@ struct Shared {
     convert: Convert,
     handlers: Handlers,
     metrics: Arc<Metrics>,
-    /// Counts what was refused of DynamoGraphDeploymentRequests.
+    /// Counts refused DynamoGraphDeploymentRequests.
     requests: Arc<Requests>,
     gate: Gate,
     work: Arc<Semaphore>,
@@ -79,8 +77,8 @@ struct Shared {
     leaving: CancellationToken,
 }
 
-/// `/convert`, `/validate/<family>` and `/mutate/<family>`, and 404 for everything else. From the moment that `leaving` is
-/// cancelled, each answer is the last of its connection: a client that is told so does not lose its next request.
+/// `/convert`, `/validate/<family>` and `/mutate/<family>`, and 404 for everything else. After `leaving` is cancelled, each
+/// response closes its connection, so that no client loses its next request.
 pub fn routes(
     convert: Convert,
     handlers: Handlers,
@@ -113,7 +111,7 @@ async fn convert_review(State(shared): State<Arc<Shared>>, request: Request<Body
 async fn converted(shared: &Shared, request: Request<Body>) -> (Outcome, Vec<u8>) {
     let held = match shared.gate.read(request, body::LONGEST).await {
         Ok(held) => Arc::new(held),
-        Err(refused) => return (Outcome::Failed, refusal(&refused, conversion::failure)),
+        Err(refused) => return unread(&refused, conversion::failure),
     };
     let _turn = shared.work.acquire().await;
     let (review, convert, losses) = (held.clone(), shared.convert, shared.losses.clone());
@@ -126,9 +124,8 @@ async fn converted(shared: &Shared, request: Request<Body>) -> (Outcome, Vec<u8>
             (Outcome::Failed, conversion::failure(&uid, 400, reason::BAD_REQUEST, &message))
         }
         Err(error) => {
-            panicked("/convert", error);
             let uid = conversion::uid(&held.bytes).unwrap_or_else(|| held.uid());
-            (Outcome::Panicked, conversion::failure(&uid, 500, reason::INTERNAL_ERROR, PANICKED))
+            panicked("/convert", error, &uid, conversion::failure)
         }
     }
 }
@@ -155,7 +152,7 @@ async fn admitted(
 ) -> (Outcome, Vec<u8>) {
     let held = match shared.gate.read(request, admission::LONGEST).await {
         Ok(held) => held,
-        Err(refused) => return (Outcome::Failed, refusal(&refused, admission::failure)),
+        Err(refused) => return unread(&refused, admission::failure),
     };
     let uid = held.uid();
     let failed = |uid: &str, code, reason, message: &str| {
@@ -164,15 +161,12 @@ async fn admitted(
     };
     let turn = shared.work.acquire().await;
     let reading = spawn_blocking(move || (admission::read(&held.bytes, &held.uid()), held)).await;
-    // A handler waits for other objects more than it works; its request counts against the budget for as long.
+    // A handler mostly waits for other objects. The body stays in memory until it is done, and so counts against the budget.
     drop(turn);
     let (request, _held) = match reading {
         Ok((Ok(request), held)) => (request, held),
         Ok((Err((uid, failure)), _)) => return failed(&uid, 400, reason::BAD_REQUEST, &failure.to_string()),
-        Err(error) => {
-            panicked(label, error);
-            return (Outcome::Panicked, admission::failure(&uid, 500, reason::INTERNAL_ERROR, PANICKED));
-        }
+        Err(error) => return panicked(label, error, &uid, admission::failure),
     };
     let uid = request.uid.clone();
     let (began, operation) = (Instant::now(), format!("{:?}", request.operation).to_uppercase());
@@ -188,7 +182,7 @@ async fn admitted(
         Ok(Ok(answer)) => {
             let denied = matches!(answer.verdict, admission::Verdict::Deny(_));
             let outcome = if denied { Outcome::Denied } else { Outcome::Answered };
-            // What is mutated is validated afterwards: counted twice it would be two requests.
+            // A mutated request is validated afterwards, and counts once.
             if family == Some(Family::Dgdr) && route == Route::Validate {
                 shared.requests.judged(&operation, answer.refusal(), began.elapsed());
             }
@@ -198,21 +192,21 @@ async fn admitted(
             let message = format!("there is no verdict after {} s; try again", JUDGED.as_secs());
             failed(&uid, 504, reason::TIMEOUT, &message)
         }
-        Ok(Err(error)) => {
-            panicked(label, error);
-            (Outcome::Panicked, admission::failure(&uid, 500, reason::INTERNAL_ERROR, PANICKED))
-        }
+        Ok(Err(error)) => panicked(label, error, &uid, admission::failure),
     }
 }
 
-fn refusal(refused: &Refused, failure: fn(&str, u16, &str, &str) -> Vec<u8>) -> Vec<u8> {
+/// Renders a failed review from its uid, code, reason and message.
+type RenderFailure = fn(&str, u16, &str, &str) -> Vec<u8>;
+
+fn unread(refused: &Refused, failure: RenderFailure) -> (Outcome, Vec<u8>) {
     let message = refused.to_string();
     tracing::warn!(message, "a review was not read");
-    failure(refused.uid(), refused.code(), reason::BAD_REQUEST, &message)
+    (Outcome::Failed, failure(refused.uid(), refused.code(), reason::BAD_REQUEST, &message))
 }
 
-/// The log alone hears what it was: the words of a panic may quote an object.
-fn panicked(webhook: &'static str, error: JoinError) {
+/// The text of the panic goes to the log alone: it may quote an object.
+fn panicked(webhook: &'static str, error: JoinError, uid: &str, failure: RenderFailure) -> (Outcome, Vec<u8>) {
     let cause = match error.try_into_panic() {
         Ok(payload) => {
             let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -221,6 +215,7 @@ fn panicked(webhook: &'static str, error: JoinError) {
         Err(error) => error.to_string(),
     };
     tracing::error!(webhook, cause, "a webhook panicked");
+    (Outcome::Panicked, failure(uid, 500, reason::INTERNAL_ERROR, PANICKED))
 }
 
 impl Shared {

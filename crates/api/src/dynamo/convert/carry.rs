@@ -1,8 +1,7 @@
-//! Annotations that keep what one version has no field for.
-//! Comes in: the annotations of an object in one version; goes out: what they keep for the other, and back again.
+//! Keeps the fields that one version does not have in annotations of the other.
 //!
-//! On a v1beta1 object stand the annotations of single v1alpha1 fields, which operators and people read, and two
-//! annotations for all the rest; on a v1alpha1 object the same two, with fields of v1beta1.
+//! A v1beta1 object has annotations for single v1alpha1 fields, which operators and users read, and two annotations for all
+//! other fields; a v1alpha1 object has the same two, with fields of v1beta1.
 
 use serde_json::{Value, json};
 
@@ -11,9 +10,9 @@ use super::spec::{self, Kept};
 use super::tree::{Kind, Object, Path, Source, put, text};
 use crate::convert::ConvertError;
 
-/// Everything of a spec that has no annotation of its own: `{"version":1,"spec":{…}}`.
+/// All fields of a spec without their own annotation: `{"version":1,"spec":{…}}`.
 pub const SPEC: &str = "nvidia.com/dgdr-spec";
-/// Everything of a status that has no annotation of its own.
+/// All fields of a status without their own annotation.
 pub const STATUS: &str = "nvidia.com/dgdr-status";
 /// `spec.profilingConfig.configMapRef` of v1alpha1, as JSON.
 pub const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
@@ -23,7 +22,7 @@ pub const OUTPUT_PVC: &str = "nvidia.com/dgdr-output-pvc";
 pub const ENABLE_GPU_DISCOVERY: &str = "nvidia.com/dgdr-enable-gpu-discovery";
 /// Name, namespace, labels and annotations of `spec.deploymentOverrides` of v1alpha1, as JSON.
 pub const DEPLOYMENT_OVERRIDES: &str = "nvidia.com/dgdr-deployment-overrides";
-/// What v1beta1 has no field for in `spec.profilingConfig.config` of v1alpha1, as JSON.
+/// Fields of `spec.profilingConfig.config` of v1alpha1 that v1beta1 does not have, as JSON.
 pub const PROFILING_CONFIG: &str = "nvidia.com/dgdr-profiling-config";
 /// `status.backend` of v1alpha1.
 pub const STATUS_BACKEND: &str = "nvidia.com/dgdr-status-backend";
@@ -31,10 +30,10 @@ pub const STATUS_BACKEND: &str = "nvidia.com/dgdr-status-backend";
 pub const PROFILING_RESULTS: &str = "nvidia.com/dgdr-profiling-results";
 /// `status.deployment` of v1alpha1, as JSON.
 pub const DEPLOYMENT_STATUS: &str = "nvidia.com/dgdr-deployment-status";
-/// `status.profilingJobName` of v1beta1; stands on v1alpha1 objects.
+/// `status.profilingJobName` of v1beta1, on v1alpha1 objects.
 pub const PROFILING_JOB_NAME: &str = "nvidia.com/dgdr-profiling-job-name";
 
-/// How an annotation spells its value.
+/// Format of an annotation's value.
 #[derive(Clone, Copy)]
 enum Form {
     Json,
@@ -48,7 +47,7 @@ enum Section {
     Status,
 }
 
-/// One field of the other version in an annotation of its own.
+/// A field of the other version with its own annotation.
 type Field = (&'static str, Section, &'static Path, Form);
 
 const ALPHA_FIELDS: &[Field] = &[
@@ -62,7 +61,7 @@ const ALPHA_FIELDS: &[Field] = &[
 ];
 const BETA_FIELDS: &[Field] = &[(PROFILING_JOB_NAME, Section::Status, &["profilingJobName"], Form::Text)];
 
-/// The fields of a spec of v1alpha1 that have an annotation of their own, with that annotation.
+/// The fields of a v1alpha1 spec with their own annotation.
 pub fn annotated_spec() -> impl Iterator<Item = (&'static str, &'static Path)> {
     ALPHA_FIELDS.iter().filter_map(|(annotation, section, path, _)| match section {
         Section::Spec => Some((*annotation, *path)),
@@ -111,11 +110,11 @@ fn json_object(annotation: &str) -> Option<Object> {
 pub struct Carrier {
     annotations: Object,
     before: Option<Value>,
-    /// Annotations with one of our keys that nothing could be read from.
+    /// Annotations with one of our keys that could not be read.
     unread: Vec<(&'static str, Value)>,
 }
 
-/// What the annotations keep.
+/// Fields from the annotations.
 #[derive(Default)]
 pub struct Carried {
     pub spec: Kept,
@@ -123,8 +122,7 @@ pub struct Carried {
 }
 
 impl Carrier {
-    /// None for an object without metadata, as server-side apply sends it: an annotation there would be a field that
-    /// nobody has set.
+    /// None if the object has no metadata, as server-side apply may send it: an annotation would be a field that no client set.
     pub fn open(object: &mut Object) -> Result<Option<Self>, ConvertError> {
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let Some(metadata) = metadata.filter(|metadata| !metadata.is_empty()) else { return Ok(None) };
@@ -143,7 +141,7 @@ impl Carrier {
         Ok(Some(Self { annotations, before: metadata.remove("annotations"), unread: Vec::new() }))
     }
 
-    /// Takes out what an object that is not of `version` keeps for it.
+    /// Removes the fields of `version` from the annotations of an object of the other version.
     pub fn read(&mut self, version: Version) -> Carried {
         let mut carried = Carried::default();
         if let Some(envelope) = self.take(SPEC, |text| json_object(text).and_then(open_envelope)) {
@@ -165,7 +163,7 @@ impl Carrier {
         {
             spec::put_wishes(&mut carried.spec.spec, wishes);
         }
-        // The object has fields of its own for the others, and what these say counts, also if they are absent.
+        // The object has fields for the annotations of its own version, and these count, even if they are absent.
         let own = fields(version.other()).iter().map(|(key, ..)| *key);
         let wishes = (version == Version::Beta).then_some(DEPLOYMENT_OVERRIDES);
         for key in own.chain(wishes) {
@@ -186,7 +184,7 @@ impl Carrier {
         Some(read)
     }
 
-    /// Keeps the rest of an object of `version`.
+    /// Adds the remaining fields of `version`.
     pub fn write(&mut self, version: Version, spec: Object, workers_image: bool, status: Object) {
         let (mut spec, mut status) = (Source::new(spec), Source::new(status));
         for (key, section, path, form) in fields(version) {
@@ -219,7 +217,7 @@ impl Carrier {
         self.annotations.insert(key.to_owned(), value.into());
     }
 
-    /// Puts the annotations back; goes out: those that are gone without having been read.
+    /// Writes the annotations to the object, and returns the losses: annotations that were replaced without being read.
     pub fn close(self, object: &mut Object) -> Vec<String> {
         let gone = |(key, value): &(&'static str, Value)| self.annotations.get(*key) != Some(value);
         let lost = self.unread.iter().filter(|unread| gone(unread)).map(|(key, _)| {
@@ -234,7 +232,7 @@ impl Carrier {
                 before if self.annotations.is_empty() => match before {
                     Some(Value::Object(before)) if before.is_empty() => Some(Value::Object(before)),
                     Some(Value::Null) => Some(Value::Null),
-                    // Metadata that becomes empty could not take an annotation on the way back.
+                    // Empty metadata could not have an annotation on the way back.
                     Some(_) if metadata.is_empty() => Some(Value::Object(Object::new())),
                     _ => None,
                 },
@@ -248,11 +246,11 @@ impl Carrier {
     }
 }
 
-/// A member of the envelope that says where `image` of v1beta1 comes from.
+/// Member of the envelope with the source of `image` of v1beta1.
 const IMAGE: &str = "image";
 const WORKERS_IMAGE: &str = "deploymentOverrides.workersImage";
 
-/// An envelope without `spec` is a spec itself, as it was written before there were envelopes.
+/// An envelope without `spec` is a spec itself, as written by earlier versions.
 fn open_envelope(mut envelope: Object) -> Option<Kept> {
     let workers_image = text(envelope.get(IMAGE)) == Some(WORKERS_IMAGE);
     match envelope.remove("spec") {

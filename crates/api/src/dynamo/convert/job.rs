@@ -1,6 +1,4 @@
-//! The resources of the profiling container, which v1beta1 keeps in the list of the Job's containers.
-//! Comes in: a spec of v1beta1; goes out: the resources, taken out of the list or set in it, with every other entry in
-//! its place.
+//! Moves the resources of the profiling container, which v1beta1 has in the Job's list of containers.
 
 use serde_json::{Value, json};
 
@@ -12,7 +10,7 @@ const PROFILER: &str = "profiler";
 pub fn take_resources(spec: &mut Source) -> Option<Value> {
     let mut taken = spec.take(CONTAINERS, Kind::List)?;
     let resources = taken.as_array_mut().and_then(|list| resources_of_profiler(list));
-    // An entry that nothing but the resources was said of: v1alpha1 can say it alone.
+    // An entry with the resources alone is rebuilt from v1alpha1.
     let derived = resources.is_some() && taken == json!([{ "name": PROFILER }]);
     if !derived {
         put(&mut spec.rest, CONTAINERS, taken);
@@ -46,7 +44,7 @@ pub fn give_resources(spec: &mut Object, resources: Value) {
     put(spec, CONTAINERS, Value::Array(containers));
 }
 
-/// Which entry is the profiler's. The first conversion wrote it without a name.
+/// The index of the profiler. The first conversion wrote it without a name.
 fn profiler(containers: &[Value]) -> Option<usize> {
     let unnamed = |container: &Value| match container.get("name") {
         None => container.is_object(),
@@ -56,14 +54,14 @@ fn profiler(containers: &[Value]) -> Option<usize> {
     containers.iter().position(named).or_else(|| containers.iter().position(unnamed))
 }
 
-/// The schema demands the list even if it is empty, so a pod with anything else in it gets one.
+/// Adds an empty list of containers, which the schema requires in a pod with other fields.
 pub fn complete(spec: &mut Object) {
     if !at(spec, CONTAINERS).is_some_and(Value::is_array) {
         put(spec, CONTAINERS, json!([]));
     }
 }
 
-/// Drops a list that `complete` would bring back.
+/// Removes a list that `complete` would add again.
 pub fn forget_completion(spec: &mut Object) {
     if at(spec, CONTAINERS) == Some(&json!([])) {
         remove(spec, CONTAINERS);

@@ -1,10 +1,8 @@
-//! DynamoGraphDeploymentRequest between v1alpha1 and v1beta1, on JSON.
-//! Comes in: an object of one version, whole or in part; goes out: the same in the other version, with annotations for
-//! what that has no field for.
+//! Converts DynamoGraphDeploymentRequests between v1alpha1 and v1beta1, as JSON.
 //!
-//! In each direction the same steps: take from each section everything that the other version can say, lay it over
-//! what the annotations have kept for the other version, and keep the rest in annotations in turn. Fields win over
-//! annotations of single fields, these over the annotations for all the rest.
+//! Each direction has the same steps: move every field that the other version has, overlay the result on the fields that
+//! annotations kept of the other version, and keep the rest in annotations. Fields win over annotations of single fields, and
+//! these over the annotations for all other fields.
 
 use serde_json::Value;
 
@@ -59,7 +57,7 @@ impl Version {
     }
 }
 
-/// Brings an object of the other version into `to`.
+/// Converts an object of the other version to `to`.
 pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
     let to = Version::named(to)?;
     let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
@@ -84,7 +82,7 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
     Ok(Converted { object: Value::Object(object), lost })
 }
 
-/// Both sections in the other version, and what is left of them.
+/// Both sections in the other version, and the fields that it does not have.
 struct Joined {
     spec: Object,
     spec_rest: Source,
@@ -123,14 +121,14 @@ fn to_alpha(spec: Object, status: Object, carried: Carried, whole: bool, keeps: 
     Joined { spec, spec_rest: split.rest, workers_image: false, status, status_rest: status_split.rest }
 }
 
-/// Whether this is all of an object. Server-side apply owns parts of it, and the name is never one.
+/// Whether the object is complete. The partial objects of server-side apply never have a name.
 fn whole(object: &Object) -> bool {
     let metadata = object.get("metadata");
     let named = ["name", "generateName"].iter().any(|name| text(metadata.and_then(|all| all.get(*name))).is_some());
     named && object.get("spec").and_then(|spec| spec.get("model")).is_some()
 }
 
-/// A copy, because `put_back` looks at what was there.
+/// A copy of the section: `put_back` needs the original.
 fn section(object: &Object, name: &str) -> Result<Object, ConvertError> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(Object::new()),
@@ -141,22 +139,22 @@ fn section(object: &Object, name: &str) -> Result<Object, ConvertError> {
     }
 }
 
-/// A section that has nothing to say in the new version is left out, unless it said nothing before.
+/// Writes a section. An empty one is omitted, unless it was present and empty before.
 fn put_back(object: &mut Object, name: &str, section: Object) {
-    let said_nothing = match object.get(name) {
+    let was_empty = match object.get(name) {
         Some(Value::Object(before)) => before.is_empty(),
         Some(_) => true,
         None => false,
     };
     if !section.is_empty() {
         object.insert(name.to_owned(), Value::Object(section));
-    } else if !said_nothing {
+    } else if !was_empty {
         object.remove(name);
     }
 }
 
-/// What becomes of the rest where no annotation can keep it. A field that the other version does not have is left out,
-/// as it must be for server-side apply to work; a value that makes no sense is not dropped but refused.
+/// The losses of an object without metadata, where no annotation can keep the rest. A field that the other version does not
+/// have is dropped, as server-side apply requires; a value of a wrong type is refused.
 fn unkept(spec: &Source, status: &Source, to: Version) -> Result<Vec<String>, ConvertError> {
     for (section, rest) in [("spec", spec), ("status", status)] {
         if let Some((path, want)) = rest.wrong.first() {

@@ -1,9 +1,7 @@
-//! The spec of a request, in the other version.
-//! Comes in: a spec, and what annotations have kept of the other version's; goes out: the other version's spec, and
-//! the rest that has no place in it.
+//! Converts the spec of a request.
 //!
-//! The rest is what is left when everything has been taken that the other version can say. The same taking cleans what
-//! annotations have kept, so a value that has a field in both versions can never come back from there.
+//! Every field that the other version has is moved; the rest goes to annotations. Fields from annotations pass through the
+//! same step, so that a field of both versions never returns from an annotation.
 
 use serde_json::{Value, json};
 
@@ -64,7 +62,7 @@ const WORKERS_IMAGE: &Path = &["deploymentOverrides", "workersImage"];
 const IMAGE: &Path = &["image"];
 const POD: &Path = &["overrides", "profilingJob", "template", "spec"];
 
-/// The fields of v1alpha1 that v1beta1 has too, or keeps in an annotation of their own.
+/// The fields of v1alpha1 that v1beta1 has, or keeps in their own annotation.
 pub fn shared_fields() -> Vec<SharedField> {
     let field = |stored, written| SharedField { stored, written, with_content: true };
     let same = SAME.map(|path| field(StoredPlace::Spec(path), path));
@@ -74,28 +72,28 @@ pub fn shared_fields() -> Vec<SharedField> {
     same.into_iter().chain(moved).chain([image]).chain(kept).collect()
 }
 
-/// What one version says, taken apart for the other.
+/// A spec, split for the other version.
 #[derive(Default)]
 pub struct Split {
-    /// What the other version has fields for, in these fields.
+    /// Fields of the other version.
     pub said: Object,
-    /// What it has none for, as it stood.
+    /// Fields that the other version does not have.
     pub rest: Source,
-    /// Resources of the profiling container, which have to find their place among other containers.
+    /// Resources of the profiling container, to be merged into the list of containers.
     resources: Option<Value>,
-    /// Whether `image` of v1beta1 is the workers' image, because v1alpha1 named no other.
+    /// Whether `image` of v1beta1 is the workers' image, because v1alpha1 has no other.
     pub workers_image: bool,
 }
 
-/// What annotations have kept of a spec.
+/// Fields of a spec from annotations.
 #[derive(Default)]
 pub struct Kept {
     pub spec: Object,
     pub workers_image: bool,
 }
 
-/// Why a spec of v1alpha1 cannot be converted: an opaque configuration that is no object has no fields to take out. The
-/// words are those that users of the Go operator know.
+/// Why a v1alpha1 spec cannot be converted: an opaque configuration that is not an object has no fields. The text begins like
+/// that of the Go operator.
 pub fn config_problem(spec: &Object) -> Option<String> {
     let kind = match at(spec, CONFIG)? {
         Value::Object(_) | Value::Null => return None,
@@ -107,8 +105,8 @@ pub fn config_problem(spec: &Object) -> Option<String> {
     Some(format!("failed to parse ProfilingConfig.Config: it is {kind}; write an object"))
 }
 
-/// `whole` says that this is all of an object. Only then a field that is absent means its default, which for
-/// `autoApply` is not the same in both versions, and only then what the schema demands must be there.
+/// `whole`: the object is complete. Only then an absent field means its default, which differs between the versions for
+/// `autoApply`, and only then required fields must be present.
 pub fn from_alpha(spec: Object, whole: bool) -> Split {
     let mut split = Split { rest: Source::new(spec), ..Split::default() };
     let Split { said, rest, .. } = &mut split;
@@ -116,7 +114,7 @@ pub fn from_alpha(spec: Object, whole: bool) -> Split {
         move_value(rest, path, Kind::Anything, said, path);
     }
     for (alpha, beta) in LENGTHS {
-        // The exact number stays behind, to be found again if v1beta1 leaves the length as it is.
+        // The exact number stays in the rest, and returns if v1beta1 does not change the length.
         if let Some(tokens) = at(&rest.rest, alpha).and_then(cut) {
             put(said, beta, tokens.into());
         }
@@ -133,7 +131,7 @@ pub fn from_alpha(spec: Object, whole: bool) -> Split {
         split.workers_image = true;
     }
     split.resources = split.rest.take(RESOURCES, Kind::Filled);
-    // The schema lets anything into the opaque configuration, so nothing in it is wrong.
+    // The schema allows any value in the opaque configuration.
     split.rest.wrong.retain(|(path, _)| !path.starts_with("profilingConfig.config."));
     if whole {
         split.said.entry("autoApply").or_insert(false.into());
@@ -173,7 +171,7 @@ fn move_value(from: &mut Source, path: &Path, kind: Kind, to: &mut Object, place
     }
 }
 
-/// A number with a fraction, without it.
+/// The integer part of a number with a fraction.
 fn cut(value: &Value) -> Option<i32> {
     let number = value.as_f64().filter(|_| value.as_i64().is_none())?.trunc();
     let fits = f64::from(i32::MIN) <= number && number <= f64::from(i32::MAX);
@@ -181,7 +179,7 @@ fn cut(value: &Value) -> Option<i32> {
     fits.then_some(number as i32)
 }
 
-/// The spec of v1beta1: what v1alpha1 says, over what was kept for v1beta1.
+/// The v1beta1 spec: the fields of v1alpha1 over those from annotations.
 pub fn join_beta(split: &mut Split, kept: Kept, whole: bool) -> Object {
     let mut spec = from_beta(kept.spec, false).rest.rest;
     let said = std::mem::take(&mut split.said);
@@ -196,7 +194,7 @@ pub fn join_beta(split: &mut Split, kept: Kept, whole: bool) -> Object {
     spec
 }
 
-/// The spec of v1alpha1: what v1beta1 says, over what was kept for v1alpha1.
+/// The v1alpha1 spec: the fields of v1beta1 over those from annotations.
 pub fn join_alpha(split: &mut Split, mut kept: Kept, whole: bool) -> Object {
     if config_problem(&kept.spec).is_some() {
         remove(&mut kept.spec, CONFIG);
@@ -209,8 +207,8 @@ pub fn join_alpha(split: &mut Split, mut kept: Kept, whole: bool) -> Object {
             remove(if unchanged { &mut said } else { &mut spec }, alpha);
         }
     }
-    // The workers' image is an image only where no other is named. It must neither be doubled nor, if v1beta1 has
-    // dropped or changed the image, bring the old one back.
+    // The workers' image was used as `image` because v1alpha1 had no other. It must not appear twice, nor return after
+    // v1beta1 dropped or changed the image.
     let image = text(at(&said, PROFILER_IMAGE));
     if let Some(workers) = text(at(&spec, WORKERS_IMAGE)) {
         if kept.workers_image && image == Some(workers) {
@@ -220,7 +218,7 @@ pub fn join_alpha(split: &mut Split, mut kept: Kept, whole: bool) -> Object {
         }
     }
     overlay(&mut spec, said);
-    // The schema demands an image, even an empty one: without it, nothing that was read could be written back.
+    // The schema requires an image, even an empty one: without it the object could not be written back.
     let room = spec.get("profilingConfig").is_none_or(Value::is_object);
     if whole && room && at(&spec, PROFILER_IMAGE).is_none() {
         put(&mut spec, PROFILER_IMAGE, "".into());
@@ -228,7 +226,7 @@ pub fn join_alpha(split: &mut Split, mut kept: Kept, whole: bool) -> Object {
     spec
 }
 
-/// The four wishes that one annotation keeps, out of `deploymentOverrides`.
+/// Removes the four fields of `deploymentOverrides` that share one annotation.
 pub fn take_wishes(rest: &mut Object) -> Option<Object> {
     let wishes = rest.get_mut("deploymentOverrides")?.as_object_mut()?;
     let four = ["name", "namespace", "labels", "annotations"];

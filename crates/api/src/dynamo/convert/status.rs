@@ -1,9 +1,7 @@
-//! The status of a request, in the other version.
-//! Comes in: a status, and what annotations have kept of the other version's; goes out: the other version's status, and
-//! the rest that has no place in it.
+//! Converts the status of a request.
 //!
-//! What was kept speaks of a moment. It comes back only if it still leads to the phase and the graph that the status
-//! names now: otherwise the status has moved on since.
+//! A field from an annotation returns only if it still agrees with the phase and the graph of the status: otherwise it is
+//! stale.
 
 use serde_json::{Value, json};
 
@@ -13,14 +11,14 @@ use super::tree::{Kind, Object, Source, overlay, put, remove, text};
 const SAME: [&str; 2] = ["observedGeneration", "conditions"];
 const SELECTED: &[&str] = &["profilingResults", "selectedConfig"];
 
-/// A status taken apart for the other version.
+/// A status, split for the other version.
 #[derive(Default)]
 pub struct Split {
     pub said: Object,
     pub rest: Source,
 }
 
-/// The phase that a state of v1alpha1 stands for.
+/// The v1beta1 phase of a v1alpha1 state.
 fn phase_of(state: Option<&Value>, deployment: Option<&Value>) -> Option<&'static str> {
     let created = deployment.and_then(|deployment| deployment.get("created")) == Some(&Value::Bool(true));
     Some(match state?.as_str()? {
@@ -33,7 +31,7 @@ fn phase_of(state: Option<&Value>, deployment: Option<&Value>) -> Option<&'stati
     })
 }
 
-/// The state that a phase of v1beta1 shows as.
+/// The v1alpha1 state of a v1beta1 phase.
 fn state_of(phase: Option<&Value>) -> Option<&'static str> {
     Some(match phase?.as_str()? {
         "Profiling" => "Profiling",
@@ -48,7 +46,7 @@ fn name_of(deployment: Option<&Value>) -> Option<&str> {
     text(deployment?.get("name"))
 }
 
-/// What v1alpha1 shows of a phase and a name, if nothing more is known.
+/// The v1alpha1 state and deployment of a phase and a name.
 fn shown(phase: Option<&Value>, name: Option<&str>) -> (Option<Value>, Option<Value>) {
     (state_of(phase).map(Value::from), name.map(|name| json!({ "name": name })))
 }
@@ -79,7 +77,7 @@ pub fn from_alpha(status: Object) -> Split {
     split
 }
 
-/// `phase` and `dgdName` stay in the rest until `settle` knows whether v1alpha1 can tell them.
+/// `phase` and `dgdName` stay in the rest until `settle` knows whether v1alpha1 determines them.
 pub fn from_beta(status: Object) -> Split {
     let mut split = Split { rest: Source::new(status), ..Split::default() };
     let Split { said, rest } = &mut split;
@@ -116,11 +114,11 @@ fn set(object: &mut Object, name: &str, value: Option<Value>) {
     };
 }
 
-/// The status of v1alpha1: what v1beta1 says, over what was kept for v1alpha1.
+/// The v1alpha1 status: the fields of v1beta1 over those from annotations.
 pub fn join_alpha(split: &mut Split, kept: Object) -> Object {
     let mut status = from_alpha(kept).rest.rest;
     let mut said = std::mem::take(&mut split.said);
-    // Go writes fields that it has no value for as empty texts.
+    // The Go operator writes absent fields as empty texts.
     let state = status.remove("state").filter(|state| state.as_str() != Some(""));
     let mut deployment = status.remove("deployment");
     if let Some(Value::Object(deployment)) = &mut deployment
@@ -132,7 +130,7 @@ pub fn join_alpha(split: &mut Split, kept: Object) -> Object {
         let state = state.or_else(|| said.get("state").cloned());
         let beta = &split.rest.rest;
         let (now, then) = (beta.get("phase").and_then(Value::as_str), phase_of(state.as_ref(), deployment.as_ref()));
-        // A phase that v1alpha1 has no state for shows as another one, which is then still true.
+        // A phase without a v1alpha1 state of its own is shown as another state, which then still agrees.
         let shows = then != Some("Deployed") && state_of(beta.get("phase")) == state.as_ref().and_then(Value::as_str);
         if (now == then || shows) && name_of(deployment.as_ref()) == text(beta.get("dgdName")) {
             set(&mut said, "state", state);
@@ -144,37 +142,37 @@ pub fn join_alpha(split: &mut Split, kept: Object) -> Object {
     status
 }
 
-/// Drops phase and name from the rest where `alpha` tells both: each is the witness of the other.
+/// Removes phase and name from the rest if `alpha` determines both: each is needed to check the other.
 fn settle(rest: &mut Object, alpha: &Object) {
     let (state, deployment) = (alpha.get("state"), alpha.get("deployment"));
-    let told = |name: &str, as_told: Option<&str>| match rest.get(name) {
-        None => as_told.is_none(),
-        Some(value) => value.is_string() && value.as_str() == as_told,
+    let agrees = |name: &str, derived: Option<&str>| match rest.get(name) {
+        None => derived.is_none(),
+        Some(value) => value.is_string() && value.as_str() == derived,
     };
-    if told("phase", phase_of(state, deployment)) && told("dgdName", name_of(deployment)) {
+    if agrees("phase", phase_of(state, deployment)) && agrees("dgdName", name_of(deployment)) {
         rest.remove("phase");
         rest.remove("dgdName");
     }
 }
 
-/// Whether the rest of a v1beta1 status holds what is true of one phase or one graph only.
+/// Whether the rest of a v1beta1 status has fields that are valid in one phase or for one graph only.
 pub fn needs_witness(rest: &Object) -> bool {
     ["profilingPhase", "profilingJobName", "deploymentInfo"].iter().any(|name| rest.contains_key(*name))
 }
 
-/// The status of v1beta1: what v1alpha1 says, over what was kept for v1beta1. `state` is that of v1alpha1.
+/// The v1beta1 status: the fields of v1alpha1 over those from annotations. `state` is that of v1alpha1.
 pub fn join_beta(split: &mut Split, kept: Object, state: Option<&Value>) -> Object {
     let mut status = from_beta(kept).rest.rest;
     let mut said = std::mem::take(&mut split.said);
     let (phase, name) = (status.remove("phase"), status.remove("dgdName"));
     let same_name = text(name.as_ref()) == text(said.get("dgdName"));
-    let told = state.and_then(Value::as_str).map(|state| if state.is_empty() { "Pending" } else { state });
+    let state = state.and_then(Value::as_str).map(|state| if state.is_empty() { "Pending" } else { state });
     let deployed = said.get("phase").and_then(Value::as_str) == Some("Deployed");
-    if phase.is_some() && same_name && !deployed && state_of(phase.as_ref()) == told {
+    if phase.is_some() && same_name && !deployed && state_of(phase.as_ref()) == state {
         set(&mut said, "phase", phase.clone());
     }
     let same_phase = match &phase {
-        // Nothing was noted before the phase was: then it was Profiling, the only time when these fields were kept.
+        // Earlier versions stored no phase: it was Profiling, the only phase in which they kept these fields.
         None => said.get("phase").is_none_or(|phase| *phase == "Profiling"),
         Some(_) => said.get("phase") == phase.as_ref(),
     };

@@ -1,20 +1,17 @@
-//! Values in JSON objects by their path.
-//! Comes in: an object and the path of a field; goes out: the value, moved out of or into its place, and nothing that
-//! was not there before.
+//! Reads, moves and merges values of JSON objects by their path.
 
 use serde_json::{Map, Value};
 
 pub type Object = Map<String, Value>;
 pub type Path = [&'static str];
 
-/// What a value must be for the other version to have a field for it.
+/// Values that a field of the other version accepts.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Anything,
     /// A text that is not empty.
     Text,
     Number,
-    /// A number without a fraction, as large as the schema allows.
     Int32,
     True,
     Word(&'static [&'static str]),
@@ -25,11 +22,11 @@ pub enum Kind {
     List,
 }
 
-/// How a value stands to a kind.
 enum Fit {
     Fits,
-    /// Of the right kind, but nothing that the other version could say: empty, or another word.
+    /// A value of the right type that the other version does not have: empty, or another word.
     Stays,
+    /// A value of another type than the one named here.
     Wrong(&'static str),
 }
 
@@ -59,12 +56,12 @@ impl Kind {
     }
 }
 
-/// A section of the object that is being converted, from which everything is taken that the other version can say.
+/// A section of the object that is being converted.
 #[derive(Default)]
 pub struct Source {
-    /// What has not been taken.
+    /// Fields that were not taken.
     pub rest: Object,
-    /// Fields that are left because they hold a wrong kind of value: the path in the section, and what it must be.
+    /// Fields of a wrong type: the path in the section, and the required type.
     pub wrong: Vec<(String, &'static str)>,
 }
 
@@ -73,7 +70,7 @@ impl Source {
         Self { rest, wrong: Vec::new() }
     }
 
-    /// Takes a value of that kind away, and with it the objects that it leaves empty. All others stay.
+    /// Removes and returns a value of that kind, and removes the objects that become empty.
     pub fn take(&mut self, path: &Path, kind: Kind) -> Option<Value> {
         match take(&mut self.rest, path, kind) {
             Ok(taken) => taken,
@@ -86,7 +83,7 @@ impl Source {
     }
 }
 
-/// The error says how many steps of the path lead to the wrong value.
+/// The error has the number of steps to the wrong value.
 fn take(object: &mut Object, path: &Path, kind: Kind) -> Result<Option<Value>, (usize, &'static str)> {
     let Some((name, below)) = path.split_first() else { return Ok(None) };
     let Some(value) = object.get_mut(*name) else { return Ok(None) };
@@ -109,7 +106,7 @@ fn take(object: &mut Object, path: &Path, kind: Kind) -> Result<Option<Value>, (
     Ok(taken)
 }
 
-/// Removes whatever is there, and the objects that it leaves empty.
+/// Removes and returns any value, and removes the objects that become empty.
 pub fn remove(object: &mut Object, path: &Path) -> Option<Value> {
     take(object, path, Kind::Anything).ok().flatten()
 }
@@ -120,7 +117,7 @@ pub fn at<'a>(object: &'a Object, path: &Path) -> Option<&'a Value> {
     if below.is_empty() { Some(value) } else { at(value.as_object()?, below) }
 }
 
-/// Puts a value in its place; what is in the way and is no object makes room.
+/// Sets a value. A value on the path that is not an object is replaced.
 pub fn put(object: &mut Object, path: &Path, value: Value) {
     let Some((name, below)) = path.split_first() else { return };
     if below.is_empty() {
@@ -136,7 +133,7 @@ pub fn put(object: &mut Object, path: &Path, value: Value) {
     }
 }
 
-/// Lays `top` over `base`: objects are joined field by field, and of all else `top` wins.
+/// Merges `top` into `base`: objects field by field, otherwise `top` wins.
 pub fn overlay(base: &mut Object, top: Object) {
     for (name, value) in top {
         match (base.get_mut(&name), value) {
@@ -148,7 +145,7 @@ pub fn overlay(base: &mut Object, top: Object) {
     }
 }
 
-/// The paths of all values under `at`. Null says nothing, so it has none.
+/// The paths of all values except null, below `at`.
 pub fn leaves(at: &str, object: &Object) -> Vec<String> {
     let leaf = |(name, value): (&String, &Value)| {
         let path = format!("{at}.{name}");

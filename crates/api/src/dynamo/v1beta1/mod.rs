@@ -1,6 +1,4 @@
-//! `nvidia.com/v1beta1`, the version that is stored and that every other part works with.
-//! Comes in: the JSON of a request; goes out: its fields. What the author left out stays out: defaults live in the
-//! schema.
+//! `nvidia.com/v1beta1`, the storage version. Fields without a value stay absent: defaults are in the schema.
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -200,7 +198,7 @@ pub enum GpuSku {
     T4,
     Mi200,
     Mi300,
-    // Earlier versions of the API took any text, so stored objects may hold one; they must stay readable.
+    // Earlier versions of the API accepted any text, so that stored objects may have one; they must stay readable.
     #[serde(untagged)]
     #[schemars(skip)]
     Other(String),

@@ -1,5 +1,4 @@
-//! The status of a request in `nvidia.com/v1beta1`.
-//! Comes in: what the operator wrote last time, or the Go operator before it; goes out: its fields.
+//! The status of a request in `nvidia.com/v1beta1`, which the Go operator may have written.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;

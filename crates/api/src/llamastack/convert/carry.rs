@@ -1,6 +1,4 @@
-//! Fields from one version into the other, and back to where they came from.
-//! Comes in: the spec of one version, and what earlier could not be said in it; goes out: the spec of the other version, and
-//! what cannot be said there.
+//! Moves the fields of a spec between the versions, and restores fields that were kept in annotations.
 
 use serde_json::{Map, Value};
 
@@ -8,10 +6,10 @@ use super::fields::{GENERATED, Node, PAIRS, Turn, Version, node};
 
 pub(super) type Fields = Map<String, Value>;
 
-/// Moves what `given` says into `out`, a spec of the other version. Back comes the rest, standing where it stood: fields that
-/// the other version does not have, values that would return changed, and sections without content.
+/// Moves the fields of `given` to `out`, a spec of the other version. Returns the rest: fields that the other version does
+/// not have, values that would return changed, and empty sections.
 pub(super) fn carry(from: Version, given: Fields, out: &mut Fields) -> Fields {
-    // No valid object has both. Kept together, they are known not to have come together later.
+    // No valid object has both. Kept together, they are known to have been written together.
     let both = from == Version::V1alpha2 && GENERATED.iter().any(|name| given.contains_key(*name));
     let config = given.get("overrideConfig").filter(|_| both).cloned();
     let mut rest = carry_section(from, given, &mut Vec::new(), out);
@@ -66,9 +64,8 @@ pub(super) fn put(out: &mut Fields, path: &[&str], value: Value) {
     }
 }
 
-/// Puts what was kept back into `live`, a spec of `version` made of what the other version says now. A kept value returns
-/// only where it does not change what the other version says; the paths of those that do not return are added to
-/// `dropped`.
+/// Restores kept fields in `live`, a converted spec of `version`. A kept value returns only if it does not change the value
+/// of the other version; the paths of all others are added to `dropped`.
 pub(super) fn restore(version: Version, kept: Fields, live: &mut Fields, dropped: &mut Vec<String>) {
     let overruled = version == Version::V1alpha2 && live.contains_key("overrideConfig") && {
         let known = kept.get("overrideConfig");
@@ -100,7 +97,7 @@ fn restore_section(
                     Some(Value::Object(there)) => restore_section(version, inner, section, there, dropped),
                     Some(_) => dropped.push(spelled(section, None)),
                     None => {
-                        // A section does not come back for the sake of fields that do not.
+                        // A section returns only with a field in it.
                         let mut there = Fields::new();
                         restore_section(version, inner, section, &mut there, dropped);
                         if !there.is_empty() {
@@ -111,7 +108,7 @@ fn restore_section(
                 section.pop();
                 continue;
             }
-            // An empty section: there is one already, with or without content.
+            // An empty section does not replace an existing one.
             (Node::Section(_), Value::Object(_)) if here.is_some_and(Value::is_object) => continue,
             (Node::Section(_) | Node::Alone, value) => (here.is_none(), value),
             (Node::Field(pair), value) => (here == pair.returned(version, &value).as_ref(), value),
@@ -124,7 +121,7 @@ fn restore_section(
     }
 }
 
-/// Takes out of `rest`, what was not said in `out`, the values that `out` says after all since something was restored there.
+/// Removes values from `rest` that `out` has after the restore.
 pub(super) fn settle(from: Version, rest: &mut Fields, out: &Fields) {
     let together = from == Version::V1alpha2 && GENERATED.iter().any(|name| rest.contains_key(*name));
     for pair in PAIRS.iter().filter(|pair| !(pair.turn == Turn::Same || together && pair.turn == Turn::Config)) {
@@ -141,7 +138,7 @@ pub(super) fn at<'a>(fields: &'a Fields, path: &[&str]) -> Option<&'a Value> {
     below.iter().try_fold(fields.get(*first)?, |value, step| value.get(step))
 }
 
-/// Sections that have lost their content go, too.
+/// Removes a value, and the sections that become empty.
 fn remove(fields: &mut Fields, path: &[&str]) {
     let Some((name, below)) = path.split_first() else { return };
     let empty = match fields.get_mut(*name) {
@@ -156,7 +153,7 @@ fn remove(fields: &mut Fields, path: &[&str]) {
     }
 }
 
-/// The fields in a spec of `version`, each by itself with its path, down to where a value begins.
+/// The single fields of a spec of `version`, with their paths.
 pub(super) fn pieces(version: Version, fields: Fields) -> Vec<(String, Fields)> {
     fn below(version: Version, fields: Fields, section: &mut Vec<&'static str>, found: &mut Vec<(String, Fields)>) {
         for (name, value) in fields {

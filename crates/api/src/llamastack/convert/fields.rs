@@ -1,5 +1,4 @@
-//! Which field of one version says what which field of the other says.
-//! Comes in: a place in the spec of one version; goes out: its counterpart, and how a value is said there.
+//! The fields that both versions have, and how their values differ.
 
 use serde_json::{Map, Value, json};
 
@@ -31,21 +30,20 @@ impl Version {
     }
 }
 
-/// How a value changes on its way between the two fields of a pair.
+/// Conversion of a value between the two fields of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Not at all, whatever it is: a value of a wrong kind is then refused by name in either version.
+    /// The value is the same, even one of a wrong type: both versions then refuse it by name.
     Same,
-    /// 0 means "the default" in v1alpha1, and v1alpha2 has no such number.
+    /// A port of 0 is the default in v1alpha1, and invalid in v1alpha2.
     Port,
-    /// Of the two fields of `userConfig`, v1alpha2 has only the name, and that must not be empty; in v1alpha1, an empty
-    /// name means none.
+    /// v1alpha2 has only the name of `userConfig`, which must not be empty; an empty name in v1alpha1 means none.
     Config,
-    /// A word in v1alpha1, a word or an object in v1alpha2.
+    /// A boolean in v1alpha1, a boolean or an object in v1alpha2.
     Exposure,
 }
 
-/// Two fields that say the same. What is below them belongs to them.
+/// Two fields of the same meaning, with all their content.
 #[derive(Debug)]
 pub(super) struct Pair {
     v1alpha1: &'static [&'static str],
@@ -57,7 +55,7 @@ const fn same(v1alpha1: &'static [&'static str], v1alpha2: &'static [&'static st
     Pair { v1alpha1, v1alpha2, turn: Turn::Same }
 }
 
-/// Paths below `spec`. What stands above a path is a section: it exists for the sake of what is in it.
+/// Paths below `spec`. The parents of a path are sections, which exist for their fields only.
 pub(super) static PAIRS: [Pair; 20] = [
     same(&["replicas"], &["workload", "replicas"]),
     same(&["server", "distribution"], &["distribution"]),
@@ -84,7 +82,7 @@ pub(super) static PAIRS: [Pair; 20] = [
     same(&["network", "allowedFrom"], &["networking", "allowedFrom"]),
 ];
 
-/// Sections that correspond to each other, though not in all that is in them.
+/// Sections that correspond to each other, although some of their fields do not.
 const SECTIONS: [SharedField; 2] =
     [section(&["workload"], &["server"]), section(&["workload", "overrides"], &["server", "podOverrides"])];
 
@@ -92,12 +90,12 @@ const fn section(v1alpha2: &'static [&'static str], v1alpha1: &'static [&'static
     SharedField { stored: StoredPlace::Spec(v1alpha2), written: v1alpha1, with_content: false }
 }
 
-/// The fields of v1alpha1 that v1alpha2 has too.
+/// The fields of v1alpha1 that v1alpha2 has.
 pub fn shared_fields() -> Vec<SharedField> {
     let fields = PAIRS.iter().map(|pair| SharedField {
         stored: StoredPlace::Spec(pair.v1alpha2),
         written: pair.v1alpha1,
-        // v1alpha1 has a word where v1alpha2 has an object.
+        // v1alpha1 has a boolean where v1alpha2 has an object.
         with_content: pair.turn != Turn::Exposure,
     });
     fields.chain(SECTIONS).collect()
@@ -118,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// What `value` of `from` is in the other version; nothing where that version has no word for it.
+    /// The counterpart of `value` of `from` in the other version. None: that version cannot express it.
     pub fn said(&self, from: Version, value: &Value) -> Option<Value> {
         match self.turn {
             Turn::Same => Some(value.clone()),
@@ -135,7 +133,7 @@ impl Pair {
         }
     }
 
-    /// What is left of `value` of `version` after it was said in the other version and back.
+    /// The `value` of `version` after conversion to the other version and back.
     pub fn returned(&self, version: Version, value: &Value) -> Option<Value> {
         self.said(version, value).and_then(|said| self.said(version.other(), &said))
     }
@@ -145,7 +143,7 @@ fn exposed(expose: &Map<String, Value>) -> Option<bool> {
     expose.get("enabled").map_or(Some(true), Value::as_bool)
 }
 
-/// What a name stands for in a section of the spec.
+/// Meaning of a name in a section of the spec.
 pub(super) enum Node {
     Section(&'static str),
     Field(&'static Pair),

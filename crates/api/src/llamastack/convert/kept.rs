@@ -1,5 +1,4 @@
-//! What the version of an object cannot say travels with it in annotations: pieces of the object of the other version.
-//! Comes in: metadata; goes out: what the pieces say together, and metadata without or with them.
+//! Keeps fields that the version of an object does not have in annotations: pieces of the object of the other version.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use super::legacy::{self, Legacy};
 pub(super) struct Kept {
     pub spec: Fields,
     pub status: Fields,
-    /// `metadata.annotations` as it was where it was there without content, so that it does not vanish with ours.
+    /// An empty or null `metadata.annotations`, to be restored when our annotations are removed.
     pub bare: Option<Value>,
 }
 
@@ -23,14 +22,13 @@ impl Kept {
         self.spec.is_empty() && self.status.is_empty()
     }
 
-    /// Adds what another piece says.
     fn join(&mut self, piece: Self) {
         merge(&mut self.spec, piece.spec);
         merge(&mut self.status, piece.status);
         self.bare = self.bare.take().or(piece.bare);
     }
 
-    /// None for everything but what [`Kept::write`] writes.
+    /// None if the text was not written by [`Kept::write`].
     fn read(text: &Value) -> Option<Self> {
         let Value::Object(mut parts) = serde_json::from_str(text.as_str()?).ok()? else { return None };
         let mut part = |name: &str| match parts.remove(name) {
@@ -69,7 +67,7 @@ fn is_bare(annotations: &Value) -> bool {
     annotations.is_null() || *annotations == json!({})
 }
 
-/// The annotation, on objects of the other version, that holds a piece of `version`.
+/// The annotation with fields of `version`, on objects of the other version.
 pub(super) const fn annotation(version: Version) -> &'static str {
     match version {
         Version::V1alpha1 => "llamastack.io/v1alpha1-fields",
@@ -77,12 +75,12 @@ pub(super) const fn annotation(version: Version) -> &'static str {
     }
 }
 
-/// The annotation that holds the field at `path` of `version`.
+/// The annotation with the field at `path` of `version`.
 ///
-/// Server-side apply knows whose an annotation is, not whose the fields in it are: a client who gives up one of two fields
-/// in the same annotation gets it back as long as another client uses the other version. On a stored object the other
-/// version is always in use, by the operator that writes the status; so there, each field has an annotation of its own. Names
-/// that no annotation can have are those of fields that no schema lets in.
+/// Server-side apply tracks the owner of an annotation, not of the fields in it: a client that gives up one of two fields in
+/// the same annotation gets it back while another client uses the other version. On a stored object the other version is
+/// always in use, by the operator that writes the status, so that each field has its own annotation there. A path that cannot
+/// be the name of an annotation is that of a field that no schema accepts.
 pub(super) fn annotation_of(version: Version, path: &str) -> String {
     let common = annotation(version);
     let short = common.len() - "llamastack.io/".len() + 1 + path.len() <= 63;
@@ -91,12 +89,12 @@ pub(super) fn annotation_of(version: Version, path: &str) -> String {
     if version == Version::V1alpha1 && short && plain && ends { format!("{common}.{path}") } else { common.to_owned() }
 }
 
-/// How an annotation is named in a message.
+/// The annotation as messages name it.
 pub(super) fn place(name: &str) -> String {
     format!("metadata.annotations[{name}]")
 }
 
-/// Takes what can be read of the annotations that hold pieces of `version`; the names of the others come back as well.
+/// Removes and returns the pieces of `version`, and the names of annotations that cannot be read.
 fn read_all(annotations: &mut Fields, version: Version) -> (Vec<(String, Kept)>, Vec<String>) {
     let common = annotation(version);
     let ours = |name: &str| name.strip_prefix(common).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -114,9 +112,9 @@ fn read_all(annotations: &mut Fields, version: Version) -> (Vec<(String, Kept)>,
     (read, unread)
 }
 
-/// Takes what was kept of `version` out of `metadata` of an object of the other version. What cannot be read stays where it
-/// is, for whoever wrote it to repair. A piece of the object's own version is out of place and would be taken for a newer
-/// one on the way back: it goes.
+/// Removes and returns the pieces of `version` from `metadata` of an object of the other version. An annotation that cannot
+/// be read stays, to be repaired. A piece of the object's own version is dropped: on the way back it would be taken for a
+/// newer one.
 pub(super) fn take(metadata: Option<&mut Value>, version: Version, lost: &mut Vec<String>) -> (Kept, Legacy) {
     let mut kept = Kept::default();
     let Some(Value::Object(metadata)) = metadata else { return (kept, Legacy::default()) };
@@ -145,8 +143,8 @@ pub(super) fn take(metadata: Option<&mut Value>, version: Version, lost: &mut Ve
     (kept, legacy)
 }
 
-/// Puts `kept`, a piece of `version`, into `metadata` of an object of the other version. Where there is no metadata, none is
-/// made: whoever sent such a part of an object would come to own a field that they never set. `kept` comes back then.
+/// Writes `kept`, a piece of `version`, to `metadata` of an object of the other version. Missing metadata is not created,
+/// because the client that sent the partial object would own a field that it never set; `kept` is returned then.
 pub(super) fn put(
     metadata: Option<&mut Value>,
     version: Version,
@@ -171,7 +169,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// What goes into which annotation.
+/// The pieces by annotation.
 fn split(version: Version, kept: Kept) -> BTreeMap<String, Kept> {
     let common = annotation(version).to_owned();
     if version == Version::V1alpha2 {

@@ -1,5 +1,4 @@
-//! Annotations in which earlier builds of the Llama Stack operator kept fields, read so that nothing they hold is lost.
-//! Comes in: annotations; goes out: the fields that they hold, put where they belong. They are never written.
+//! Reads the annotations in which earlier builds of the Llama Stack operator kept fields. They are never written.
 
 use serde_json::{Value, json};
 
@@ -9,7 +8,7 @@ use super::fields::{GENERATED, Version};
 const EXTRAS: [(Version, &str); 2] =
     [(Version::V1alpha1, "llamastack.io/v1alpha1-extras"), (Version::V1alpha2, "llamastack.io/v1alpha2-extras")];
 
-/// One field each, before there was one annotation for all; the names are those inside of that one.
+/// Annotations of single fields, which precede those for all fields; with the names that the fields have in these.
 const SINGLE: [(&str, &str); 5] = [
     ("llamastack.io/v1alpha1-container-name", "containerName"),
     ("llamastack.io/v1alpha1-termination-grace-period", "terminationGracePeriod"),
@@ -18,12 +17,11 @@ const SINGLE: [(&str, &str); 5] = [
     ("llamastack.io/v1alpha1-ca-bundle-keys", "caBundleKeys"),
 ];
 
-/// Fields of one version by the names that these annotations give them, each with the annotation it was found in.
+/// Annotation, name and value of each field.
 #[derive(Debug, Default)]
 pub(super) struct Legacy(Vec<(&'static str, String, Value)>);
 
 impl Legacy {
-    /// The annotations that were found.
     pub fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.0.iter().map(|(annotation, ..)| *annotation).collect();
         names.dedup();
@@ -31,7 +29,7 @@ impl Legacy {
     }
 }
 
-/// Takes what is kept of `version` out of `annotations`. What cannot be read stays.
+/// Removes and returns the fields of `version`. An annotation that cannot be read stays.
 pub(super) fn take(annotations: &mut Fields, version: Version) -> Legacy {
     let mut found = Vec::new();
     for (_, name) in EXTRAS.into_iter().filter(|(of, _)| *of == version) {
@@ -64,7 +62,7 @@ fn single(field: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// Adds fields of v1alpha2 to what was kept of it. What stands there already is newer.
+/// Adds fields of v1alpha2 to those that were kept, which are newer and win.
 pub(super) fn into_kept(legacy: Legacy, kept: &mut Fields, unknown: &mut Vec<(&'static str, String)>) {
     for (annotation, name, value) in legacy.0 {
         match &*name {
@@ -76,8 +74,8 @@ pub(super) fn into_kept(legacy: Legacy, kept: &mut Fields, unknown: &mut Vec<(&'
     }
 }
 
-/// Adds fields of v1alpha1 to a spec of it. What stands there already is newer, and where the ConfigMap that a field is about
-/// is gone, so is the field.
+/// Adds fields of v1alpha1 to a spec, whose own fields are newer and win. A field about a ConfigMap that the spec no longer
+/// names is dropped.
 pub(super) fn into_spec(legacy: Legacy, spec: &mut Fields, unknown: &mut Vec<(&'static str, String)>) {
     for (annotation, name, value) in legacy.0 {
         let (path, about): (&[&str], usize) = match &*name {

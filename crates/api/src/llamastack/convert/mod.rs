@@ -1,6 +1,6 @@
-//! `LlamaStackDistribution` between v1alpha1 and v1alpha2.
-//! Comes in: an object of one version as JSON, whole or in part; goes out: the same object in the other version. What that
-//! version cannot say stands in an annotation, and returns from there unless it contradicts what was changed since.
+//! Converts LlamaStackDistributions between v1alpha1 and v1alpha2, as JSON.
+//!
+//! Fields that the other version does not have are kept in annotations, and return unless they contradict a later change.
 
 mod carry;
 mod fields;
@@ -18,7 +18,7 @@ use self::kept::Kept;
 use crate::Family;
 use crate::convert::{ConvertError, Converted};
 
-/// Brings an object of the other version into `to`.
+/// Converts an object of the other version to `to`.
 pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertError> {
     let Value::Object(mut object) = object else { return Err(ConvertError::NotAnObject) };
     let Some(version) = Version::named(to) else {
@@ -42,7 +42,7 @@ pub fn convert(object: Value, to: &'static str) -> Result<Converted, ConvertErro
             legacy::Legacy::default()
         }
     };
-    // Without a spec there is nothing that a kept field could be a part of: it would be the only one.
+    // A kept field does not create a spec: it would be the only field in it.
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         let given = mem::take(spec);
         rest.spec = carry(from, given, spec);

@@ -1,5 +1,4 @@
-//! Providers that come as images of their own.
-//! Comes in: images by API; goes out: the same, typed.
+//! Providers from images.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;

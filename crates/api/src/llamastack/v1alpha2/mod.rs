@@ -1,6 +1,4 @@
-//! `LlamaStackDistribution` with a generated configuration: users name providers, models and storage, not a `config.yaml`.
-//! Comes in: objects in every form that the sources of this API allow; goes out: typed values, each written back in the
-//! form in which it came.
+//! `llamastack.io/v1alpha2`: a server whose configuration is generated from providers, models and storage.
 
 mod external;
 mod networking;
@@ -27,7 +25,7 @@ pub use secret::{SecretKey, SecretRef};
 pub use storage::{KvStorage, KvType, SqlStorage, SqlType, Storage};
 pub use workload::{Overrides, VolumeStorage, Workload};
 
-// These did not change since v1alpha1.
+// The types of v1alpha1 that did not change.
 pub use super::v1alpha1::{AllowedFrom, Autoscaling, CaBundle, DisruptionBudget};
 
 /// What is to run: a distribution, what its configuration shall contain, and how it runs.

@@ -1,5 +1,4 @@
-//! Port, certificates, exposure and who may reach the server.
-//! Comes in: exposure as a word or as an object; goes out: the same form, and one way to read both.
+//! Port, certificates, exposure and allowed clients of the server.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -84,7 +83,7 @@ pub enum ExposeForm {
 }
 
 impl ExposeForm {
-    /// An object means yes unless it says no.
+    /// An object enables exposure unless its `enabled` is false.
     pub fn enabled(&self) -> bool {
         match self {
             Self::Flag(flag) => *flag,
@@ -124,7 +123,7 @@ impl<'de> Deserialize<'de> for ExposeForm {
     }
 }
 
-/// A node without a type, because no structural schema has two; what it says holds for the form at hand.
+/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
 impl JsonSchema for ExposeForm {
     fn inline_schema() -> bool {
         true

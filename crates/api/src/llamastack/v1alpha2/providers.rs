@@ -1,5 +1,4 @@
 //! Providers by API, each API with one provider or a list of them.
-//! Comes in: an object or a list; goes out: the same form, and one slice to read both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -111,7 +110,7 @@ impl<'de> Deserialize<'de> for ProviderForm {
     }
 }
 
-/// A node without a type, because no structural schema has two; what it says holds for the form at hand.
+/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
 impl JsonSchema for ProviderForm {
     fn inline_schema() -> bool {
         true

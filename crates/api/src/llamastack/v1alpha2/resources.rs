@@ -1,5 +1,4 @@
 //! Models, tools and shields that the server registers.
-//! Comes in: names or objects; goes out: the same form, and one way to read both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -97,7 +96,7 @@ impl<'de> Deserialize<'de> for ModelForm {
     }
 }
 
-/// A node without a type, because no structural schema has two; what it says holds for the form at hand.
+/// A schema without a type, because a structural schema cannot have two; its keywords apply to the form that is used.
 impl JsonSchema for ModelForm {
     fn inline_schema() -> bool {
         true

@@ -1,5 +1,4 @@
 //! References to one key of a Secret, nested (`secretKeyRef: {name, key}`) or flat (`{name, key}`).
-//! Comes in: either form; goes out: the same form, and one way to read both.
 
 use std::borrow::Cow;
 
@@ -32,7 +31,6 @@ pub enum SecretRef {
 }
 
 impl SecretRef {
-    /// What is meant, whichever way it was written.
     pub fn key(&self) -> &SecretKey {
         match self {
             Self::Nested { secret_key_ref } => secret_key_ref,
@@ -77,7 +75,7 @@ impl TryFrom<Written> for SecretRef {
     }
 }
 
-/// Below a node without a type, where the API server takes no CEL rule.
+/// The schema below a node without a type, where the API server accepts no CEL rule.
 impl JsonSchema for SecretRef {
     fn inline_schema() -> bool {
         true
@@ -95,7 +93,7 @@ impl JsonSchema for SecretRef {
     }
 }
 
-/// The same where a CEL rule is possible, with a message that says what to write.
+/// The schema with a CEL rule, whose message says what to write.
 pub(super) fn with_rule(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = Written::json_schema(generator);
     let rule = "has(self.secretKeyRef) ? !has(self.name) && !has(self.key) : has(self.name) && has(self.key)";

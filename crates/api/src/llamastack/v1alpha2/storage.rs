@@ -1,5 +1,4 @@
-//! Where the server keeps its state.
-//! Comes in: the kind of each store and where it is; goes out: the same, typed.
+//! The stores of the server.
 
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;

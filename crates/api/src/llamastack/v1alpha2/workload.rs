@@ -1,6 +1,4 @@
-//! How the server runs.
-//! Comes in: replicas, resources, scaling and volumes, where v1alpha1 had them under `spec` and `spec.server`; goes out:
-//! the same, typed.
+//! Replicas, resources, scaling and volumes of the server, which v1alpha1 has in `spec` and `spec.server`.
 
 use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements, TopologySpreadConstraint, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

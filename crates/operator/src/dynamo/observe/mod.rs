@@ -1,5 +1,4 @@
-//! Reads everything that a reconcile of a DynamoGraphDeploymentRequest needs: a snapshot for the plan, and the live children
-//! for the applier.
+//! Reads the snapshot of a DynamoGraphDeploymentRequest.
 
 mod beside;
 mod graphs;
@@ -38,13 +37,13 @@ use graphs::Found;
 
 pub use steersman_plan::dynamo::names::MANAGER;
 
-/// Label selector of Jobs, outputs and the ConfigMaps of graphs, with the label of NVIDIA's operator.
+/// Label of Jobs, outputs and ConfigMaps of graphs, which NVIDIA's operator sets as well.
 const OF_REQUESTS: &str = "nvidia.com/managed-by=dynamo-operator";
 const ACCOUNT: &str = "app.kubernetes.io/name=dgdr-profiling-job";
 
-/// The kinds that reconciles write, except graphs, whose API may be absent.
+/// The kinds of children, except graphs, whose API may be absent.
 pub fn children() -> Vec<Watched> {
-    // Outputs of earlier profilers have no owner, and ConfigMaps of graphs have another one.
+    // Outputs of earlier profilers have no owner, and the owner of a graph's ConfigMaps is the graph.
     let naming = Some(Naming { label: names::LABEL_NAME, kind: Family::Dgdr.kind() });
     vec![
         Watched { kind: gvk_of::<Job>(), labels: OF_REQUESTS, naming: None },
@@ -54,13 +53,12 @@ pub fn children() -> Vec<Watched> {
     ]
 }
 
-/// Whether the cache has a Job with the name for this request.
 pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
     let namespace = object.namespace().unwrap_or_default();
     context.cache.has(&gvk_of::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
 }
 
-/// The children whose names are known before they exist.
+/// Children with a fixed name.
 fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
@@ -72,7 +70,6 @@ fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     known.into_iter().chain(additional).collect()
 }
 
-/// Takes the snapshot of a request. Writes nothing.
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
@@ -87,16 +84,16 @@ pub async fn observe(
     let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&seen)).await?;
     let (job_name, output_name) = (names::profiling_job(&name), names::output(&name));
     if live.get(&gvk_of::<Job>(), &job_name).is_none() && confirms_job(&seen) {
-        ask_for(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
+        fetch(server, &seen, &gvk_of::<Job>(), &job_name, &mut live).await?;
     }
     let job = live.get(&gvk_of::<Job>(), &job_name).map(job_seen);
     let mut output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
     if confirms_output(&seen, job.as_ref(), output.as_ref()) {
-        ask_for(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
+        fetch(server, &seen, &gvk_of::<ConfigMap>(), &output_name, &mut live).await?;
         output = live.get(&gvk_of::<ConfigMap>(), &output_name).map(output_seen);
     }
     let needs = needs(&seen, job.as_ref(), output.as_ref());
-    // Before all other reads, so that a change of a referenced object meanwhile enqueues the request.
+    // References are registered before anything else is read: a change in the meantime then causes the next reconcile.
     let named = named_seen(server, beside, &seen, &place, &needs).await?;
     let graph_place = needs.graph.clone().map(|graph| NamespacedName::new(namespace.clone(), graph));
     let found = match &graph_place {
@@ -148,8 +145,8 @@ pub async fn observe(
     Ok(Observed { owner, snapshot: seen, live })
 }
 
-/// The generated ConfigMaps that exist. Users may change them, and a change is kept, so that a ConfigMap without our labels,
-/// which the watch does not see, is read from the API server.
+/// The ConfigMaps that were generated with a graph. Users may change them, and one without its labels is not in the cache, so
+/// that it is read from the API server.
 async fn additional(
     server: &Server,
     object: &ObservedObject,
@@ -160,7 +157,7 @@ async fn additional(
     let mut found = Vec::new();
     for name in names.into_iter().filter(|name| is_name(name)) {
         if live.get(&kind, &name).is_none() {
-            ask_for(server, object, &kind, &name, live).await?;
+            fetch(server, object, &kind, &name, live).await?;
         }
         found.extend(live.get(&kind, &name).map(|map| ObservedConfigMap {
             name,
@@ -173,8 +170,8 @@ async fn additional(
     Ok(found)
 }
 
-/// Reads an object from the API server that is not in the cache.
-async fn ask_for(
+/// Reads an object that is not in the cache from the API server.
+async fn fetch(
     server: &Server,
     object: &ObservedObject,
     kind: &GroupVersionKind,
@@ -189,15 +186,13 @@ async fn ask_for(
     Ok(())
 }
 
-/// The request as plain data.
 pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Dgdr), object, unreadable);
     let status = object.data.get("status").filter(|status| !status.is_null());
     let status = status.map(|status| decode(status, "status")).transpose();
     let spec = decode(&object.data["spec"], "spec");
     let deleting = object.metadata.deletion_timestamp.is_some();
-    // A deleted object is released even if it cannot be decoded. Otherwise the finalizer of an earlier operator would keep it
-    // forever.
+    // A request that is being deleted need not decode: otherwise an earlier operator's finalizer would block it for ever.
     let (spec, status) = if deleting {
         (spec.or_else(|_| decode(&json!({ "model": "" }), "spec")), status.or(Ok(None)))
     } else {
@@ -238,8 +233,7 @@ fn job_seen(object: &DynamicObject) -> ObservedJob {
     }
 }
 
-/// The pods of the profiling Job. The status reports the end of a Job only once, so that a failed Job without a failed pod in
-/// the store is read from the API server: the watch may lag.
+/// The pods of a Job. The end of a profiler is reported once, so that after a failure a stale cache is bypassed.
 async fn job_pods(
     server: &Server,
     beside: &Beside,
@@ -247,7 +241,7 @@ async fn job_pods(
     job: &ObservedJob,
 ) -> Result<Vec<ObservedPod>, CallError> {
     let of = NamespacedName::new(&place.namespace, names::profiling_job(&place.name));
-    // The pods of an earlier operator's Job have no label that they could be watched by.
+    // The pods of an earlier operator's Job do not have the label of the watch.
     if job.mark.is_none() {
         return beside.job_pods.ask(server, &of).await;
     }
@@ -308,7 +302,7 @@ async fn named_seen(
 }
 
 async fn has_claim(server: &Server, namespace: &str, name: &str) -> Result<bool, CallError> {
-    // An invalid name could be the path of another resource.
+    // An invalid name might be the path of another object.
     if !is_name(name) {
         return Ok(false);
     }

@@ -1,5 +1,4 @@
-//! Whether the ClusterRole of profiling Jobs is there.
-//! Comes in: its name; goes out: yes or no, asked once a minute for all requests together while it is there.
+//! Caches for a minute that the ClusterRole of profiling Jobs exists.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +7,18 @@ use kube::api::Api;
 use steersman_runtime::client::{CallError, Server};
 use tokio::sync::Mutex;
 
-/// Roles go rarely, and who binds one that is gone does no harm. That one is missing is asked anew each time: somebody waits.
+/// Validity of a positive result: roles are rarely deleted, and a binding to a deleted one does no harm. A missing role is
+/// looked up each time, because requests wait for it.
 const HOLDS: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct Role {
-    /// When it was last there. Held while somebody asks, so that nobody else does at the same time.
+    /// Time of the last positive result. Locked during a lookup, so that there is one at a time.
     found: Mutex<Option<Instant>>,
 }
 
 impl Role {
-    /// Whoever may not ask is told by the binding's creation.
+    /// Without the right to read roles the answer is yes: creating the binding then reports a missing role.
     pub async fn is_there(&self, server: &Server, name: &str) -> Result<bool, CallError> {
         let mut found = self.found.lock().await;
         if found.is_some_and(|when| when.elapsed() < HOLDS) {

@@ -1,5 +1,4 @@
-//! What a pass over a LlamaStackDistribution reads.
-//! Comes in: the object; goes out: its children as plain facts for the plan and as they are for the applier.
+//! Reads the snapshot of a LlamaStackDistribution.
 
 mod beside;
 pub mod operator_config;
@@ -43,33 +42,19 @@ use crate::resource::custom_resource;
 pub use beside::Beside;
 pub use routes::{ROUTES, Routes, rules as route_rules};
 
-/// The family's field manager.
 pub const MANAGER: &str = "steersman/llamastack";
 
-/// Found by the label that the Go operator put on the same children.
+/// Label of the children, which the Go operator set as well.
 const CHILDREN: &str = "app.kubernetes.io/managed-by=llama-stack-operator";
 
-/// The version with fields that the stored one has no place for.
+/// The version with fields that the storage version does not have.
 const FORMER: &str = "v1alpha1";
 
-/// The kinds of children.
 pub fn children() -> Vec<Watched> {
-    let kinds = [
-        gvk_of::<Deployment>(),
-        gvk_of::<Service>(),
-        gvk_of::<PersistentVolumeClaim>(),
-        gvk_of::<ServiceAccount>(),
-        gvk_of::<ConfigMap>(),
-        gvk_of::<Ingress>(),
-        gvk_of::<NetworkPolicy>(),
-        gvk_of::<HorizontalPodAutoscaler>(),
-        gvk_of::<PodDisruptionBudget>(),
-        gvk_of::<RoleBinding>(),
-    ];
-    kinds.map(|kind| Watched { kind, labels: CHILDREN, naming: None }).to_vec()
+    named("").map(|(kind, _)| Watched { kind, labels: CHILDREN, naming: None }).to_vec()
 }
 
-/// Every child whose name is known beforehand.
+/// Children with a fixed name, one of each kind.
 fn named(object: &str) -> [(GroupVersionKind, String); 10] {
     [
         (gvk_of::<Deployment>(), names::deployment(object)),
@@ -85,7 +70,6 @@ fn named(object: &str) -> [(GroupVersionKind, String); 10] {
     ]
 }
 
-/// Reads only.
 pub async fn observe(
     context: &ReconcileContext,
     settings: &Settings,
@@ -97,7 +81,7 @@ pub async fn observe(
     let legacy = Some(legacy_operator(&name));
     let owner = Owner { legacy, ..Owner::of(custom_resource(Family::Llsd).gvk(), object) };
     let mut live = context.cache.children(&context.server, &namespace, &owner.uid, &named(&name)).await?;
-    // A claim that users made beforehand has no label of ours, and no watch of ours sees it.
+    // A claim that a user created in advance does not have the label of the watch.
     let claims = gvk_of::<PersistentVolumeClaim>();
     let wants_claim = object.data.pointer("/spec/workload/storage").is_some_and(|storage| !storage.is_null());
     if wants_claim && live.get(&claims, &names::volume_claim(&name)).is_none() {
@@ -108,7 +92,7 @@ pub async fn observe(
         }
     }
     let config_maps = config_maps(&live, &owner.uid);
-    // Only where there is something to remove does it matter.
+    // The ConfigMaps in use are needed only before a removal.
     let in_use = if config_maps.len() > KEPT_CONFIG_MAPS {
         Some(references::in_use(&context.server, &seen).await?)
     } else {
@@ -116,7 +100,7 @@ pub async fn observe(
     };
     let settings = settings.under((*beside.config.current(&context.server).await?).clone());
     let looked = beside.references.look_up(&context.server, &seen, settings.operator_namespace.as_deref()).await?;
-    // Asked for once: a cluster is one of OpenShift from the start, or never.
+    // A cluster does not become OpenShift later: one lookup is enough.
     let any_user = *beside.any_user.get_or_try_init(|| references::any_user(&context.server)).await?;
     let place = NamespacedName::new(namespace.clone(), name.clone());
     let exposed = seen.spec.networking.as_ref().and_then(|networking| networking.expose.as_ref());
@@ -156,14 +140,14 @@ pub async fn observe(
     Ok(Observed { owner, snapshot: seen, live })
 }
 
-/// Asks only where the labels of an image decide on something.
+/// Reads the labels of the image, if the plan needs them.
 fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObject, live: &Live) -> LabelsSeen {
     let Some(bases) = bases else { return LabelsSeen::NotAsked };
     let Some(wanted) = labels_wanted(settings, object).filter(|_| !object.deleting) else {
         bases.forget(&object.namespace, &object.name);
         return LabelsSeen::NotAsked;
     };
-    // Of the account that is a child, they are known here, and what is added to it counts at once.
+    // Pull secrets of the object's own account are read from the cache, so that a new one has effect at once.
     let account = live.get(&gvk_of::<ServiceAccount>(), &wanted.service_account);
     let secrets = account.and_then(|account| account.data["imagePullSecrets"].as_array()).into_iter().flatten();
     bases.seen(&Want {
@@ -175,7 +159,6 @@ fn labels_seen(bases: Option<&Bases>, settings: &Settings, object: &ObservedObje
     })
 }
 
-/// The object as plain data.
 pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileError> {
     let unreadable = |unreadable| ReconcileError::invalid(&custom_resource(Family::Llsd), object, unreadable);
     let written = &object.data["spec"];
@@ -204,7 +187,7 @@ pub fn object_seen(object: &DynamicObject) -> Result<ObservedObject, ReconcileEr
     })
 }
 
-/// With what is kept of it beside the fields of the stored version.
+/// The `spec.server` of v1alpha1, with the fields that conversion keeps in an annotation.
 fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError> {
     let strange = |cause: String| DecodeError { path: path!(spec), cause };
     let value = serde_json::to_value(object).map_err(|error| strange(error.to_string()))?;
@@ -214,7 +197,7 @@ fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError
     Ok(spec.server)
 }
 
-/// Those with a configuration that was generated for the object.
+/// ConfigMaps with a configuration that was generated for the object.
 fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
     let ours = |map: &&DynamicObject| {
         let generated = map.labels().get(names::COMPONENT).is_some_and(|value| value == names::GENERATED);
@@ -263,7 +246,7 @@ fn deployment_seen(object: &DynamicObject, owner: &str, replicas_owner: Replicas
     })
 }
 
-/// What the Deployment itself says is in the way of its pods.
+/// The Deployment's own report of a problem with its pods.
 fn trouble(status: &DeploymentStatus) -> Option<String> {
     let stands = |condition: &&DeploymentCondition| match condition.type_.as_str() {
         "Progressing" => condition.status == "False",
@@ -277,14 +260,15 @@ fn trouble(status: &DeploymentStatus) -> Option<String> {
 fn claim_seen(object: &DynamicObject) -> Option<ObservedClaim> {
     let typed: PersistentVolumeClaim = serde_json::to_value(object).and_then(serde_json::from_value).ok()?;
     let requests = typed.spec.and_then(|spec| spec.resources).and_then(|resources| resources.requests);
-    // As kubectl shows it. It stays bound for as long as pods use it, and goes with its data when they stop.
+    // A claim that is being deleted stays bound while pods use it, and is lost with its data when they stop.
     let leaving = object.metadata.deletion_timestamp.is_some().then(|| "Terminating".to_owned());
     Some(ObservedClaim {
         phase: leaving.or_else(|| typed.status.and_then(|status| status.phase)),
         size: requests.and_then(|requests| requests.get("storage").cloned()),
     })
 }
-/// The Go operator creates and updates as `manager`, its binary's name, and applies under the name of the object.
+
+/// The Go operator's field managers: `manager`, the name of its binary, for updates, and the name of the object for applies.
 fn legacy_operator(object: &str) -> Legacy {
     Legacy { managed_by: "llama-stack-operator".into(), managers: vec!["manager".into(), object.into()] }
 }

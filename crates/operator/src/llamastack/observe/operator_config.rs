@@ -1,5 +1,4 @@
-//! The operator's own ConfigMap, which speaks of all objects.
-//! Comes in: watches on it, where it may be; goes out: what it says now, and a word whenever that changes.
+//! Watches the operator's own ConfigMap with settings for all objects.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,10 +15,10 @@ use steersman_runtime::rbac::Rule;
 use steersman_runtime::store::watching::Watching;
 use tokio::sync::watch;
 
-/// How long a pass waits for the first word of the watches.
+/// Longest wait of a reconcile for the first result of the watches.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 
-/// In the operator's own namespace, where it may have no rights to other ConfigMaps.
+/// Rules for the operator's own namespace, where it may have no right to other ConfigMaps.
 pub fn own_rules() -> Vec<Rule> {
     vec![Rule {
         group: "",
@@ -31,24 +30,23 @@ pub fn own_rules() -> Vec<Rule> {
     }]
 }
 
-/// What is known of one of the places where it may be.
+/// The ConfigMap in one of the namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum Found {
-    /// Nobody looked yet.
     #[default]
     Unknown,
     Absent,
     There(BTreeMap<String, String>),
-    /// We may not look; why.
+    /// The reason why it may not be read.
     Forbidden(String),
 }
 
 pub struct Config {
-    /// The first that has one counts.
+    /// The first namespace with a ConfigMap counts.
     namespaces: Vec<String>,
     state: Mutex<State>,
-    /// Whether there is an answer; also true where nobody watches.
-    heard: watch::Sender<bool>,
+    /// False from the start of the watches until their first result or error.
+    synced: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -59,13 +57,13 @@ struct State {
 
 impl Config {
     pub fn new(namespaces: Vec<String>) -> Self {
-        Self { namespaces, state: Mutex::default(), heard: watch::Sender::new(true) }
+        Self { namespaces, state: Mutex::default(), synced: watch::Sender::new(true) }
     }
 
-    /// Asked for where no watch has said it yet: objects must not be acted on without it.
+    /// The current settings. Without a result of the watches they are read: objects must not be reconciled without them.
     pub async fn current(&self, server: &Server) -> Result<Arc<OperatorConfig>, CallError> {
-        // The sender is ours, so that waiting cannot fail.
-        let _ = tokio::time::timeout(FIRST_WORD, self.heard.subscribe().wait_for(|heard| *heard)).await;
+        // `self` has the sender, so that waiting cannot fail.
+        let _ = tokio::time::timeout(FIRST_WORD, self.synced.subscribe().wait_for(|synced| *synced)).await;
         if let Some(current) = self.lock().current.clone() {
             return Ok(current);
         }
@@ -82,9 +80,9 @@ impl Config {
         Ok(Arc::new(self.decide(&found, None).unwrap_or_default()))
     }
 
-    /// Follows it for as long as it is polled. `changed` is called whenever it says something else than before.
+    /// Watches the ConfigMaps. `changed` is called whenever the settings differ from before.
     pub async fn follow(&self, server: &Server, changed: impl Fn()) {
-        self.heard.send_replace(false);
+        self.synced.send_replace(false);
         let watches = self.namespaces.iter().enumerate().map(|(index, namespace)| {
             let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), namespace);
             let changes = watcher::watch_object(maps, OPERATOR_CONFIG).default_backoff();
@@ -95,13 +93,13 @@ impl Config {
         while let Some((index, change)) = changes.next().await {
             let forbidden =
                 change.as_ref().err().filter(|error| client::is_forbidden(error)).map(client::watch_trouble);
-            let heard = watching.get_mut(index).and_then(|watching| watching.receive(change));
-            let found = match (heard, forbidden) {
+            let received = watching.get_mut(index).and_then(|watching| watching.receive(change));
+            let found = match (received, forbidden) {
                 (Some(map), _) => map.map_or(Found::Absent, |map| Found::There(map.data.unwrap_or_default())),
                 (None, Some(cause)) => Found::Forbidden(cause),
-                // What was said before still counts, and if nothing was, passes ask for themselves.
+                // Earlier settings stay valid; without any, reconciles read the ConfigMap themselves.
                 (None, None) => {
-                    self.heard.send_replace(true);
+                    self.synced.send_replace(true);
                     continue;
                 }
             };
@@ -111,7 +109,7 @@ impl Config {
         }
     }
 
-    /// Whether it says something else now.
+    /// Returns whether the settings have changed.
     fn take_in(&self, index: usize, found: Found) -> bool {
         let mut state = self.lock();
         state.found.insert(index, found);
@@ -119,15 +117,15 @@ impl Config {
         let Some(now) = self.decide(&state.found, before.as_deref()) else { return false };
         let other = before.as_deref() != Some(&now);
         if other {
-            say(&now);
+            log(&now);
             state.current = Some(Arc::new(now));
         }
         drop(state);
-        self.heard.send_replace(true);
+        self.synced.send_replace(true);
         other
     }
 
-    /// None: it is not known yet where it is.
+    /// None if a namespace that comes first is not known yet.
     fn decide(&self, found: &BTreeMap<usize, Found>, before: Option<&OperatorConfig>) -> Option<OperatorConfig> {
         for (index, namespace) in self.namespaces.iter().enumerate() {
             let place = format!("{namespace}/{OPERATOR_CONFIG}");
@@ -135,7 +133,7 @@ impl Config {
                 Found::Unknown => return None,
                 Found::There(data) => return Some(OperatorConfig::read(&place, data, before)),
                 Found::Forbidden(cause) if index == 0 => return Some(OperatorConfig::unknown(&place, cause, before)),
-                // Who was given no right to the Go operator's namespace does not want it read.
+                // An operator without rights in the Go operator's namespace is not meant to read it.
                 Found::Absent | Found::Forbidden(_) => {}
             }
         }
@@ -147,7 +145,7 @@ impl Config {
     }
 }
 
-fn say(config: &OperatorConfig) {
+fn log(config: &OperatorConfig) {
     let OperatorConfig { place, images, policy, faults } = config;
     for fault in faults {
         tracing::warn!(
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_that_has_one_counts_once_it_is_known() {
+    fn first_known_namespace_with_config_counts() {
         let config = config();
         assert!(!config.take_in(1, there("former:1")), "the own namespace is not known yet");
         assert_eq!(place(&config), None);
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_may_not_be_read_what_was_known_stays_and_the_former_place_does_not_matter() {
+    fn forbidden_config_keeps_last_settings() {
         let config = config();
         config.take_in(1, Found::Forbidden("no".to_owned()));
         assert!(config.take_in(0, Found::Absent));

@@ -1,6 +1,4 @@
-//! Who decides on the number of pods.
-//! Comes in: the object, its live Deployment and the autoscalers beside it; goes out: whether the spec counts, or who else
-//! does. A number that two write is a war that pods pay for.
+//! Finds the owner of `spec.replicas` of a live Deployment: two writers would scale it up and down in turn.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -12,16 +10,16 @@ use steersman_runtime::client::{CallError, Server};
 
 use super::{MANAGER, legacy_operator};
 
-/// Autoscalers act under this name, and it stays on the field when they are gone.
+/// Field manager of autoscalers. It stays on the field after the autoscaler is deleted.
 const AUTOSCALERS: &str = "kube-controller-manager";
 
-/// Asks for autoscalers only where somebody else has written the number, which is rare.
+/// Lists autoscalers only if another manager has written the number, which is rare.
 pub async fn owner(server: &Server, object: &ObservedObject, live: &DynamicObject) -> Result<ReplicasOwner, CallError> {
     let legacy = legacy_operator(&object.name);
     match holder(live.managed_fields(), &legacy) {
         Holder::Nobody => Ok(ReplicasOwner::Ours),
         Holder::Program(manager) => Ok(ReplicasOwner::Other(manager)),
-        // The object's own autoscaler: the number is its business, unless somebody typed one.
+        // The object's own autoscaler decides, unless a user wrote the number.
         Holder::Autoscaler if autoscaled(object) => Ok(ReplicasOwner::Other(AUTOSCALERS.to_owned())),
         Holder::Person if autoscaled(object) => Ok(ReplicasOwner::Ours),
         Holder::Autoscaler | Holder::Person => {
@@ -35,17 +33,17 @@ pub async fn owner(server: &Server, object: &ObservedObject, live: &DynamicObjec
 
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
-    /// Nobody but us.
+    /// No other manager.
     Nobody,
-    /// Somebody typed a number.
+    /// A user, through kubectl.
     Person,
     Autoscaler,
-    /// Any other field manager.
+    /// Another field manager.
     Program(String),
 }
 
-/// An earlier operator's claim on the field is ours to take over, and so is a number that somebody typed: the object is
-/// where to type it. It still says that an autoscaler may have written the one before.
+/// The other manager of the field. The field of an earlier operator is taken over, and so is a number from kubectl, because
+/// the object is the place to set it; an autoscaler may have written the number before that.
 fn holder(fields: &[ManagedFieldsEntry], legacy: &Legacy) -> Holder {
     let managers = fields.iter().filter_map(|entry| {
         let owns = entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:replicas").is_some();
@@ -68,7 +66,7 @@ fn autoscaled(object: &ObservedObject) -> bool {
     autoscaling.is_some_and(|autoscaling| autoscaling.max_replicas > 0)
 }
 
-/// The object's own, which the spec no longer asks for, is on its way out.
+/// Whether another autoscaler scales the Deployment. The object's own is about to be deleted if the spec has none.
 fn scales(scaler: &HorizontalPodAutoscaler, object: &ObservedObject) -> bool {
     let own = scaler.owner_references().iter().any(|owner| owner.uid == object.uid);
     let target = scaler.spec.as_ref().map(|spec| &spec.scale_target_ref);

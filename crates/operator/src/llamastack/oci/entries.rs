@@ -1,49 +1,43 @@
-//! What is known of each image, for whom, and when to ask again.
-//! Comes in: wishes, answers and the time; goes out: what is known, what to ask next, and whom an answer concerns.
+//! Schedules the reads of images and keeps their last labels.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use steersman_plan::oci::LabelsSeen;
 use tokio::time::Instant;
 
 use super::{NamespacedName, Rhythm, Want};
 use crate::llamastack::oci::registry::Labelled;
+use crate::polling::backoff;
 
-/// Namespace and image: what one namespace was allowed to read is not shown to another.
+/// Namespace and image: labels that one namespace may read are not shown to another.
 type Key = (String, String);
 
-/// The images that objects want; an image that none wants is forgotten, so there are never more than objects.
+/// Images that objects want. An image that no object wants is removed, so that there are never more entries than objects.
 #[derive(Default)]
 pub struct Entries(BTreeMap<Key, Entry>);
 
 struct Entry {
-    /// As the last object wanted it.
+    /// The want of the object that asked last.
     want: Want,
     objects: BTreeSet<String>,
     last: Option<Labelled>,
-    /// Why there is nothing newer.
+    /// Error of the last read.
     trouble: Option<String>,
     failures: u32,
-    /// None: not again.
+    /// Time of the next read. None: never.
     due: Option<Instant>,
     reading: bool,
 }
 
-/// One question, taken out to be asked.
-pub struct Job {
-    pub want: Want,
-}
-
-/// What is new, and for whom.
-pub struct Told {
+/// A changed result, and the objects to requeue.
+pub struct Changed {
     pub objects: Vec<NamespacedName>,
     pub trouble: Option<String>,
     pub digest: Option<String>,
 }
 
 impl Entries {
-    /// What is known for a wish, and whether it has to be asked now.
+    /// Returns the last result for a want, and whether a read is due now.
     pub fn want(&mut self, want: &Want, now: Instant) -> (LabelsSeen, bool) {
         self.release(&want.namespace, &want.name, Some(&want.image));
         let entry = self.0.entry((want.namespace.clone(), want.image.clone())).or_insert_with(|| Entry {
@@ -56,16 +50,16 @@ impl Entries {
             reading: false,
         });
         entry.objects.insert(want.name.clone());
-        let named_anew =
+        let other_credentials =
             entry.want.service_account != want.service_account || entry.want.pull_secrets != want.pull_secrets;
         entry.want = want.clone();
-        if named_anew && entry.trouble.is_some() {
+        if other_credentials && entry.trouble.is_some() {
             entry.due = Some(now);
         }
         (entry.seen(), !entry.reading && entry.due.is_some_and(|due| due <= now))
     }
 
-    /// The object wants none of the images of its namespace any more, save one.
+    /// Removes the object from the images of its namespace, except `save`.
     pub fn release(&mut self, namespace: &str, name: &str, save: Option<&str>) {
         self.0.retain(|(place, image), entry| {
             let kept = place != namespace || Some(image.as_str()) == save;
@@ -73,8 +67,8 @@ impl Entries {
         });
     }
 
-    /// Up to `most` questions that are due, the longest overdue first, and when the next one will be.
-    pub fn take_due(&mut self, now: Instant, most: usize) -> (Vec<Job>, Option<Instant>) {
+    /// Starts up to `most` reads that are due, the longest overdue first, and returns when the next is due.
+    pub fn take_due(&mut self, now: Instant, most: usize) -> (Vec<Want>, Option<Instant>) {
         let mut waiting: Vec<(Instant, &mut Entry)> =
             self.0.values_mut().filter(|entry| !entry.reading).filter_map(|entry| Some((entry.due?, entry))).collect();
         waiting.sort_by_key(|(due, _)| *due);
@@ -86,48 +80,48 @@ impl Entries {
                 break;
             }
             entry.reading = true;
-            jobs.push(Job { want: entry.want.clone() });
+            jobs.push(entry.want.clone());
         }
         (jobs, next)
     }
 
-    /// Nobody will bring the answers to the questions that were taken out: they are due again.
+    /// Makes reads in progress due again, because their results are lost.
     pub fn interrupted(&mut self, now: Instant) {
         for entry in self.0.values_mut().filter(|entry| entry.reading) {
             (entry.reading, entry.due) = (false, Some(now));
         }
     }
 
-    /// Keeps an answer. None: it says nothing new, or nobody wants it any more.
+    /// Stores the result of a read. None: it is unchanged, or no longer wanted.
     pub fn answer(
         &mut self,
-        job: &Job,
+        want: &Want,
         answer: Result<Labelled, String>,
         now: Instant,
         rhythm: &Rhythm,
-    ) -> Option<Told> {
-        let entry = self.0.get_mut(&(job.want.namespace.clone(), job.want.image.clone()))?;
+    ) -> Option<Changed> {
+        let entry = self.0.get_mut(&(want.namespace.clone(), want.image.clone()))?;
         let before = entry.seen();
         entry.reading = false;
         match answer {
             Ok(labelled) => {
-                let pinned = job.want.image.contains('@');
+                let pinned = want.image.contains('@');
                 entry.due = (!pinned).then(|| now + rhythm.moved);
                 entry.last = Some(labelled);
                 (entry.trouble, entry.failures) = (None, 0);
             }
             Err(trouble) => {
-                entry.due = Some(now + retry(entry.failures, rhythm));
+                entry.due = Some(now + backoff(rhythm.first_retry, entry.failures, rhythm.last_retry));
                 entry.failures = entry.failures.saturating_add(1);
                 entry.trouble = Some(trouble);
             }
         }
-        // Named anew while the question was under way: what it was asked with no longer counts.
-        if entry.trouble.is_some() && entry.want != job.want {
+        // A failure with credentials that changed during the read does not count.
+        if entry.trouble.is_some() && entry.want != *want {
             entry.due = Some(now);
         }
-        let place = |name: &String| NamespacedName::new(job.want.namespace.clone(), name);
-        (entry.seen() != before).then(|| Told {
+        let place = |name: &String| NamespacedName::new(want.namespace.clone(), name);
+        (entry.seen() != before).then(|| Changed {
             objects: entry.objects.iter().map(place).collect(),
             trouble: entry.trouble.clone(),
             digest: entry.last.as_ref().map(|last| last.digest.clone()),
@@ -147,12 +141,10 @@ impl Entry {
     }
 }
 
-fn retry(failures: u32, rhythm: &Rhythm) -> Duration {
-    rhythm.first_retry.saturating_mul(2_u32.saturating_pow(failures)).min(rhythm.last_retry)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const IMAGE: &str = "quay.io/a/b:1";
@@ -171,12 +163,12 @@ mod tests {
         Labelled { digest: digest.into(), base: Ok(None) }
     }
 
-    fn images(jobs: &[Job]) -> Vec<(&str, &str)> {
-        jobs.iter().map(|job| (job.want.namespace.as_str(), job.want.image.as_str())).collect()
+    fn images(jobs: &[Want]) -> Vec<(&str, &str)> {
+        jobs.iter().map(|job| (job.namespace.as_str(), job.image.as_str())).collect()
     }
 
     #[test]
-    fn any_number_of_objects_makes_one_question_and_hears_of_the_answer() {
+    fn objects_with_one_image_share_a_read() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         assert_eq!(entries.want(&want("ns", "one", IMAGE), now), (LabelsSeen::Awaited, true));
         entries.want(&want("ns", "two", IMAGE), now);
@@ -197,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_never_asked_for_again_and_the_same_answer_wakes_nobody() {
+    fn digest_is_read_once_and_unchanged_result_ignored() {
         let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
         for image in [IMAGE, "quay.io/a/b@sha256:0"] {
             entries.want(&want("ns", image, image), now);
@@ -214,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_last_answer_and_is_retried_ever_more_rarely() {
+    fn failure_keeps_last_result_and_backs_off() {
         let (mut entries, mut now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
         entries.want(&want("ns", "one", IMAGE), now);
         let (jobs, _) = entries.take_due(now, 9);
@@ -241,14 +233,14 @@ mod tests {
         entries.want(&with_secret, now);
         entries.answer(&jobs[0], Err("401".into()), now, &rhythm);
         let (jobs, _) = entries.take_due(now, 9);
-        assert_eq!(jobs[0].want, with_secret, "changed while the question was under way");
+        assert_eq!(jobs[0], with_secret, "changed while the question was under way");
         entries.answer(&jobs[0], Err("401".into()), now, &rhythm);
         assert!(entries.take_due(now, 9).0.is_empty());
         assert!(entries.want(&plain, now).1, "changed while waiting");
     }
 
     #[test]
-    fn an_image_that_nobody_wants_is_forgotten_with_its_answer() {
+    fn unwanted_image_is_removed() {
         let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
         entries.want(&want("ns", "one", IMAGE), now);
         entries.want(&want("ns", "two", IMAGE), now);
@@ -265,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_was_broken_off_is_asked_again() {
+    fn interrupted_question_is_due_again() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         entries.want(&want("ns", "one", IMAGE), now);
         assert_eq!(entries.take_due(now, 9).0.len(), 1);
@@ -275,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_there_is_room_for_and_the_oldest_first() {
+    fn oldest_due_reads_start_within_limit() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         for (number, image) in ["c", "a", "b"].into_iter().enumerate() {
             entries.want(&want("ns", image, image), now + Duration::from_secs(number as u64));

@@ -1,6 +1,4 @@
-//! The credentials that a server's pods would pull their image with.
-//! Comes in: the pods' service account and pull secrets; goes out: the logins in them, read anew each time, and what
-//! hindered reading some of them.
+//! Reads the credentials with which a server's pods would pull their image, without a cache.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,16 +13,14 @@ use super::Want;
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     pub credentials: Credentials,
-    /// Secrets that are of no use and why; a kubelet goes on without them as well.
+    /// Secrets that cannot be used, with the reason. The kubelet ignores them as well.
     pub remarks: Vec<String>,
 }
 
-/// Where credentials come from.
 pub trait Logins: Send + Sync {
     fn of<'a>(&'a self, want: &'a Want) -> BoxFuture<'a, Gathered>;
 }
 
-/// Reads pull secrets from the cluster.
 pub struct ClusterLogins {
     server: Server,
 }
@@ -53,7 +49,7 @@ impl ClusterLogins {
         gathered
     }
 
-    /// A pod that names pull secrets of its own does not get those of its service account.
+    /// A pod with pull secrets of its own does not get those of its service account.
     async fn names(&self, want: &Want, remarks: &mut Vec<String>) -> Vec<String> {
         if !want.pull_secrets.is_empty() {
             return want.pull_secrets.clone();
@@ -83,7 +79,6 @@ impl Logins for ClusterLogins {
     }
 }
 
-/// What reading pull secrets needs.
 pub fn rules() -> Vec<Rule> {
     let rule = |resource, why| Rule::namespaced("", resource, &["get"], why);
     vec![

@@ -1,6 +1,4 @@
-//! The bases that images carry, kept up to date beside the passes: no pass ever waits for a registry.
-//! Comes in: which image an object wants; goes out: what is known of its labels now, and later which objects should look
-//! again.
+//! Reads the base configurations in the labels of images in the background: no reconcile waits for a registry.
 
 mod entries;
 mod logins;
@@ -21,34 +19,33 @@ use tokio_util::sync::CancellationToken;
 
 pub use logins::{ClusterLogins, Gathered, Logins, rules};
 
-use entries::{Entries, Job};
+use crate::polling::sleep_until;
+use entries::Entries;
 use registry::Registry;
 
-/// How long the reading of one image may take.
+/// Time for the read of one image.
 const READING: Duration = Duration::from_secs(30);
 
-/// What an object wants to know.
+/// The image of an object, and the credentials of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     pub namespace: String,
-    /// Of the object.
     pub name: String,
     pub image: String,
-    /// Of the server's pods; empty: the namespace's default.
+    /// Service account of the pods; empty: the namespace's default.
     pub service_account: String,
-    /// Of the server's pods. With any, those of the service account do not count.
+    /// Pull secrets of the pods. With any, those of the service account do not count.
     pub pull_secrets: Vec<String>,
 }
 
-/// When a registry is asked again.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
-    /// After an answer, where the image is named by a tag. What a digest names never changes.
+    /// Interval after an answer, if the image has a tag. A digest is read once.
     pub moved: Duration,
-    /// After the first failure; each further one doubles it.
+    /// Interval after the first failure; each further one doubles it.
     pub first_retry: Duration,
     pub last_retry: Duration,
-    /// How many images are read at the same time; each may hold a layer in memory.
+    /// Images read at a time; each may hold a layer in memory.
     pub at_once: usize,
 }
 
@@ -63,7 +60,7 @@ impl Default for Rhythm {
     }
 }
 
-/// What is known of the images that objects want. Clones know the same.
+/// Last results for the images of objects. Clones share them.
 #[derive(Clone)]
 pub struct Bases {
     inner: Arc<Inner>,
@@ -74,21 +71,22 @@ struct Inner {
     logins: Box<dyn Logins>,
     rhythm: Rhythm,
     known: Mutex<Known>,
-    /// There is something to ask.
+    /// A read is due.
     work: Notify,
-    /// There is something to tell.
-    news: Notify,
+    /// Objects have a changed result.
+    change: Notify,
 }
 
 #[derive(Default)]
 struct Known {
     entries: Entries,
+    /// Objects with a result that [`Bases::changed`] has not returned yet.
     changed: BTreeSet<NamespacedName>,
 }
 
 impl Bases {
-    /// The registries of the images' own names, with the pull secrets of the cluster. None, with a line in the log: this
-    /// program can make no connections by TLS.
+    /// Reads from the registries that the images name, with the pull secrets of the cluster. None, with a log line: TLS cannot
+    /// be set up.
     pub fn of_registries(server: Server) -> Option<Self> {
         match Http::new(HttpSettings::from_env()) {
             Ok(http) => Some(Self::new(Registry::new(http, READING), ClusterLogins::new(server), Rhythm::default())),
@@ -99,7 +97,7 @@ impl Bases {
         }
     }
 
-    /// Nothing is asked until [`Bases::run`] runs.
+    /// Reads start with [`Bases::run`].
     pub fn new(registry: Registry, logins: impl Logins + 'static, rhythm: Rhythm) -> Self {
         let inner = Inner {
             registry,
@@ -107,13 +105,12 @@ impl Bases {
             rhythm,
             known: Mutex::default(),
             work: Notify::new(),
-            news: Notify::new(),
+            change: Notify::new(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// What is known now, at once. A new wish is looked into from here on, and so is one whose last answer was a failure and
-    /// whose credentials have been named anew.
+    /// The last result, without waiting. A new want starts reads; other credentials after a failure cause a read at once.
     pub fn seen(&self, want: &Want) -> LabelsSeen {
         let (seen, due) = self.known().entries.want(want, Instant::now());
         if due {
@@ -122,43 +119,43 @@ impl Bases {
         seen
     }
 
-    /// The object is gone, or no longer looks at labels.
+    /// Stops the reads for an object.
     pub fn forget(&self, namespace: &str, name: &str) {
         let mut known = self.known();
         known.entries.release(namespace, name, None);
         known.changed.remove(&NamespacedName::new(namespace, name));
     }
 
-    /// Waits until something is known that some objects have not seen, and names them. For one listener.
+    /// Waits for changed results, and returns their objects. For a single caller.
     pub async fn changed(&self) -> BTreeSet<NamespacedName> {
         loop {
             let changed = std::mem::take(&mut self.known().changed);
             if !changed.is_empty() {
                 return changed;
             }
-            self.inner.news.notified().await;
+            self.inner.change.notified().await;
         }
     }
 
-    /// Asks registries until `stop`. May run again after that, but not twice at the same time.
+    /// Reads images until `stop`. May run again after that, but not twice at the same time.
     pub async fn run(&self, stop: CancellationToken) {
         self.known().entries.interrupted(Instant::now());
         let mut reading = JoinSet::new();
         loop {
             let free = self.inner.rhythm.at_once.max(1).saturating_sub(reading.len());
             let (jobs, next) = self.known().entries.take_due(Instant::now(), free);
-            for job in jobs {
+            for want in jobs {
                 let bases = self.clone();
-                reading.spawn(async move { bases.read(job).await });
+                reading.spawn(async move { bases.read(want).await });
             }
-            // With no place free there is nothing to do until one is.
+            // At the limit, the end of a read starts the next one.
             let next = next.filter(|_| reading.len() < self.inner.rhythm.at_once.max(1));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.inner.work.notified() => {}
-                () = at(next) => {}
+                () = sleep_until(next) => {}
                 Some(ended) = reading.join_next() => {
-                    // Which question it was is lost with its task. What is asked twice is answered twice, no more.
+                    // The image of a panicked task is lost, so that all reads in progress are repeated.
                     if ended.is_err() {
                         self.known().entries.interrupted(Instant::now() + self.inner.rhythm.first_retry);
                     }
@@ -167,36 +164,28 @@ impl Bases {
         }
     }
 
-    async fn read(&self, job: Job) {
-        let Gathered { credentials, remarks } = self.inner.logins.of(&job.want).await;
-        let answer = self.inner.registry.labelled(&job.want.image, &credentials).await;
+    async fn read(&self, want: Want) {
+        let Want { namespace, image, .. } = &want;
+        let Gathered { credentials, remarks } = self.inner.logins.of(&want).await;
+        let answer = self.inner.registry.labelled(image, &credentials).await;
         let answer = answer.map_err(|error| {
-            // What hinders reading a pull secret may be the cause; where the answer is good, it is not.
+            // A pull secret that cannot be used may be the cause of the failure.
             let remarks: String = remarks.iter().map(|remark| format!(" ({remark})")).collect();
-            format!("the labels of image {} cannot be read: {error}{remarks}", job.want.image)
+            format!("the labels of image {image} cannot be read: {error}{remarks}")
         });
-        let Want { namespace, image, .. } = &job.want;
         let mut known = self.known();
-        let told = known.entries.answer(&job, answer, Instant::now(), &self.inner.rhythm);
-        if let Some(told) = told {
-            match told.trouble {
+        if let Some(changed) = known.entries.answer(&want, answer, Instant::now(), &self.inner.rhythm) {
+            match changed.trouble {
                 Some(cause) => tracing::warn!(namespace, image, cause, "a base stays as it is known"),
-                None => tracing::info!(namespace, image, digest = told.digest, "the labels of an image were read"),
+                None => tracing::info!(namespace, image, digest = changed.digest, "the labels of an image were read"),
             }
-            known.changed.extend(told.objects);
+            known.changed.extend(changed.objects);
             drop(known);
-            self.inner.news.notify_one();
+            self.inner.change.notify_one();
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,4 @@
-//! The children of an object, from the operator's own plan.
-//! Comes in: the stored object and the manifests beside it; goes out: the objects that a cluster without any of them would
-//! get, and what stands against them.
+//! Plans the children of an object with the operator's own plan, as for a cluster without any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +15,7 @@ use steersman_reconcile::{FieldNames, Severity};
 
 use crate::llamastack::observe::object_seen;
 
-/// Stands for the operator's own image, which only a cluster knows.
+/// Placeholder for the operator's own image, which only a cluster knows.
 const OPERATOR_IMAGE: &str = "steersman";
 
 #[derive(Default)]
@@ -25,13 +23,13 @@ pub struct Children {
     pub objects: Vec<Value>,
     pub warnings: Vec<String>,
     pub blockers: Vec<String>,
-    /// What is not as it would be on a cluster, one sentence each.
+    /// Differences from a cluster, one sentence each.
     pub unlike: Vec<String>,
 }
 
-/// `beside`: the other manifests, among which ConfigMaps may be that the object refers to.
-pub fn of(stored: &Value, given: Option<&Base>, beside: &[Value], names: &FieldNames) -> anyhow::Result<Children> {
-    let (seen, mut unlike) = seen(stored, given, beside)?;
+/// `manifests` may contain ConfigMaps that the object refers to.
+pub fn of(stored: &Value, given: Option<&Base>, manifests: &[Value], names: &FieldNames) -> anyhow::Result<Children> {
+    let (seen, mut unlike) = seen(stored, given, manifests)?;
     let plan = plan(&seen);
     let mut children = Children::default();
     for finding in findings_of(&seen) {
@@ -54,7 +52,8 @@ pub fn of(stored: &Value, given: Option<&Base>, beside: &[Value], names: &FieldN
     Ok(children)
 }
 
-/// A manifest has no uid, and a reference to an owner without one would be refused; its namespace may be left to kubectl.
+/// Removes the owner reference if the manifest has no uid, without which it would be refused, and the namespace if kubectl
+/// chooses it.
 fn owned(object: &mut Value, stored: &Value) {
     let owner = &stored["metadata"];
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
@@ -66,15 +65,15 @@ fn owned(object: &mut Value, stored: &Value) {
     }
 }
 
-/// As on a cluster that has nothing of the object, but all that it refers to.
-fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
+/// The snapshot of a cluster that has none of the children, but all references.
+fn seen(stored: &Value, given: Option<&Base>, manifests: &[Value]) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let object = serde_json::from_value(stored.clone()).context("the object cannot be read")?;
     let object = object_seen(&object)?;
     let mut unlike = Vec::new();
     let mut references = BTreeMap::<Named, ObservedReference>::new();
     for reference in referred(&object) {
         let keys = reference.keys.iter().cloned().collect::<BTreeSet<_>>();
-        let content = content(&reference, stored, beside);
+        let content = content(&reference, stored, manifests);
         if content.is_none() && reference.named.kind == Kind::ConfigMap {
             let Named { name, .. } = &reference.named;
             unlike.push(format!(
@@ -131,8 +130,8 @@ fn seen(stored: &Value, given: Option<&Base>, beside: &[Value]) -> anyhow::Resul
     Ok((seen, unlike))
 }
 
-/// Of a ConfigMap among the manifests. Those of Secrets are nobody's business here.
-fn content(reference: &Reference, stored: &Value, beside: &[Value]) -> Option<BTreeMap<String, String>> {
+/// The content of a ConfigMap among the manifests. Secrets are never read.
+fn content(reference: &Reference, stored: &Value, manifests: &[Value]) -> Option<BTreeMap<String, String>> {
     let Named { kind: Kind::ConfigMap, namespace, name } = &reference.named else { return None };
     let home = &stored["metadata"]["namespace"];
     let meant = |object: &&Value| {
@@ -141,6 +140,6 @@ fn content(reference: &Reference, stored: &Value, beside: &[Value]) -> Option<BT
             && object["metadata"]["name"] == name.as_str()
             && place.as_str().unwrap_or_default() == namespace
     };
-    let found = beside.iter().find(meant)?;
+    let found = manifests.iter().find(meant)?;
     Some(serde_json::from_value(json!(found["data"])).unwrap_or_default())
 }

@@ -1,5 +1,4 @@
-//! Where the server's configuration comes from.
-//! Comes in: the stored object and its base; goes out: a sentence on it, with the variables that the server needs for it.
+//! Describes the server's configuration in the comments before the rendered objects.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use serde_json::Value;
@@ -7,13 +6,16 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Base, Input, Merge, generate};
 use steersman_reconcile::{FieldError, Message, message, path};
 
+use crate::manifests::Place;
+use crate::offline::one_line;
+
 pub struct Configuration {
-    /// Whose it is, for people.
-    pub said: String,
-    /// Variables that the server needs for it; with references to Secrets, never their values.
-    pub variables: Vec<EnvVar>,
-    /// Containers that run before the server.
-    pub before: Vec<String>,
+    /// Origin of the configuration.
+    said: String,
+    /// Variables that the server needs, with references to Secrets, never their values.
+    variables: Vec<EnvVar>,
+    /// Names of the init containers.
+    before: Vec<String>,
 }
 
 impl Configuration {
@@ -28,6 +30,27 @@ impl Configuration {
 
     fn elsewhere(said: String) -> Self {
         Self { said, variables: Vec::new(), before: Vec::new() }
+    }
+
+    pub fn header(&self, object: &str, place: &Place, unlike: &[String]) -> String {
+        let mut lines = vec![format!("{object} ({place})"), format!("configuration: {}", self.said)];
+        if !self.variables.is_empty() {
+            lines.push("variables that the server gets for it:".to_owned());
+            lines.extend(self.variables.iter().map(|variable| format!("  {}", describe(variable))));
+        }
+        if !self.before.is_empty() {
+            lines.push(format!("containers that run before the server: {}", self.before.join(", ")));
+        }
+        lines.extend(unlike.iter().map(|what| format!("note: {what}")));
+        lines.iter().map(|line| format!("# {}\n", one_line(line))).collect()
+    }
+}
+
+fn describe(variable: &EnvVar) -> String {
+    let name = &variable.name;
+    match variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) {
+        Some(key) => format!("{name}: key {} of Secret {}", key.key, key.name),
+        None => format!("{name}: {}", variable.value.as_deref().unwrap_or_default()),
     }
 }
 

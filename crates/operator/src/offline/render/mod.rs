@@ -1,45 +1,44 @@
-//! `steersman render`: what Steersman would write for an object.
-//! Comes in: manifests; goes out: the children of their objects, as a cluster without any of them would get them.
+//! Runs `steersman render`, which prints the children that Steersman would create for an object.
 
-mod base;
 mod children;
 mod config;
-mod header;
+
+use std::fs;
+use std::path::Path;
 
 use anyhow::Context;
 use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::field_names;
-use steersman_plan::llamastack::config::{Base, Source, base as bases, source};
+use steersman_plan::llamastack::config::{Base, Source, base as bases, read_yaml, source};
 
 use self::config::Configuration;
 use crate::args::Manifests;
 use crate::manifests::Document;
 use crate::offline::check::check;
 use crate::offline::schema::Schemas;
-use crate::offline::{Ending, RenderArgs, Told, family, named, print};
+use crate::offline::{CommandOutput, Ending, RenderArgs, family, named, print};
 
-/// What was made of one document.
 struct Rendered {
     header: String,
     objects: Vec<Value>,
 }
 
-/// All objects or none, because what is printed may be piped into `kubectl apply`.
-pub fn render(args: &RenderArgs) -> anyhow::Result<Told> {
-    let mut told = Told::default();
-    let base = match args.base.as_deref().map(base::read) {
+/// Prints all objects or none, because the output may be piped into `kubectl apply`.
+pub fn render(args: &RenderArgs) -> anyhow::Result<CommandOutput> {
+    let mut output = CommandOutput::default();
+    let base = match args.base.as_deref().map(read_base) {
         None => None,
         Some(Ok(base)) => Some(base),
-        Some(Err(base::BaseError::File(problem))) => return Ok(Told::usage(problem)),
-        Some(Err(base::BaseError::Content(problem))) => {
-            told.refuse(problem);
-            return Ok(told);
+        Some(Err(BaseError::File(problem))) => return Ok(CommandOutput::usage(problem)),
+        Some(Err(BaseError::Content(problem))) => {
+            output.refuse(problem);
+            return Ok(output);
         }
     };
-    let Some(documents) = told.read(&args.files) else { return Ok(told) };
-    let beside: Vec<Value> = documents.iter().map(|document| document.object.clone()).collect();
+    let Some(documents) = output.read(&args.files) else { return Ok(output) };
+    let manifests: Vec<Value> = documents.iter().map(|document| document.object.clone()).collect();
     let mut schemas = Schemas::default();
     let (mut ours, mut rendered) = (0, Vec::new());
     for document in documents {
@@ -47,21 +46,39 @@ pub fn render(args: &RenderArgs) -> anyhow::Result<Told> {
         match family(&document.object) {
             Some((Family::Llsd, version)) => {
                 ours += 1;
-                rendered.extend(one(&mut told, &mut schemas, &document, version, base.as_ref(), &beside)?);
+                rendered.extend(one(&mut output, &mut schemas, &document, version, base.as_ref(), &manifests)?);
             }
             Some(_) => {
-                told.note(format!("{place}: {name} is passed over: this version renders LlamaStackDistribution only"))
+                output.note(format!("{place}: {name} is passed over: this version renders LlamaStackDistribution only"))
             }
-            None => told.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds")),
+            None => output.note(format!("{place}: {name} is passed over: it is none of Steersman's kinds")),
         }
     }
     if ours == 0 {
-        told.none_of_ours("render");
+        output.none_of_ours("render");
     }
-    if told.ending == Ending::Fine {
-        told.out = written(&rendered, args.output)?;
+    if output.ending == Ending::Fine {
+        output.out = written(&rendered, args.output)?;
     }
-    Ok(told)
+    Ok(output)
+}
+
+enum BaseError {
+    File(String),
+    Content(String),
+}
+
+/// Reads the `config.yaml` of an image that has no name.
+fn read_base(path: &Path) -> Result<Base, BaseError> {
+    let name = path.display();
+    let text = fs::read_to_string(path).map_err(|error| BaseError::File(format!("{name}: {error}")))?;
+    let config = read_yaml(&text).map_err(|problem| BaseError::Content(format!("{name}: {problem}")))?;
+    if !config["providers"].is_object() {
+        let problem = "it has no mapping `providers`, so it is not the config.yaml of a server";
+        return Err(BaseError::Content(format!("{name}: {problem}")));
+    }
+    // The version of the server is not known here; an unknown version counts as new.
+    Ok(Base { name: name.to_string(), server_version: String::new(), config })
 }
 
 fn written(rendered: &[Rendered], form: Manifests) -> anyhow::Result<String> {
@@ -81,20 +98,19 @@ fn written(rendered: &[Rendered], form: Manifests) -> anyhow::Result<String> {
 }
 
 fn one(
-    told: &mut Told,
+    output: &mut CommandOutput,
     schemas: &mut Schemas,
     document: &Document,
     version: &str,
     given: Option<&Base>,
-    beside: &[Value],
+    manifests: &[Value],
 ) -> anyhow::Result<Option<Rendered>> {
     let place = &document.place;
     let checked = check(schemas, Family::Llsd, version, &document.object, given)?;
-    checked.warnings.iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
-    checked.errors.iter().for_each(|error| told.refuse(format!("{place}: {error}")));
+    output.report(place, &checked);
     let Some(stored) = checked.stored else { return Ok(None) };
     if !stored["metadata"]["name"].is_string() {
-        told.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
+        output.refuse(format!("{place}: metadata.name: Required value: the names of the children begin with it"));
         return Ok(None);
     }
     let names = field_names(Family::Llsd, version);
@@ -110,20 +126,20 @@ fn one(
         Source::Generated => match config::generated(&stored, &spec, base) {
             Ok(made) => made,
             Err(problems) => {
-                problems.iter().for_each(|problem| told.refuse(format!("{place}: {}", problem.render(&names))));
+                problems.iter().for_each(|problem| output.refuse(format!("{place}: {}", problem.render(&names))));
                 return Ok(None);
             }
         },
         Source::Override => Configuration::of_the_user(&spec),
         Source::Distribution => Configuration::of_the_image(),
     };
-    let children = children::of(&stored, given, beside, &names)?;
-    children.warnings.into_iter().for_each(|warning| told.note(format!("{place}: warning: {warning}")));
+    let children = children::of(&stored, given, manifests, &names)?;
+    children.warnings.into_iter().for_each(|warning| output.note(format!("{place}: warning: {warning}")));
     if !children.blockers.is_empty() {
-        children.blockers.into_iter().for_each(|blocker| told.refuse(format!("{place}: {blocker}")));
+        children.blockers.into_iter().for_each(|blocker| output.refuse(format!("{place}: {blocker}")));
         return Ok(None);
     }
-    children.unlike.iter().for_each(|what| told.note(format!("{place}: note: {what}")));
-    let header = header::text(&named(&document.object), &place.to_string(), &configuration, &children.unlike);
+    children.unlike.iter().for_each(|what| output.note(format!("{place}: note: {what}")));
+    let header = configuration.header(&named(&document.object), place, &children.unlike);
     Ok(Some(Rendered { header, objects: children.objects }))
 }

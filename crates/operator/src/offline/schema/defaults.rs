@@ -1,5 +1,4 @@
-//! Defaults as the API server fills them in.
-//! Comes in: a schema and a value; goes out: the value with what it leaves out and the schema has a default for.
+//! Adds the defaults of a schema as the API server does.
 
 use serde_json::Value;
 
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_stays_and_an_absent_section_is_not_made() {
+    fn defaults_fill_present_sections_only() {
         let schema = json!({"properties": {
             "port": {"default": 8321},
             "size": {"properties": {"of": {"default": "10Gi"}}},

@@ -18,7 +18,7 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         // A rule that cannot be evaluated here is left to the API server.
         if rule["rule"].as_str().and_then(|text| holds(text, given)) == Some(false) {
-            // As in `.scaleTargetRef`.
+            // The path has the form `.scaleTargetRef`.
             let inner = rule["fieldPath"].as_str().unwrap_or_default().split('.').filter(|name| !name.is_empty());
             let path = inner.fold(path.clone(), |path, name| path.field(name.to_owned()));
             let message = rule["message"].as_str().or(rule["rule"].as_str()).unwrap_or_default();
@@ -43,7 +43,7 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
     }
 }
 
-/// None: the rule has no value for this object, such as one that reads an absent field or `oldSelf`.
+/// None if the rule has no value for this object, such as one that reads an absent field or `oldSelf`.
 fn holds(rule: &str, given: &Value) -> Option<bool> {
     let mut context = Context::default();
     context.add_variable("self", given).ok()?;
@@ -53,12 +53,11 @@ fn holds(rule: &str, given: &Value) -> Option<bool> {
     }
 }
 
-/// The operators of CEL that the CRDs use. A rule that calls anything else, such as a function that only Kubernetes
-/// adds to CEL, would be passed over here and refused by the API server.
+/// Operators of CEL that the CRDs use. A rule that calls anything else, such as a function that only Kubernetes adds to CEL,
+/// would be passed over here and evaluated by the API server.
 #[cfg(test)]
 const OPERATORS: [&str; 8] = ["!_", "_&&_", "_||_", "_?_:_", "_==_", "_!=_", "_>=_", "_>_"];
 
-/// Whether a rule can be evaluated here.
 #[cfg(test)]
 pub(super) fn understood(rule: &str) -> bool {
     Program::compile(rule).is_ok_and(|program| {
@@ -83,7 +82,7 @@ mod tests {
             ("!has(self.t) || self.t != 'redis' || has(self.e)", json!({}), Some(true)),
             ("has(self.x.y) ? !has(self.a) : has(self.a)", json!({"x": {"y": 1}, "a": 1}), Some(false)),
             ("has(self.x.y) ? !has(self.a) : has(self.a)", json!({"x": {}, "a": 1}), Some(true)),
-            // As on the API server, `has` asks for the last field only.
+            // `has` tests the last field only, as on the API server.
             ("has(self.x.y) ? !has(self.a) : has(self.a)", json!({"a": 1}), None),
             ("self.max >= self.min", json!({"max": 3, "min": 3}), Some(true)),
             ("self.max > self.min", json!({"max": 3, "min": 3}), Some(false)),

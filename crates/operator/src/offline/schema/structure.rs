@@ -1,5 +1,4 @@
-//! The structure of an object: which fields there are and of which kind.
-//! Comes in: a schema and an object; goes out: a fault for each place that does not fit.
+//! Checks the structure of an object: its fields and their types.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +7,10 @@ use steersman_reconcile::{FieldPath, path};
 
 use super::{Fault, value};
 
-/// What an embedded object may have besides its own fields.
+/// Fields that every embedded object may have.
 const OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+const NOT_TEXT: &str = "Invalid value: write a text, in quotes if need be";
 
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -31,7 +32,7 @@ fn node(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>
     }
     let before = faults.len();
     value::check(schema, given, path, faults);
-    // Inside a value of a wrong kind everything would be wrong.
+    // Inside a value of a wrong type every field would be a fault.
     if faults.len() > before {
         return;
     }
@@ -74,7 +75,6 @@ fn required(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, fault
     faults.extend(absent.map(|name| Fault::new(&path.field(name.to_owned()), "Required value: add it")));
 }
 
-/// Labels and annotations are the parts that people write wrongly.
 fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     let Some(fields) = given.as_object() else {
         if !given.is_null() {
@@ -82,9 +82,9 @@ fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
         }
         return;
     };
-    for (name, fault) in [("name", "a text"), ("generateName", "a text"), ("namespace", "a text")] {
+    for name in ["name", "generateName", "namespace"] {
         if fields.get(name).is_some_and(|value| !value.is_string()) {
-            faults.push(Fault::new(&path.field(name), format!("Invalid value: write {fault}, in quotes if need be")));
+            faults.push(Fault::new(&path.field(name), NOT_TEXT));
         }
     }
     for part in ["labels", "annotations"] {
@@ -93,16 +93,14 @@ fn metadata(given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
             None | Some(Value::Null) => {}
             Some(Value::Object(pairs)) => {
                 let wrong = pairs.iter().filter(|(_, value)| !value.is_string());
-                faults.extend(wrong.map(|(key, _)| {
-                    Fault::new(&path.key(key.clone()), "Invalid value: write a text, in quotes if need be")
-                }));
+                faults.extend(wrong.map(|(key, _)| Fault::new(&path.key(key.clone()), NOT_TEXT)));
             }
             Some(_) => faults.push(Fault::new(&path, "Invalid value: write an object of texts")),
         }
     }
 }
 
-/// The API server would drop such a field, and `kubectl apply` refuses it.
+/// Reports unknown fields, which the API server drops and `kubectl apply` refuses.
 fn unknown(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, also: &[&str], faults: &mut Vec<Fault>) {
     let open = schema["x-kubernetes-preserve-unknown-fields"] == true
         || schema["additionalProperties"].is_object()
@@ -118,7 +116,7 @@ fn unknown(schema: &Value, fields: &Map<String, Value>, path: &FieldPath, also: 
     }
 }
 
-/// How many letters must be changed, added or removed; a change of case costs nothing.
+/// Edit distance, ignoring case.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -147,7 +145,7 @@ fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<
         let key = if keys.is_empty() {
             item.to_string()
         } else {
-            // The API server compares with the defaults filled in.
+            // The API server compares keys after defaulting.
             let of = |key: &&str| match &item[*key] {
                 Value::Null => &schema["items"]["properties"][*key]["default"],
                 given => given,
@@ -162,7 +160,7 @@ fn repeated(schema: &Value, items: &[Value], path: &FieldPath, faults: &mut Vec<
     }
 }
 
-/// `oneOf` and its like, which in a CRD add conditions to fields that are declared elsewhere.
+/// Checks `oneOf`, `anyOf`, `allOf` and `not`, which in a CRD add conditions to fields that are declared elsewhere.
 fn forms(schema: &Value, given: &Value, path: &FieldPath, faults: &mut Vec<Fault>) {
     let fits = |form: &Value| {
         let mut wrong = Vec::new();
@@ -208,7 +206,7 @@ mod tests {
     use super::distance;
 
     #[test]
-    fn a_misspelt_name_is_near_to_the_right_one() {
+    fn misspelt_name_has_small_distance() {
         assert_eq!(distance("provders", "providers"), 1);
         assert_eq!(distance("vectorIO", "vectorIo"), 0);
         assert_eq!(distance("kv", "sql"), 3);

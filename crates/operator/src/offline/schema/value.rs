@@ -1,5 +1,4 @@
-//! One value by itself: its kind, and the limits that the schema sets.
-//! Comes in: a schema and a value; goes out: what is wrong with the value, whatever is inside it.
+//! Checks type and limits of a single value, without its content.
 
 use regex::Regex;
 use serde_json::Value;
@@ -28,7 +27,7 @@ pub(super) fn check(schema: &Value, given: &Value, path: &FieldPath, faults: &mu
     }
 }
 
-/// What should be there instead.
+/// The expected type, if the value has another one.
 fn wrong_kind(schema: &Value, given: &Value) -> Option<&'static str> {
     let whole = || given.is_i64() || given.is_u64() || given.as_f64().is_some_and(|number| number.fract() == 0.0);
     if schema["x-kubernetes-int-or-string"] == true {
@@ -49,9 +48,9 @@ fn wrong_kind(schema: &Value, given: &Value) -> Option<&'static str> {
 fn text(schema: &Value, text: &str, wrong: &mut impl FnMut(String)) {
     length(schema, "Length", text.chars().count(), "characters", wrong);
     let Some(pattern) = schema["pattern"].as_str() else { return };
-    // A test makes sure that every pattern can be read.
+    // A test checks that every pattern compiles.
     if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
-        // The only texts beside numbers that have a pattern are amounts, whose pattern no one can read.
+        // The only int-or-string values with a pattern are quantities, whose pattern is unreadable.
         let what = if schema["x-kubernetes-int-or-string"] == true {
             "write an amount such as 500m, 2 or 10Gi".to_owned()
         } else {

@@ -28,12 +28,12 @@ const FAILED: &str = "{status: failed, phase: SweepingDecode, message: m, error:
 const AT_WORK: &str = "{status: running, phase: SweepingPrefill, message: Sweeping}";
 
 #[test]
-fn what_the_profiler_is_at_is_relayed_while_it_runs() {
+fn running_profiler_progress_is_relayed() {
     let at_work = files(AT_WORK, &[]);
     let progress = data(&[("phase", "SweepingPrefill"), ("message", "Sweeping")]);
     let running = life(None, false);
     assert_eq!(look(&at_work, &running, 0, false), Decision { data: progress.clone(), next: Next::Look });
-    // Told to end, it says what it knows and claims nothing more.
+    // A stopping relay reports progress and no end.
     let end = Next::End(Ending::NoVerdict);
     assert_eq!(look(&at_work, &running, 0, true), Decision { data: progress, next: end });
     for nothing in ["", "status: running", "a: [", "[]"] {
@@ -43,7 +43,7 @@ fn what_the_profiler_is_at_is_relayed_while_it_runs() {
 }
 
 #[test]
-fn a_verdict_is_delivered_at_once_and_the_end_waits_for_the_profilers() {
+fn verdict_is_delivered_before_profiler_ends() {
     let failed = data(&[
         ("phase", "SweepingDecode"),
         ("message", "m"),
@@ -75,7 +75,7 @@ fn a_verdict_is_delivered_at_once_and_the_end_waits_for_the_profilers() {
 }
 
 #[test]
-fn without_a_verdict_the_end_is_told_once_nothing_can_come_any_more() {
+fn missing_verdict_is_reported_after_patience() {
     let unusable = Files { status: Text::Unusable("is a link".into()), ..Files::default() };
     let killed = life(Some((137, "OOMKilled")), false);
     let how = "the profiler ended with exit code 137 (OOMKilled) without a verdict: ";
@@ -99,18 +99,18 @@ fn without_a_verdict_the_end_is_told_once_nothing_can_come_any_more() {
             (said["profiler_status"].as_str(), said["profiler_error"].clone()),
             ("failed", format!("{how}{left}; see its log"))
         );
-        // Who is told to end knows nothing about the profiler's end: it was told so, too.
+        // A stopping relay does not know how the profiler ends: the profiler is being stopped as well.
         let stopped = look(&files, &killed, 5, true);
         assert!(!stopped.data.is_some_and(|data| data.contains_key("profiler_status")));
     }
     let plain = look(&Files::default(), &life(Some((0, "")), false), 5, false).data.unwrap();
     assert!(plain["profiler_error"].starts_with("the profiler ended with exit code 0 without a verdict: "));
-    // Where the end cannot be seen, silence is not taken for one.
+    // Without a view of the pod, a missing status is not an end.
     assert_eq!(look(&Files::default(), &Profiler::Hidden, 99, false).next, Next::Look);
 }
 
 #[test]
-fn the_files_of_an_earlier_profiler_are_not_taken_for_this_ones() {
+fn status_of_earlier_profiler_is_ignored() {
     let old =
         files("{status: success, phase: Done, timestamp: '2026-11-16T05:59:54Z'}", &[(FINAL, Text::Read("x".into()))]);
     let new =
@@ -128,7 +128,7 @@ fn the_files_of_an_earlier_profiler_are_not_taken_for_this_ones() {
 }
 
 #[test]
-fn names_of_the_earlier_protocol_are_accepted_and_the_request_chooses() {
+fn earlier_protocol_names_are_all_delivered() {
     let read = |text: &str| Text::Read(text.into());
     let both = files(DONE, &[(EARLIER[0], read("mocked")), (EARLIER[1], read("real"))]);
     let said = look(&both, &life(Some((0, "")), false), 0, false).data.unwrap();
@@ -145,7 +145,7 @@ fn names_of_the_earlier_protocol_are_accepted_and_the_request_chooses() {
 }
 
 #[test]
-fn results_that_cannot_be_delivered_are_a_failure_that_says_so() {
+fn undeliverable_results_are_reported_as_failure() {
     let ended = life(Some((0, "Completed")), false);
     let large = || Text::Read("x".repeat(LIMIT / 2 + 1));
     for (results, said, ending) in [
@@ -210,7 +210,7 @@ fn texts() -> impl Strategy<Value = Text> {
     let built = (prop::sample::select(words.to_vec()), prop::sample::select(times.to_vec()), ".{0,40}", 0..60usize)
         .prop_map(|(word, time, more, end)| {
             let text = format!("status: {word}\ntimestamp: '{time}'\nphase: {more}\nerror: {more}\n");
-            // Half a file, at times.
+            // The text is cut at times, like a file that is still being written.
             text.chars().take(text.len().saturating_sub(end)).collect::<String>()
         });
     let large = (0..3usize).prop_map(|size| "y".repeat(size * LIMIT / 2));
@@ -237,9 +237,9 @@ fn profilers() -> impl Strategy<Value = Profiler> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Whatever lies in the folder: no panic, nothing that the API server would refuse, and an end that comes.
+    /// Any folder: no panic, no data that the API server would refuse, and the relay ends.
     #[test]
-    fn any_folder_gets_an_answer_that_can_be_written(
+    fn any_folder_yields_writable_data(
         status in texts(), results in prop::collection::vec(texts(), 4), profiler in profilers(),
         stopping: bool, over_for in 0..10u64,
     ) {
@@ -263,7 +263,7 @@ proptest! {
 }
 
 #[test]
-fn a_missing_right_is_waited_for_while_the_profiler_works_and_then_for_a_while() {
+fn missing_right_is_awaited_within_limit() {
     let (limit, none) = (Duration::from_secs(900), None);
     let after = |seconds| Some(Duration::from_secs(seconds));
     let works = Profiler::Seen(Life::default());

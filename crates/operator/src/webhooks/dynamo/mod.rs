@@ -1,7 +1,6 @@
-//! May this DynamoGraphDeploymentRequest be written, and what is filled into it?
-//! Comes in: an admission request; goes out: the verdict of the plan's own rules, or the image that a new request lacks.
+//! Validates DynamoGraphDeploymentRequests by the rules of the plan, and sets the default image of new ones.
 //!
-//! Nothing is looked up: what a request names may come later, and is waited for.
+//! Referenced objects are not looked up: they may be created later, and the controller waits for them.
 
 use kube::core::admission::Operation;
 use serde_json::json;
@@ -13,14 +12,13 @@ use crate::webhooks::case::AdmissionCase;
 
 const FAMILY: Family = Family::Dgdr;
 
-/// The flags of the operator that count at admission.
+/// Flags of the operator that count at admission.
 #[derive(Clone, Debug)]
 pub struct AdmissionSettings {
     pub default_image: Option<String>,
     pub discovery: bool,
 }
 
-/// Accepts or refuses.
 pub fn validator(settings: AdmissionSettings) -> Handler {
     handler(move |request| match AdmissionCase::read(FAMILY, request) {
         Ok(Some(case)) => decide(&case, &settings),
@@ -35,11 +33,11 @@ fn decide(case: &AdmissionCase, settings: &AdmissionSettings) -> Response {
     case.response(&review.errors, &review.warnings)
 }
 
-/// Fills in what new requests lack. The configuration asks about those alone; another may ask about more.
+/// Sets the defaults of new requests. Our webhook configuration matches creation alone; another one may match more.
 pub fn defaulter(settings: AdmissionSettings) -> Handler {
     handler(move |request| {
         let new = request.operation == Operation::Create;
-        // A patch is for the object as it was sent, and in another version this place means nothing.
+        // The patch applies to the object as it was sent, and other versions have no such field.
         let sent = request.kind.version == FAMILY.storage_version();
         let case = match AdmissionCase::read(FAMILY, request) {
             Ok(Some(case)) if new => case,

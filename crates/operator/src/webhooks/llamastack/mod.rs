@@ -1,8 +1,6 @@
-//! May this LlamaStackDistribution be written?
-//! Comes in: an admission request; goes out: the verdict of the plan's own rules, after a look at the Secrets and ConfigMaps
-//! that the request adds.
+//! Validates LlamaStackDistributions by the rules of the plan, and looks up the Secrets and ConfigMaps that a request adds.
 //!
-//! Only what is known stands against an object: what could not be looked up in time is a warning.
+//! A lookup that fails or takes too long is a warning, never a refusal.
 
 mod references;
 
@@ -25,39 +23,31 @@ pub use references::rules;
 
 const FAMILY: Family = Family::Llsd;
 
-/// Everything that validation needs besides the request.
-struct Validator {
-    server: Server,
-    /// The operator's own, whose ConfigMaps every object may use.
-    namespace: String,
-    missing: Missing,
-}
-
-/// `namespace` is the operator's own.
+/// `namespace` is the operator's own, whose ConfigMaps every object may use.
 pub fn validator(server: Server, namespace: &str, missing: Missing) -> Handler {
-    let validator = Arc::new(Validator { server, namespace: namespace.to_owned(), missing });
-    async_handler(move |request| {
-        let validator = validator.clone();
-        async move { validator.decide(request).await }
-    })
+    let namespace: Arc<str> = namespace.into();
+    async_handler(move |request| decide(server.clone(), namespace.clone(), missing, request))
 }
 
-impl Validator {
-    async fn decide(&self, request: AdmissionRequest<DynamicObject>) -> Response {
-        let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
-            Ok(Some(case)) => case,
-            Ok(None) => return Response::allow(),
-            Err(response) => return *response,
-        };
-        let looked = references::look(&self.server, &self.namespace, &case).await;
-        let review = cpu_bound::run(|| review(&case, &looked, self.missing));
-        case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
-    }
+async fn decide(
+    server: Server,
+    namespace: Arc<str>,
+    missing: Missing,
+    request: AdmissionRequest<DynamicObject>,
+) -> Response {
+    let case = match cpu_bound::run(|| AdmissionCase::read(FAMILY, request)) {
+        Ok(Some(case)) => case,
+        Ok(None) => return Response::allow(),
+        Err(response) => return *response,
+    };
+    let looked = references::look(&server, &namespace, &case).await;
+    let review = cpu_bound::run(|| review(&case, &looked, missing));
+    case.response(&review.errors, review.warnings.iter().chain(&looked.unknown))
 }
 
 fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
     let name = case.new["spec"]["distribution"]["name"].as_str();
-    // The labels of an image are not looked at here: a registry may be slow, and its answer may change.
+    // The labels of the image are not read here: a registry may be slow, and its answer may change.
     let base = resolve(name, Ok(None)).ok().map(|resolved| resolved.base);
     let known: Vec<&str> = names().collect();
     let facts = Facts {
@@ -65,7 +55,6 @@ fn review(case: &AdmissionCase, looked: &Looked, missing: Missing) -> Review {
         distributions: &known,
         base: base.as_deref(),
         always_mounted: name.and_then(distribution).is_some_and(|known| known.mounts_always),
-        // The stored version has no field for it.
         config_namespace: looked.config_namespace.as_deref(),
         found: &looked.found,
         missing,

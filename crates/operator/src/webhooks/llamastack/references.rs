@@ -1,8 +1,6 @@
-//! Which Secrets and ConfigMaps that a request adds are there.
-//! Comes in: the object and the one before it; goes out: what was found of each, with its keys and never a value, and what
-//! could not be looked up.
+//! Looks up the Secrets and ConfigMaps that a request adds; keys are kept, values never.
 //!
-//! Bounded in number and in time: an object with a thousand references is judged as quickly as one with two.
+//! Lookups are bounded in number and in time: an object with 1,000 references is validated as quickly as one with two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,39 +26,31 @@ use crate::webhooks::case::AdmissionCase;
 /// A ConfigMap with this label, set to `true`, may be used from every namespace.
 pub const WATCHED: &str = "llamastack.io/watch";
 
-/// Objects that are looked up for one request. More than any sensible object names.
+/// Most lookups for one request, more than a sensible object names.
 const MOST: usize = 64;
 
-/// Lookups under way at one time.
+/// Lookups in progress at a time.
 const AT_ONCE: usize = 8;
 
-/// How long all of them together may take. The webhook gives up at 8 s.
+/// Longest time for all lookups together. The webhook gives up at 8 s.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// What a look needs. There is no smaller right: RBAC knows neither "does it exist" nor "which keys has it".
+/// Rules of the lookups. RBAC has no smaller right, neither for existence nor for keys.
 pub fn rules() -> Vec<Rule> {
-    let get = |resource| {
-        Rule::namespaced(
-            "",
-            resource,
-            &["get"],
-            "say at admission that what a LlamaStackDistribution names is missing; values are not kept",
-        )
-    };
-    vec![get("secrets"), get("configmaps")]
+    let why = "say at admission that what a LlamaStackDistribution names is missing; values are not kept";
+    vec![Rule::namespaced("", "secrets", &["get"], why), Rule::namespaced("", "configmaps", &["get"], why)]
 }
 
-/// The outcome of a look.
 #[derive(Debug, Default)]
 pub struct Looked {
     pub found: BTreeMap<Named, Found>,
-    /// A warning each: what was not looked up, and why.
+    /// A warning for each reference that was not looked up, with the reason.
     pub unknown: Vec<Message>,
-    /// Where the ConfigMap of `overrideConfig` is, if not beside the object.
+    /// Namespace of the ConfigMap of `overrideConfig`, if not the object's own. The storage version has no field for it.
     pub config_namespace: Option<String>,
 }
 
-/// Looks up what the request adds. `own` is the operator's namespace.
+/// Looks up the references that the request adds. `own` is the operator's namespace.
 pub async fn look(server: &Server, own: &str, case: &AdmissionCase) -> Looked {
     let config_namespace = config_namespace(&case.new).filter(|namespace| *namespace != case.namespace);
     let mut asked: Vec<Reference> = Vec::new();
@@ -106,8 +96,8 @@ fn unknown(reference: &Reference, cause: &str) -> Message {
     message![&reference.path, format!(": it was not checked whether the {kind:?} {name:?} is there: {cause}")]
 }
 
-/// As the rules have it: those of the object that the one before it does not have. A spec that cannot be read names none;
-/// the rules say what is wrong with it.
+/// The references of the new object that the old one does not have. A spec that cannot be decoded has none; validation
+/// reports why.
 fn added(case: &AdmissionCase) -> Vec<Reference> {
     let AdmissionCase { new, old, namespace, .. } = case;
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
@@ -129,7 +119,7 @@ fn config_namespace(object: &Value) -> Option<String> {
     (!namespace.is_empty()).then(|| namespace.to_owned())
 }
 
-/// Of a Secret or a ConfigMap, the keys alone: values are skipped as they are read.
+/// The keys of a Secret or a ConfigMap: values are skipped while reading.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Keys {
@@ -143,9 +133,9 @@ struct Labelled {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// `home`: the object may use it as it is; otherwise it must have been opened to all, and does not exist for us if not.
+/// Looks up one reference. Outside of `home` namespaces a ConfigMap counts as absent unless its label opens it to all.
 async fn find(server: &Server, named: &Named, home: bool) -> Result<Found, CallError> {
-    // What cannot be a name cannot be there; asked for, it might be the path of something else.
+    // An invalid name cannot exist, and in a URL it might be the path of another object.
     if !(is_name(&named.name) && is_name(&named.namespace)) || (named.kind == Kind::Secret && !home) {
         return Ok(Found::Absent);
     }

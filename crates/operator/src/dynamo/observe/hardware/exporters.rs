@@ -1,6 +1,4 @@
-//! DCGM exporters: one pod on each node with GPUs, asked for its metrics.
-//! Comes in: the pods that are labelled as exporters; goes out: the GPUs that each tells of, or why it tells nothing. Nothing
-//! is sent but the question, and nothing of an answer is kept but the GPUs.
+//! Reads the GPUs of each node from its DCGM exporter.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,21 +18,21 @@ use tokio::time::{self, Instant};
 
 use super::known_unless_forbidden;
 
-/// Where the exporter of a pod serves, unless told otherwise.
+/// Default URL of an exporter.
 pub const ENDPOINT: &str = "http://{POD_IP}:9400/metrics";
 const ADDRESS: &str = "{POD_IP}";
 
-/// As NVIDIA's GPU operator and the exporter's own chart label them.
+/// Labels that NVIDIA's GPU operator and the exporter's own chart set.
 const SELECTORS: [&str; 2] = ["app in (nvidia-dcgm-exporter, dcgm-exporter)", "app.kubernetes.io/name=dcgm-exporter"];
 
-/// Sixteen GPUs with all their counters and the pods on them are a quarter of this.
+/// Most bytes of an answer, four times that of sixteen GPUs with all their counters and pods.
 const LIMIT: usize = 2 * 1024 * 1024;
 
-/// How many are asked at the same time, and how long all of them together may take.
+/// Exporters polled at a time, and time for all of them together.
 const AT_ONCE: usize = 32;
 const ALL: Duration = Duration::from_secs(30);
 
-/// Where an exporter serves, by the address of its pod.
+/// URL of an exporter with a placeholder for the address of its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(String);
 
@@ -51,7 +49,7 @@ impl FromStr for Endpoint {
         let wrong =
             || format!("give the address of an exporter with {ADDRESS} for that of its pod, such as {ENDPOINT}");
         let after = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://")).ok_or_else(wrong)?;
-        // Nothing but the pod is asked: it is the whole host, and what follows is a port or a path.
+        // Requests go to the pod alone: its address must be the whole host, followed by a port or a path.
         let rest = after.strip_prefix(ADDRESS).filter(|rest| !rest.contains(ADDRESS)).ok_or_else(wrong)?;
         let port = rest.split(['/', '?']).next().unwrap_or_default();
         let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
@@ -71,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// What all exporters tell. Unknown: why they could not be listed.
+/// The results of all exporters. Unknown: they could not be listed.
 pub async fn look(
     server: &Server,
     http: &Http,
@@ -90,17 +88,13 @@ pub async fn look(
     }
     let until = Instant::now() + ALL;
     let asked = stream::iter(pods.into_values())
-        .map(|pod| async move { ObservedExporter { gpus: told(ask(http, endpoint, &pod, until).await) } })
-        // In the order of the pods, so that the same answers are the same.
+        .map(|pod| async move {
+            let gpus = ask(http, endpoint, &pod, until).await;
+            ObservedExporter { gpus: gpus.map_or_else(Lookup::Unknown, Lookup::Known) }
+        })
+        // The order of the pods makes equal results compare as equal.
         .buffered(AT_ONCE);
     Ok(Lookup::Known(asked.collect().await))
-}
-
-fn told(asked: Result<Option<Gpus>, String>) -> Lookup<Option<Gpus>> {
-    match asked {
-        Ok(gpus) => Lookup::Known(gpus),
-        Err(why) => Lookup::Unknown(why),
-    }
 }
 
 async fn ask(http: &Http, endpoint: &Endpoint, pod: &Pod, until: Instant) -> Result<Option<Gpus>, String> {
@@ -129,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_an_address_of_a_pod_and_of_nothing_else() {
+    fn endpoint_accepts_pod_address_only() {
         let v4 = IpAddr::from([10, 0, 0, 7]);
         assert_eq!(Endpoint::default().of(v4).unwrap(), "http://10.0.0.7:9400/metrics");
         assert_eq!(Endpoint::default().of("fd00::7".parse().unwrap()).unwrap(), "http://[fd00::7]:9400/metrics");

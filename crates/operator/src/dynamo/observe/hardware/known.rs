@@ -1,5 +1,4 @@
-//! What is known of the GPUs, who wants to know it, and when to look again.
-//! Comes in: requests, answers and the time; goes out: what is known, when to look next, and whom to wake.
+//! Schedules the discovery of GPUs and keeps its last result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,27 +7,29 @@ use steersman_plan::dynamo::hardware::ObservedHardware;
 use steersman_reconcile::NamespacedName;
 use tokio::time::Instant;
 
-/// How long an answer counts for a request that has none yet, and how often it is looked again while one waits.
+use crate::polling::backoff;
+
+/// Validity of a result for a new request, and interval of discovery while requests wait.
 const HOLDS: Duration = Duration::from_secs(60);
 
-/// After a look that failed; each further one doubles it.
+/// Interval after the first failure; each further one doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub struct Known {
     last: Option<(Instant, ObservedHardware)>,
-    /// Who wants to know, and whether they were told anything yet.
+    /// Waiting requests, and whether each has received a result.
     waiting: BTreeMap<NamespacedName, bool>,
     failures: u32,
     not_before: Option<Instant>,
 }
 
 impl Known {
-    /// What there is to know. None: it is to be looked up. Who was told something is told it until there is something new,
-    /// however old it is by then: otherwise a request that waits would take back each time what it waits for.
+    /// The last result. None: discovery must run first. A request that has received a result keeps it until there is a new
+    /// one, however old it is: otherwise the status of a waiting request would flap.
     pub fn want(&mut self, place: &NamespacedName, now: Instant) -> Option<ObservedHardware> {
-        let told = self.waiting.get(place).copied().unwrap_or_default();
-        let known = self.last.as_ref().filter(|(when, _)| told || now.duration_since(*when) < HOLDS);
+        let received = self.waiting.get(place).copied().unwrap_or_default();
+        let known = self.last.as_ref().filter(|(when, _)| received || now.duration_since(*when) < HOLDS);
         let known = known.map(|(_, seen)| seen.clone());
         self.waiting.insert(place.clone(), known.is_some());
         known
@@ -38,33 +39,34 @@ impl Known {
         self.waiting.remove(place);
     }
 
-    /// When to look next. None: nobody wants to know.
+    /// The time of the next discovery. None: no request waits.
     pub fn due(&self) -> Option<Instant> {
-        let untold = self.waiting.values().any(|told| !told);
+        let all_received = self.waiting.values().all(|received| *received);
         let due = match &self.last {
             _ if self.waiting.is_empty() => return None,
-            Some((when, _)) if !untold => *when + HOLDS,
+            Some((when, _)) if all_received => *when + HOLDS,
             _ => Instant::now(),
         };
         Some(self.not_before.map_or(due, |earliest| due.max(earliest)))
     }
 
-    /// Keeps an answer. Returns for whom it is new.
+    /// Stores a result, and returns the requests for which it is new.
     pub fn learned(&mut self, seen: ObservedHardware, now: Instant) -> Vec<NamespacedName> {
         (self.failures, self.not_before) = (0, None);
         let new = self.last.as_ref().is_none_or(|(_, before)| *before != seen);
         self.last = Some((now, seen));
-        let concerned = self.waiting.iter_mut().filter(|(_, told)| new || !**told);
+        let mut concerned = Vec::new();
+        for (place, received) in &mut self.waiting {
+            if new || !*received {
+                *received = true;
+                concerned.push(place.clone());
+            }
+        }
         concerned
-            .map(|(place, told)| {
-                *told = true;
-                place.clone()
-            })
-            .collect()
     }
 
     pub fn failed(&mut self, now: Instant) {
-        let wait = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(HOLDS);
+        let wait = backoff(FIRST_RETRY, self.failures, HOLDS);
         (self.failures, self.not_before) = (self.failures.saturating_add(1), Some(now + wait));
     }
 }
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn many_requests_are_answered_by_one_look_that_holds_for_a_minute() {
+    fn result_serves_new_requests_for_a_minute() {
         let (mut known, now) = (Known::default(), Instant::now());
         assert_eq!(known.due(), None, "nobody wants to know");
         assert_eq!(known.want(&place("a"), now), None);
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_the_same_until_there_is_something_new() {
+    fn waiting_request_keeps_result_until_change() {
         let (mut known, now) = (Known::default(), Instant::now());
         known.want(&place("a"), now);
         known.learned(seen(false), now);
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_fails_is_made_again_ever_more_rarely() {
+    fn failed_discovery_backs_off() {
         let (mut known, now) = (Known::default(), Instant::now() + HOLDS);
         known.want(&place("a"), now);
         for seconds in [2, 4, 8, 16, 32, 60, 60] {

@@ -1,6 +1,4 @@
-//! What the cluster tells of its GPUs, kept up to date beside the passes while requests want to know it: no pass waits for an
-//! exporter.
-//! Comes in: which requests want to know; goes out: what is known now, and later which requests should look again.
+//! Discovers the cluster's GPUs in the background while requests need them: no reconcile waits for an exporter.
 
 mod exporters;
 mod known;
@@ -21,35 +19,33 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::known::Known;
+use crate::polling::sleep_until;
 
 pub use exporters::{ENDPOINT, Endpoint};
 
 const NETWORK_OPERATOR: &str = "nvidia-network-operator";
 const GPU_OPERATOR: &str = "gpu-operator";
 
-/// What nobody asks says so where nothing else is known.
 const UNASKED: &str = "no exporter is asked outside a running operator";
-
 const SWITCHED_OFF: &str = "the operator's settings do not let it look at nodes";
 
-/// Exporters are pods, which the controller may list for other reasons.
+/// Rules for nodes. Exporters are pods, which the controller may list for other reasons.
 pub fn rules() -> Vec<Rule> {
     vec![Rule::cluster("", "nodes", &["list"], "find out for requests which GPUs the cluster has")]
 }
 
-/// Where to look.
 #[derive(Clone)]
 pub struct Sources {
-    /// The way to exporters, and where each of them serves. None: they are not asked.
+    /// Client and URL of exporters. None: they are not polled.
     pub exporters: Option<(Http, Endpoint)>,
-    /// Whether nodes are looked at.
+    /// Whether the labels of nodes are read.
     pub by_labels: bool,
 }
 
 pub struct Hardware {
     sources: Sources,
     known: Mutex<Known>,
-    /// Somebody waits for a first answer.
+    /// A request waits for its first result.
     work: Notify,
 }
 
@@ -58,8 +54,8 @@ impl Hardware {
         Self { sources, known: Mutex::default(), work: Notify::new() }
     }
 
-    /// What is known now, for a request that from now on wants to know. Where nothing runs beside the passes, it is looked
-    /// up here and now.
+    /// The last result, for a request that waits from now on. Without exporters nothing runs in the background, and discovery
+    /// runs here.
     pub async fn seen(&self, server: &Server, place: &NamespacedName) -> Result<ObservedHardware, CallError> {
         if self.sources.exporters.is_none() {
             return look(server, &self.sources).await;
@@ -71,12 +67,12 @@ impl Hardware {
         }))
     }
 
-    /// The request is gone, or knows all that it wants to.
+    /// Removes a request that is deleted or needs no more results.
     pub fn forget(&self, place: &NamespacedName) {
         self.known().forget(place);
     }
 
-    /// Looks for as long as some request wants to know, until `stop`, and wakes those for which there is something new.
+    /// Runs discovery while a request waits, until `stop`, and calls `wake` for requests with a new result.
     pub async fn run(&self, server: &Server, wake: impl Fn(NamespacedName), stop: CancellationToken) {
         if self.sources.exporters.is_none() {
             return;
@@ -86,7 +82,7 @@ impl Hardware {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.work.notified() => continue,
-                () = at(due) => {}
+                () = sleep_until(due) => {}
             }
             let looked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -107,13 +103,6 @@ impl Hardware {
     }
 }
 
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
 async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, CallError> {
     let exporters = match &sources.exporters {
         Some((http, endpoint)) => exporters::look(server, http, endpoint).await?,
@@ -122,7 +111,7 @@ async fn look(server: &Server, sources: &Sources) -> Result<ObservedHardware, Ca
     let nodes = if sources.by_labels { nodes(server).await? } else { Lookup::Unknown(SWITCHED_OFF.to_owned()) };
     let seen = ObservedHardware {
         awaited: false,
-        // Tells why there is no exporter; with one, nobody asks.
+        // The GPU operator explains why there is no exporter, and does not matter otherwise.
         gpu_operator: exporters.known().is_some_and(Vec::is_empty) && any_pod(server, GPU_OPERATOR, |_| true).await?,
         exporters,
         by_labels: sources.by_labels,
@@ -158,7 +147,7 @@ async fn any_pod(server: &Server, namespace: &str, is: impl Fn(&str) -> bool) ->
     Ok(any.known().copied().unwrap_or_default())
 }
 
-/// Who may watch one namespace only may not see nodes, nor pods elsewhere.
+/// An operator of a single namespace has no right to list nodes, nor pods of other namespaces.
 fn known_unless_forbidden<T>(listed: Result<T, CallError>) -> Result<Lookup<T>, CallError> {
     match listed {
         Ok(found) => Ok(Lookup::Known(found)),

@@ -1,6 +1,6 @@
-//! Asking one server: is it well, which version is it, which providers does it have.
-//! Comes in: the address of its Service; goes out: its answers, or what failed and where to look next. Nothing secret is
-//! sent, and none of the answers is told as it came.
+//! Polls health, version and providers of one server.
+//!
+//! No credentials are sent, and no message quotes an answer.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -9,18 +9,17 @@ use steersman_plan::llamastack::server::{HEALTH, PROVIDERS, VERSION, illness, pr
 use steersman_reconcile::NamespacedName;
 use steersman_runtime::http::{Http, HttpError, HttpRequest};
 
-/// The settings of a hundred providers are a tenth of this.
+/// Most bytes of an answer, ten times the settings of a hundred providers.
 const LIMIT: usize = 512 * 1024;
 
 enum Failure {
     Reach(HttpError),
-    /// Any other status than success.
     Status(StatusCode),
-    /// Not what such a server answers.
+    /// The answer is not that of a Llama Stack server.
     Odd(String),
 }
 
-/// In the order in which they are worth asking: where one fails, the rest is not asked.
+/// Polls one server. The first failure ends the poll.
 pub async fn server(http: &Http, url: &str, place: &NamespacedName) -> ObservedServer {
     let explained = |path: &str, failure: Failure| ObservedServer::Silent(sentence(path, &failure, place));
     let well = match get(http, url, HEALTH).await {
@@ -53,12 +52,12 @@ async fn get(http: &Http, url: &str, path: &str) -> Result<Value, Failure> {
     if !answer.status.is_success() {
         return Err(Failure::Status(answer.status));
     }
-    // What the library says of the place of the mistake quotes the answer.
+    // The error of the library is left out: it quotes the answer.
     serde_json::from_slice(&answer.body).map_err(|_| Failure::Odd("the answer is not JSON".to_owned()))
 }
 
 impl Failure {
-    /// It answers those who show credentials, which we have none of.
+    /// Whether the server requires credentials, which the operator does not have.
     fn is_closed(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }

@@ -1,8 +1,6 @@
-//! What is known of each server, and when to ask it again.
-//! Comes in: questions, answers and the time; goes out: what is known, whom to ask next, and whether an answer is new.
+//! Schedules the polls of servers and keeps their last answers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use steersman_plan::llamastack::ObservedServer;
 use steersman_plan::llamastack::server::Question;
@@ -10,8 +8,9 @@ use steersman_reconcile::NamespacedName;
 use tokio::time::Instant;
 
 use super::Rhythm;
+use crate::polling::backoff;
 
-/// One for each object whose server is to be asked.
+/// One entry per object whose server is polled.
 #[derive(Default)]
 pub struct Entries(BTreeMap<NamespacedName, Entry>);
 
@@ -23,20 +22,20 @@ struct Entry {
     asking: bool,
 }
 
-/// One question, taken out to be asked.
+/// A poll in progress.
 pub struct Job {
     pub place: NamespacedName,
     pub question: Question,
 }
 
 impl Entries {
-    /// What is known, and whether there is something new to ask. Another question makes what is known old, and the answer to
-    /// the last one void.
+    /// Returns the last answer, and whether a poll is due now. A new question discards the last answer and the poll in
+    /// progress.
     pub fn want(&mut self, place: &NamespacedName, question: Question, now: Instant) -> (ObservedServer, bool) {
         if let Some(known) = self.0.get(place).filter(|known| known.question == question) {
             return (known.seen.clone(), false);
         }
-        // Whoever is being asked already is not asked a second time beside that.
+        // A server is never polled twice at the same time.
         let asking = self.0.get(place).is_some_and(|known| known.asking);
         let entry = Entry { question, seen: ObservedServer::Awaited, failures: 0, due: now, asking };
         self.0.insert(place.clone(), entry);
@@ -47,8 +46,8 @@ impl Entries {
         self.0.remove(place);
     }
 
-    /// Questions that are due, the longest overdue first, as far as there is room; and when the next one will be. None: not
-    /// before an answer has made room.
+    /// Starts the polls that are due, the longest overdue first, within the limits; and returns when the next is due. None:
+    /// not before a poll in progress has ended.
     pub fn take_due(&mut self, now: Instant, rhythm: &Rhythm) -> (Vec<Job>, Option<Instant>) {
         let asking = |silent: bool| self.0.values().filter(|entry| entry.asking && entry.is_silent() == silent).count();
         let (mut answering, mut silent) = (asking(false), asking(true));
@@ -73,14 +72,14 @@ impl Entries {
         (jobs, next)
     }
 
-    /// Nobody will bring the answers to the questions that were taken out: they are due again.
+    /// Makes polls in progress due again, because their results are lost.
     pub fn interrupted(&mut self, now: Instant) {
         for entry in self.0.values_mut().filter(|entry| entry.asking) {
             (entry.asking, entry.due) = (false, now);
         }
     }
 
-    /// Keeps an answer. None: it says nothing new, or nobody asks for it any more.
+    /// Stores an answer. None: it is unchanged, or no longer wanted.
     pub fn answer(&mut self, job: &Job, said: ObservedServer, now: Instant, rhythm: &Rhythm) -> Option<ObservedServer> {
         let entry = self.0.get_mut(&job.place)?;
         entry.asking = false;
@@ -89,7 +88,8 @@ impl Entries {
             return None;
         }
         let silent = matches!(said, ObservedServer::Silent(_));
-        entry.due = now + if silent { retry(entry.failures, rhythm) } else { rhythm.again };
+        let retry = backoff(rhythm.first_retry, entry.failures, rhythm.last_retry);
+        entry.due = now + if silent { retry } else { rhythm.again };
         entry.failures = if silent { entry.failures.saturating_add(1) } else { 0 };
         let new = entry.seen != said;
         entry.seen = said.clone();
@@ -103,12 +103,10 @@ impl Entry {
     }
 }
 
-fn retry(failures: u32, rhythm: &Rhythm) -> Duration {
-    rhythm.first_retry.saturating_mul(2_u32.saturating_pow(failures)).min(rhythm.last_retry)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn place(name: &str) -> NamespacedName {
@@ -131,7 +129,7 @@ mod tests {
         ObservedServer::Answered { version: None, providers: Some(vec![]) }
     }
 
-    /// Asks for one object and gives this answer.
+    /// Polls the server of one object with this answer.
     fn told(entries: &mut Entries, name: &str, said: ObservedServer, now: Instant) -> Option<ObservedServer> {
         let (jobs, _) = entries.take_due(now, &Rhythm::default());
         let job = jobs.iter().find(|job| job.place.name == name).unwrap();
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_news_once_and_the_server_is_asked_again_in_five_minutes() {
+    fn unchanged_answer_is_reported_once() {
         let (mut entries, mut now) = (Entries::default(), Instant::now());
         assert_eq!(entries.want(&place("a"), question(1), now), (ObservedServer::Awaited, true));
         assert_eq!(entries.want(&place("a"), question(1), now), (ObservedServer::Awaited, false));
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_is_asked_ever_more_rarely_and_told_of_once() {
+    fn silent_server_backs_off_and_reports_once() {
         let (mut entries, mut now) = (Entries::default(), Instant::now());
         entries.want(&place("a"), question(1), now);
         let mut news = 0;
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_deployment_is_asked_at_once_and_the_answer_of_the_old_one_is_void() {
+    fn new_question_voids_answer_in_progress() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         entries.want(&place("a"), question(1), now);
         let (jobs, _) = entries.take_due(now, &Rhythm::default());
@@ -184,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_asked_and_its_answer_wakes_nobody() {
+    fn forgotten_server_is_not_polled() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         entries.want(&place("a"), question(1), now);
         let (jobs, _) = entries.take_due(now, &Rhythm::default());
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_was_broken_off_is_asked_again() {
+    fn interrupted_question_is_due_again() {
         let (mut entries, now) = (Entries::default(), Instant::now());
         entries.want(&place("a"), question(1), now);
         assert_eq!(entries.take_due(now, &Rhythm::default()).0.len(), 1);

@@ -1,5 +1,4 @@
-//! What running servers say of themselves, kept up to date beside the passes: no pass ever waits for a server.
-//! Comes in: which server an object has; goes out: what is known of it now, and later which objects should look again.
+//! Polls running servers in the background: no reconcile waits for a server.
 
 mod ask;
 mod entries;
@@ -16,24 +15,24 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::polling::sleep_until;
 use entries::{Entries, Job};
 
-/// For one of the three requests of a poll, with its answer.
+/// Time for one of the three requests of a poll.
 const ANSWER: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// When a server is asked again.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
-    /// After an answer.
+    /// Interval after an answer.
     pub again: Duration,
-    /// After the first failure; each further one doubles it.
+    /// Interval after the first failure; each further one doubles it.
     pub first_retry: Duration,
     pub last_retry: Duration,
-    /// How many servers are asked at the same time.
+    /// Servers polled at a time.
     pub at_once: usize,
-    /// How many of these may be servers that gave no answer the last time: each of those may take the whole time that there
-    /// is for an answer, and those that do answer shall not wait for them.
+    /// Servers among them that gave no answer the last time: each may take the whole time limit, and must not delay those
+    /// that answer.
     pub silent_at_once: usize,
 }
 
@@ -49,12 +48,12 @@ impl Default for Rhythm {
     }
 }
 
-/// The way to servers inside the cluster.
+/// Client for servers inside the cluster.
 pub fn http(inside: Inside) -> Result<Http, rustls::Error> {
     Http::new(HttpSettings { connect: CONNECT, answer: ANSWER, inside: Some(inside), ..HttpSettings::default() })
 }
 
-/// What is known of the servers of objects. Clones know the same.
+/// Last answers of the servers. Clones share them.
 #[derive(Clone)]
 pub struct Servers {
     inner: Arc<Inner>,
@@ -64,17 +63,17 @@ struct Inner {
     http: Http,
     rhythm: Rhythm,
     entries: Mutex<Entries>,
-    /// There is something to ask.
+    /// A poll is due.
     work: Notify,
 }
 
 impl Servers {
-    /// Nothing is asked until [`Servers::run`] runs.
+    /// Polls start with [`Servers::run`].
     pub fn new(http: Http, rhythm: Rhythm) -> Self {
         Self { inner: Arc::new(Inner { http, rhythm, entries: Mutex::default(), work: Notify::new() }) }
     }
 
-    /// What is known now, at once. A new question is looked into from here on; without one, what was known is forgotten.
+    /// The last answer, without waiting. A new question starts polls; without a question the last answer is discarded.
     pub fn seen(&self, place: &NamespacedName, question: Option<Question>) -> ObservedServer {
         let Some(question) = question else {
             self.forget(place);
@@ -87,13 +86,13 @@ impl Servers {
         seen
     }
 
-    /// The object is gone, or its server is not to be asked now.
+    /// Stops the polls of an object's server.
     pub fn forget(&self, place: &NamespacedName) {
         self.entries().forget(place);
     }
 
-    /// Asks servers until `stop`, and wakes the objects for which there is something new. May run again after that, but not
-    /// twice at the same time.
+    /// Polls servers until `stop`, and calls `wake` for objects with a changed answer. May run again after that, but not twice
+    /// at the same time.
     pub async fn run(&self, wake: impl Fn(NamespacedName), stop: CancellationToken) {
         self.entries().interrupted(Instant::now());
         let mut asking = JoinSet::new();
@@ -109,20 +108,20 @@ impl Servers {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.inner.work.notified() => {}
-                () = at(next) => {}
+                () = sleep_until(next) => {}
                 Some(ended) = asking.join_next() => match ended {
-                    Ok((job, said)) => self.hear(&job, said, &wake),
-                    // Which question it was is lost with its task. What is asked twice is answered twice, no more.
+                    Ok((job, said)) => self.store(&job, said, &wake),
+                    // The question of a panicked task is lost, so that all polls in progress are repeated.
                     Err(_) => self.entries().interrupted(Instant::now() + self.inner.rhythm.first_retry),
                 },
             }
         }
     }
 
-    fn hear(&self, job: &Job, said: ObservedServer, wake: &impl Fn(NamespacedName)) {
+    fn store(&self, job: &Job, said: ObservedServer, wake: &impl Fn(NamespacedName)) {
         let NamespacedName { namespace, name } = &job.place;
-        let told = self.entries().answer(job, said, Instant::now(), &self.inner.rhythm);
-        match told {
+        let changed = self.entries().answer(job, said, Instant::now(), &self.inner.rhythm);
+        match changed {
             None => return,
             Some(ObservedServer::Silent(cause)) => tracing::warn!(namespace, name, cause, "a server gives no answer"),
             Some(_) => tracing::debug!(namespace, name, "a server has told something new"),
@@ -132,12 +131,5 @@ impl Servers {
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.inner.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

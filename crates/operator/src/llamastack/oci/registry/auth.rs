@@ -1,5 +1,4 @@
-//! How a registry wants to be told who asks.
-//! Comes in: the challenge in its answer; goes out: its parts, and the token in the answer of the place that it names.
+//! Parses the authentication challenges and tokens of registries, and builds authorization headers.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,11 @@ use steersman_api::meta::Sensitive;
 pub enum Challenge {
     /// User and password with each request.
     Basic,
-    /// A token that `realm` gives out.
+    /// A token from `realm`.
     Bearer { realm: Uri, service: Option<String> },
 }
 
-/// The challenge of a 401, or why it cannot be met.
+/// The challenge of a 401, or the reason why it is not supported.
 pub fn challenge(headers: &HeaderMap) -> Result<Challenge, String> {
     let given: Vec<&str> = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();
     for text in &given {
@@ -38,7 +37,7 @@ pub fn challenge(headers: &HeaderMap) -> Result<Challenge, String> {
     }
 }
 
-/// `key="value"` pairs, divided by commas; quoted values may hold commas.
+/// Pairs of the form `key="value"`, separated by commas; quoted values may contain commas.
 fn parameters(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut rest = text.trim();
@@ -53,7 +52,6 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Where to get a token for reading one repository.
 pub fn token_query(service: Option<&str>, repository: &str) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     if let Some(service) = service {
@@ -62,14 +60,13 @@ pub fn token_query(service: Option<&str>, repository: &str) -> String {
     query.append_pair("scope", &format!("repository:{repository}:pull")).finish()
 }
 
-/// The same question with an identity token, as the body of a form.
+/// Form for a token to read one repository, in exchange for an identity token.
 pub fn identity_form(service: Option<&str>, repository: &str, token: &Sensitive<String>) -> String {
     let mut form = form_urlencoded::Serializer::new(token_query(service, repository));
     form.append_pair("grant_type", "refresh_token").append_pair("client_id", "steersman");
     form.append_pair("refresh_token", token.reveal()).finish()
 }
 
-/// The token in an answer; None: there is none.
 pub fn token(body: &[u8]) -> Option<Sensitive<String>> {
     #[derive(Deserialize)]
     struct Given {
@@ -81,7 +78,7 @@ pub fn token(body: &[u8]) -> Option<Sensitive<String>> {
     filled(given.token).or_else(|| filled(given.access_token)).map(Sensitive::new)
 }
 
-/// The headers are marked, so that no library logs them. None: the value cannot stand in a header.
+/// A header that is marked as sensitive, so that no library logs it. None: the token has characters that a header cannot have.
 pub fn bearer(token: &Sensitive<String>) -> Option<HeaderValue> {
     marked(&format!("Bearer {}", token.reveal()))
 }
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_preferred_to_a_password_and_anything_else_is_refused() {
+    fn token_is_preferred_and_unknown_schemes_refused() {
         let bearer = |service: Option<&str>| {
             Ok(Challenge::Bearer {
                 realm: "https://a.example/token?x=1,2".parse().unwrap(),

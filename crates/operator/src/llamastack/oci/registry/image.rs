@@ -1,6 +1,4 @@
-//! What has to be read of an image to know its base.
-//! Comes in: a conversation about a repository; goes out: the image's digest, its labels, and the one file of a layer that
-//! they may name, each held against its digest.
+//! Reads the digest of an image, its labels, and the file in a layer that they may name; content must match its digest.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +12,21 @@ use steersman_plan::oci::is_digest;
 use super::session::Session;
 use super::{Labelled, RegistryError, layer};
 
-/// The most that a manifest, or the configuration of an image with all its labels, may have.
+/// Most bytes of a manifest, or of an image's configuration with all its labels.
 pub const MANIFEST_LIMIT: usize = 4 * 1024 * 1024;
-/// The most that a layer may have: it is held in memory.
+/// Most bytes of a layer, which is held in memory.
 pub const LAYER_LIMIT: usize = 16 * 1024 * 1024;
 
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 const ANYTHING: &str = "*/*";
 
-/// Labels say the same on each platform, or the author of the image must live with the first of these.
+/// Preferred platforms, in this order. Labels are expected to be the same on each.
 const PLATFORMS: [(&str, &str); 2] = [("linux", "amd64"), ("linux", "arm64")];
 
 #[derive(Deserialize)]
 struct Manifest {
-    /// Of an index: one image for each platform.
+    /// Images of an index, one for each platform.
     manifests: Option<Vec<ForPlatform>>,
     config: Option<Descriptor>,
     #[serde(default)]
@@ -54,7 +52,6 @@ struct Platform {
     architecture: String,
 }
 
-/// The configuration of an image, as far as it counts here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ImageConfig {
@@ -75,7 +72,7 @@ struct RootFs {
     diff_ids: Vec<String>,
 }
 
-/// Which image the reference stands for now. A question for the head alone costs nothing where registries count pulls.
+/// The current digest of the reference. A HEAD request does not count against pull limits.
 pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> {
     let reference = session.reference;
     let (path, what) = (format!("manifests/{}", reference.version()), reference.version().to_owned());
@@ -93,7 +90,6 @@ pub async fn digest(session: &mut Session<'_>) -> Result<String, RegistryError> 
     }
 }
 
-/// The base that the image with this digest carries.
 pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelled, RegistryError> {
     let mut manifest = manifest(session, digest).await?;
     if let Some(choices) = manifest.manifests.take() {
@@ -114,7 +110,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
                 let blob =
                     fetch(session, "blobs", &layer.digest, "the layer that the labels name", LAYER_LIMIT).await?;
                 let file = file.clone();
-                // Inflating is work for a processor: other tasks shall not wait for it.
+                // Decompression is CPU-bound, and must not block other tasks.
                 let read = tokio::task::spawn_blocking(move || layer::file(&file, &blob)).await;
                 read.map_err(|_| session.unusable("a layer", "reading it failed"))?
             }
@@ -123,7 +119,7 @@ pub async fn labelled(session: &mut Session<'_>, digest: &str) -> Result<Labelle
         _ => Ok(vec![]),
     };
     let base = wanted.and(content).and_then(|content| {
-        // The image's name depends on who asks; which server reads the file it does not say.
+        // The caller sets the name; the labels do not state the version of the server.
         from_labels("", "", &labels, |_| Ok(content))
     });
     Ok(Labelled { digest: digest.to_owned(), base })
@@ -134,7 +130,7 @@ async fn manifest(session: &mut Session<'_>, digest: &str) -> Result<Manifest, R
     serde_json::from_slice(&body).map_err(|_| session.unusable("a manifest", "it cannot be read"))
 }
 
-/// Something by its digest, and nothing else than that.
+/// Reads content by its digest, and verifies it.
 async fn fetch(
     session: &mut Session<'_>,
     kind: &str,
@@ -164,12 +160,12 @@ fn for_platform(choices: &[ForPlatform]) -> Option<&str> {
         choice.platform.as_ref().is_some_and(|found| (found.os.as_str(), found.architecture.as_str()) == wanted)
     };
     let known = PLATFORMS.iter().find_map(|wanted| choices.iter().find(|choice| fits(choice, *wanted)));
-    // Attestations stand in an index as images for a system `unknown`.
+    // Attestations are listed in an index as images for the system `unknown`.
     let linux = |choice: &&ForPlatform| choice.platform.as_ref().is_none_or(|found| found.os == "linux");
     known.or_else(|| choices.iter().find(linux)).map(|choice| choice.digest.as_str())
 }
 
-/// The layer that a label names, by its digest or by that of its content, which is all that a build knows beforehand.
+/// The layer that a label names by its digest, or by the digest of its uncompressed content, which is known before a build.
 fn layer_of(file: &LayerFile, layers: &[Descriptor], contents: &[String]) -> Result<Descriptor, LabelError> {
     let unreadable = |why: String| LabelError::Unreadable { digest: file.digest.clone(), path: file.path.clone(), why };
     let by_content = || layers.get(contents.iter().position(|content| *content == file.digest)?);

@@ -1,6 +1,4 @@
-//! One file of a layer.
-//! Comes in: the layer as a registry stores it, and a path; goes out: the file, or what is wrong with the layer. Nothing is
-//! written anywhere, and no more is inflated than a bound.
+//! Extracts one file of a layer in memory; the inflated size is bounded.
 
 use std::io::{self, Read};
 
@@ -8,7 +6,7 @@ use flate2::read::MultiGzDecoder;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, LabelError, LayerFile};
 use tar::Archive;
 
-/// The most that a layer may inflate to, as far as it has to be read.
+/// Most bytes to inflate until the file is found.
 pub const INFLATED_LIMIT: u64 = 64 * 1024 * 1024;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -54,7 +52,7 @@ pub fn file(wanted: &LayerFile, blob: &[u8]) -> Result<Vec<u8>, LabelError> {
     Err(unreadable("the layer has no such file"))
 }
 
-/// The name of an entry as labels write it. None: it leads out of the layer, so it can be no file in it.
+/// The normalised name of an entry. None: it leads out of the layer.
 fn named(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?;
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
@@ -65,7 +63,7 @@ fn named(path: &[u8]) -> Option<String> {
 #[error("too much")]
 struct TooMuch;
 
-/// Fails where a reader gives more than it may, so that the end of the bound is not taken for the end of the archive.
+/// Fails at the limit, so that it is not taken for the end of the archive.
 struct Bounded<R> {
     inner: R,
     left: u64,

@@ -1,9 +1,6 @@
-//! Image registries, asked for the base that an image carries in its labels.
-//! Comes in: an image reference and the credentials to read it with; goes out: the image's digest and its base, each image
-//! read once.
+//! Reads the base configuration of an image from its registry, once for each digest.
 
 mod auth;
-mod error;
 mod image;
 mod layer;
 mod session;
@@ -12,26 +9,52 @@ mod slots;
 use std::time::Duration;
 
 use steersman_plan::llamastack::config::base::{Base, LabelError};
-use steersman_plan::oci::{Credentials, Login, Reference};
-use steersman_runtime::http::Http;
+use steersman_plan::oci::{BadReference, Credentials, Login, Reference};
+use steersman_runtime::http::{Http, HttpError};
 
-pub use error::RegistryError;
 pub use image::{LAYER_LIMIT, MANIFEST_LIMIT};
 pub use layer::INFLATED_LIMIT;
 
 use session::Session;
 use slots::Slots;
 
-/// What an image says of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// Of the image, or of the index that has one for each platform.
+    /// Digest of the image, or of the index with an image for each platform.
     pub digest: String,
-    /// `Ok(None)`: the image carries no base.
+    /// `Ok(None)`: the image has no base configuration.
     pub base: Result<Option<Base>, LabelError>,
 }
 
-/// Reads labels from registries.
+/// Reason why a registry gave no labels. No text contains a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    #[error(transparent)]
+    Reference(#[from] BadReference),
+    #[error("registry {registry}: {cause}")]
+    Reach { registry: String, cause: HttpError },
+    #[error("registry {registry} did not give the labels of the image within {limit:?}")]
+    TooSlow { registry: String, limit: Duration },
+    #[error(
+        "registry {registry} wants credentials for {repository} ({code}) and no pull secret has any; name a Secret of type \
+         kubernetes.io/dockerconfigjson in imagePullSecrets of the server's service account"
+    )]
+    NoCredentials { registry: String, repository: String, code: u16 },
+    #[error(
+        "registry {registry} does not accept the credentials of the pull secrets for {repository} ({code}); renew the Secret \
+         that imagePullSecrets of the server's service account names"
+    )]
+    Denied { registry: String, repository: String, code: u16 },
+    #[error("registry {registry} has no {what} in {repository} (404); check the image's name and tag")]
+    Absent { registry: String, repository: String, what: String },
+    #[error("registry {registry} answered {code} when asked for {what}")]
+    Answered { registry: String, what: String, code: u16 },
+    #[error("registry {registry} asks for an authentication that is not known here ({why})")]
+    Challenge { registry: String, why: String },
+    #[error("registry {registry} gave {what} that cannot be used: {why}")]
+    Unusable { registry: String, what: String, why: String },
+}
+
 pub struct Registry {
     http: Http,
     limit: Duration,
@@ -39,13 +62,13 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// `limit` bounds the reading of one image, with all its requests.
+    /// `limit` is the time for one image, with all its requests.
     pub fn new(http: Http, limit: Duration) -> Self {
         Self { http, limit, slots: Slots::default() }
     }
 
-    /// The base of an image. The registry is asked for the digest each time, with these credentials: what others were
-    /// allowed to read is handed out only to who may read it as well. The rest is asked once for each digest.
+    /// The base configuration of an image. The digest is read each time with these credentials, so that a cached result is
+    /// returned only to those who may read the image. The rest is read once for each digest.
     pub async fn labelled(&self, image: &str, credentials: &Credentials) -> Result<Labelled, RegistryError> {
         let reference = Reference::parse(image)?;
         let slow = RegistryError::TooSlow { registry: reference.registry.clone(), limit: self.limit };
@@ -73,7 +96,7 @@ impl Registry {
     ) -> Result<Labelled, RegistryError> {
         let mut session = Session::new(&self.http, reference, login);
         let digest = image::digest(&mut session).await?;
-        // A registry may claim any digest: what it says counts for its own repository alone.
+        // A registry may claim any digest: a result is cached for its own repository alone.
         let slot = self.slots.get(&[&reference.registry, &reference.repository, &digest]);
         let read = slot.get_or_try_init(|| image::labelled(&mut session, &digest)).await?;
         let mut labelled = read.clone();

@@ -1,5 +1,4 @@
-//! One conversation with a registry about one repository.
-//! Comes in: what to ask for; goes out: the answer, after saying who asks where the registry wants to know.
+//! Sends requests about one repository to a registry, and authenticates if the registry requires it.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -10,14 +9,14 @@ use steersman_runtime::http::{Http, HttpError, HttpRequest, HttpResponse};
 use super::RegistryError;
 use super::auth::{self, Challenge};
 
-/// More than the longest token in use.
+/// Most bytes of an answer with a token.
 const TOKEN_LIMIT: usize = 64 * 1024;
 
 pub struct Session<'a> {
     http: &'a Http,
     pub reference: &'a Reference,
     login: Option<&'a Login>,
-    /// Kept for the requests that follow.
+    /// Header for the next requests.
     authorization: Option<HeaderValue>,
 }
 
@@ -30,7 +29,7 @@ impl<'a> Session<'a> {
         Self { http, reference, login, authorization: ready }
     }
 
-    /// A good answer from under the repository. `what` names the thing in messages; `limit` bounds its bytes.
+    /// Reads `path` of the repository. `what` names the content in messages; `limit` is its size in bytes.
     pub async fn ask(
         &mut self,
         method: Method,
@@ -68,7 +67,7 @@ impl<'a> Session<'a> {
         self.http.ask(ask).await.map_err(|cause| self.unreached(cause))
     }
 
-    /// Gets what the registry wants to see. False: there is nothing more to show than was shown.
+    /// Answers the challenge. False: there are no other credentials than those that were refused.
     async fn authenticate(&mut self, refused: &HttpResponse) -> Result<bool, RegistryError> {
         let challenge = auth::challenge(&refused.headers);
         let challenge =
@@ -87,7 +86,7 @@ impl<'a> Session<'a> {
         Ok(new)
     }
 
-    /// A token for reading the repository, from the place that the registry named.
+    /// Requests a token from the realm that the registry named.
     async fn token(
         &self,
         realm: &Uri,
@@ -121,7 +120,7 @@ impl<'a> Session<'a> {
                     .map(Some)
                     .ok_or_else(|| self.unusable("an answer to the question for a token", "there is none in it"))
             }
-            // Places that give out tokens answer wrong credentials with any of these.
+            // Token services answer wrong credentials with any of these.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST => {
                 Err(self.denied(answer.status))
             }
@@ -149,7 +148,6 @@ impl<'a> Session<'a> {
         RegistryError::Reach { registry: self.reference.registry.clone(), cause }
     }
 
-    /// What the registry gave is no good.
     pub fn unusable(&self, what: &str, why: &str) -> RegistryError {
         RegistryError::Unusable {
             registry: self.reference.registry.clone(),

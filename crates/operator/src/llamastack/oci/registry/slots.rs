@@ -1,5 +1,4 @@
-//! What was read before.
-//! Comes in: the names of an image; goes out: its place, in which a result is put at most once.
+//! Caches the results of registry reads, least recently used first out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +7,10 @@ use tokio::sync::OnceCell;
 
 use super::Labelled;
 
-/// Distributions are few; an operator sees some images of each.
+/// Most entries: there are few distributions, with some images of each.
 const MOST: usize = 64;
 
-/// A place for one result. Who comes while another is reading waits for that result; a failure leaves the place empty.
+/// Result of one image. A second reader waits for the first; a failure leaves the slot empty.
 type Slot = Arc<OnceCell<Labelled>>;
 
 #[derive(Default)]
@@ -24,7 +23,7 @@ struct Inner {
 }
 
 impl Slots {
-    /// The place of an image. Where there are too many, the one that was not asked for longest goes.
+    /// The slot of an image. A full cache drops the slot that was unused for longest.
     pub fn get(&self, name: &[&str]) -> Slot {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.uses += 1;
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_not_asked_for_longest_is_forgotten_first() {
+    fn least_recently_used_image_is_dropped() {
         let slots = Slots::default();
         let name = |number: usize| number.to_string();
         let put = |number: usize| {

@@ -1,5 +1,4 @@
-//! What `crds --apply` and `crds --detach` say when they cannot go on.
-//! Comes in: the first cause; goes out: one sentence with what to do next.
+//! The errors of `crds --apply` and `crds --detach`, each with the next step for the user.
 
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ pub enum CrdsError {
     Left { crd: &'static str, storage: &'static str, count: usize, left: String },
 }
 
-fn needed(cause: &CallError, rights: &str) -> String {
+pub(crate) fn needed(cause: &CallError, rights: &str) -> String {
     match cause {
         CallError::Answered { code: 403, .. } => {
             format!("; this needs the right to {rights}: run it as an administrator of the cluster")
@@ -51,7 +50,7 @@ fn needed(cause: &CallError, rights: &str) -> String {
     }
 }
 
-/// Whoever leaves has often stopped the operator already, which is one step too early.
+/// Users who uninstall have often stopped the operator too early, before this command.
 fn advice(cause: &MigrateError) -> &'static str {
     match cause {
         MigrateError::NoneConverted { .. }
