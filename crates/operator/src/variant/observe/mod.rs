@@ -1,5 +1,4 @@
-//! The fleet as the API server knows it: objects, workloads, pods, settings.
-//! Comes in: watches; goes out: what has changed in a way that matters, and one snapshot of everything for a pass.
+//! Watches the fleet: objects, scale targets, pods and settings.
 
 mod excluded;
 mod look;
@@ -52,15 +51,15 @@ pub use news::News;
 /// The family's field manager.
 pub const MANAGER: &str = "steersman/va";
 
-/// Where users of the Go operator have its ConfigMaps.
+/// Namespace of the Go operator's ConfigMaps.
 const FORMER: &str = "workload-variant-autoscaler-system";
 
-/// The CRD of groups of pods that are one replica.
+/// CRD of LeaderWorkerSets, whose replicas are groups of pods.
 pub const LEADER_WORKER_SETS: &str = "leaderworkersets.leaderworkerset.x-k8s.io";
 
 const LEADER_WORKER_SET_API: Optional = Optional { group: GROUPS, version: "v1", crd: LEADER_WORKER_SETS };
 
-/// What the watches need.
+/// Permissions of the watches.
 pub fn rules() -> Vec<Rule> {
     let follow = |group, resource, why| Rule {
         group,
@@ -105,17 +104,17 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// What the process was told about the fleet, but for what it was told about everything.
+/// Settings of the process that only this family uses.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The variables that count.
+    /// The environment variables that are read.
     pub environment: BTreeMap<String, String>,
-    /// Prometheus may be asked without TLS.
+    /// Prometheus may be queried without TLS.
     pub allow_http: bool,
 }
 
 impl Options {
-    /// From the process's own environment. One variable may be a token: this has no `Debug`.
+    /// Reads the environment of the process. One variable may be a token, so this has no `Debug`.
     pub fn of_process(allow_http: bool) -> Self {
         let counted = main_keys().chain(names::VARIABLES);
         let environment = counted.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect();
@@ -123,10 +122,9 @@ impl Options {
     }
 }
 
-/// All that is watched.
 pub struct Fleet {
     scope: Scope,
-    /// Only objects with this label are ours.
+    /// If set, only objects with this value of the instance label are ours.
     pub instance: Option<String>,
     node_selector: Option<String>,
     pub variants: Store<Variant>,
@@ -138,7 +136,7 @@ pub struct Fleet {
     namespaces: Store<Marks>,
     pub maps: Maps,
     scales: Scales,
-    /// Objects that have not been told that their namespace is excluded.
+    /// Objects whose status does not report yet that their namespace is excluded.
     untold: Mutex<BTreeSet<NamespacedName>>,
 }
 
@@ -162,7 +160,7 @@ impl Fleet {
         }
     }
 
-    /// Follows everything for as long as it is polled.
+    /// Runs all watches as long as it is polled.
     pub async fn follow(&self, server: &Server, tell: impl Fn(News)) {
         let all = watcher::Config::default;
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
@@ -193,7 +191,6 @@ impl Fleet {
         );
     }
 
-    /// Lists everything once.
     pub async fn fill(&self, server: &Server) -> Result<(), CallError> {
         let all = ListParams::default();
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));
@@ -258,7 +255,7 @@ impl Fleet {
         tokio::join!(discover, watch);
     }
 
-    /// Who acts in one namespace was pointed there, whatever is written on it.
+    /// Annotations of the namespace are ignored if the operator is restricted to it.
     async fn follow_namespaces(&self, server: &Server, tell: &impl Fn(News)) {
         match self.scope {
             Scope::Namespace(_) => drop(self.namespaces.clear()),
@@ -302,7 +299,7 @@ impl Fleet {
         self.namespaces.get(&NamespacedName::new("", namespace)).is_some_and(|marks| marks.excluded)
     }
 
-    /// The objects that are acted on, in order of namespace and name. Nothing is copied.
+    /// Visits the objects of this operator, ordered by namespace and name, without copying them.
     pub fn each(&self, mut look: impl FnMut(&str, &str, &Variant)) {
         let excluded = self.excluded();
         self.variants.each(|namespace, name, variant| {
@@ -325,7 +322,7 @@ impl Fleet {
         self.namespaces.put(NamespacedName::new("", object.name_any()), maps::marks(&object));
     }
 
-    /// Namespaces whose own maps count.
+    /// Namespaces whose own ConfigMaps apply.
     pub fn local(&self) -> BTreeSet<String> {
         let mut local = BTreeSet::new();
         self.each(|namespace, _, _| {

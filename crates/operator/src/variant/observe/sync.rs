@@ -1,6 +1,4 @@
-//! What is known well enough to act on it.
-//! Comes in: what each watch has heard; goes out: the moments from which objects can be shown and decided on, and until then
-//! what is awaited.
+//! Waits until the stores are synced, and reports what is missing.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,11 +8,10 @@ use steersman_plan::variant::target::{DEPLOYMENT, GROUPS, LEADER_WORKER_SET, STA
 use super::Fleet;
 use steersman_runtime::store::SyncState;
 
-/// How often it is said what is awaited.
 const REMIND: Duration = Duration::from_secs(60);
 
 impl Fleet {
-    /// Returns once it is known which objects are acted on, and with them what was decided before.
+    /// Returns once objects and namespaces are synced, and with them the stored decisions.
     pub async fn shown(&self) {
         self.remind(REMIND, self.who_is_listed(), |awaited| {
             tracing::warn!(awaited, "nothing is shown or decided before these could be listed");
@@ -22,7 +19,7 @@ impl Fleet {
         .await;
     }
 
-    /// Returns once everything was listed completely: before, what seems absent may only be unknown.
+    /// Returns once everything is synced. Before that, a missing object may only be unknown.
     pub async fn synced(&self) {
         self.remind(REMIND, self.all_listed(), |awaited| {
             tracing::warn!(awaited, "nothing is decided before these could be listed; what was decided still holds");
@@ -46,14 +43,14 @@ impl Fleet {
         self.who_is_listed().await;
         self.deployments.synced().await;
         self.stateful_sets.synced().await;
-        // Clusters may lack them, and so may roles, and their API may fail: that is the trouble of those objects alone that
-        // name one.
+        // The LeaderWorkerSet API may be absent, forbidden or failing. That affects only the objects that reference
+        // one.
         self.groups.tried().await;
         self.pods.synced().await;
         self.maps.answered().await;
     }
 
-    /// What was not listed so far and has to be, with the cause where one is known.
+    /// Stores that are not synced yet, with the cause if it is known.
     fn awaited(&self) -> Vec<String> {
         let mut all = vec![
             ("VariantAutoscalings".to_owned(), self.variants.sync_state()),
@@ -74,7 +71,7 @@ impl Fleet {
         all.into_iter().filter_map(awaited).collect()
     }
 
-    /// Why nobody knows which LeaderWorkerSets there are, and what to do. None: it is known.
+    /// Why LeaderWorkerSets are unknown, and what to do. `None` if they are known.
     pub(super) fn groups_unknown(&self) -> Option<String> {
         match self.groups.sync_state() {
             SyncState::Synced => None,
@@ -90,12 +87,12 @@ impl Fleet {
     }
 }
 
-/// Where an answer is enough, be it that there is no right to one.
+/// For stores that count as synced even if they are forbidden.
 fn answered(heard: SyncState) -> SyncState {
     if matches!(heard, SyncState::NotSynced | SyncState::Failed(_)) { heard } else { SyncState::Synced }
 }
 
-/// Where it is enough to have asked.
+/// For stores that count as synced after the first attempt.
 fn tried(heard: SyncState) -> SyncState {
     if heard == SyncState::NotSynced { heard } else { SyncState::Synced }
 }
