@@ -115,7 +115,7 @@ impl Figures {
         Self { first: vec![None; pods], ..Self::default() }
     }
 
-    /// Keeps the value that most surely belongs to the pod; of equals, the highest.
+    /// Keeps the value that most surely belongs to the pod; of equals, the highest value or the lowest age.
     pub fn add(&mut self, what: What, figure: Figure) {
         let Figure { pod, model, sure, value } = figure;
         let Some(model) = model else {

@@ -159,7 +159,7 @@ impl Found {
         };
         match (own.is_empty(), sum("_size"), sum("_bytes")) {
             (true, ..) => Lookup::Known(None),
-            // The size in bytes is optional.
+            // Missing bytes count as 0, because they only ever add to the demand.
             (_, Some(Some(requests)), bytes) => {
                 Lookup::Known(Some(SchedulerQueue { requests, bytes: bytes.flatten().unwrap_or_default() }))
             }
