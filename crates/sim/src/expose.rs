@@ -1,12 +1,11 @@
-//! What a pod says of itself.
-//! Comes in: a fleet and a pod of it; goes out: vLLM's metrics in Prometheus' text format.
+//! Writes the metrics of simulated pods in Prometheus' text format, under vLLM's names.
 
 use std::fmt::Write;
 
 use crate::Millis;
 use crate::fleet::Fleet;
 
-/// None: the pod is silent, still starting, or not there.
+/// `None` if the pod does not exist, is starting, or exposes no metrics.
 pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
     let pod = fleet.pods().get(name).filter(|pod| pod.ready && !pod.silent)?;
     let (counted, shape, labels) =
@@ -30,21 +29,21 @@ pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
     out.average("vllm:request_prompt_tokens", &labels, counted.input, counted.requests);
     out.average("vllm:request_generation_tokens", &labels, counted.output, counted.requests);
     out.average("vllm:time_to_first_token_seconds", &labels, seconds(counted.first_token), counted.requests);
-    // Both names of the same: servers changed from the first to the second.
+    // Servers renamed the first metric to the second.
     for name in ["vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"] {
         out.average(name, &labels, seconds(counted.writing), counted.output);
     }
     Some(out.0)
 }
 
-/// What the endpoint picker before the fleet says: requests that no pod can take as none serves.
+/// Metrics of the endpoint picker: requests that wait because no pod is ready.
 pub fn picker(fleet: &Fleet, model: &str) -> String {
     let mut out = Text::default();
     let model = escaped(model);
     let labels = format!("model_name=\"{model}\",target_model_name=\"{model}\"");
     let waiting = fleet.waiting_before();
     out.gauge("inference_extension_flow_control_queue_size", &labels, waiting);
-    // Four bytes are about a token.
+    // A token is about four bytes.
     let bytes = waiting * u64::from(fleet.shape().input) * 4;
     out.gauge("inference_extension_flow_control_queue_bytes", &labels, bytes);
     out.0
@@ -55,7 +54,7 @@ struct Text(String);
 
 impl Text {
     fn kind(&mut self, name: &str, kind: &str) {
-        // Writing into a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.0, "# TYPE {name} {kind}");
     }
 
@@ -73,7 +72,7 @@ impl Text {
         self.value(name, labels, value);
     }
 
-    /// A histogram with the one bucket that it must have.
+    /// A histogram with the mandatory bucket only.
     fn average(&mut self, name: &str, labels: &str, sum: impl std::fmt::Display, count: u64) {
         self.kind(name, "histogram");
         self.value(&format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), count);
@@ -82,7 +81,7 @@ impl Text {
     }
 }
 
-/// Exact: the same on every machine.
+/// Integer arithmetic, so that the text is the same on every machine.
 fn seconds(time: Millis) -> String {
     format!("{}.{:03}", time / 1000, time % 1000)
 }

@@ -1,6 +1,5 @@
-//! All pods of one model, and the requests that come for it.
-//! Comes in: a load, pods that start, stop, restart or fall silent, and the time until which to go on; goes out: how the
-//! fleet is then. Neither the steps in which time passes nor the machine change a number.
+//! Simulates all pods of one model and their requests. The result depends neither on the steps in which time passes nor
+//! on the machine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +14,7 @@ enum Event {
     Finished { pod: String, number: u64 },
 }
 
-/// One queue for all pods, as behind a router that spreads it evenly: whoever has room takes the oldest request.
+/// All pods share one queue, as behind a router that spreads requests evenly: a pod with room takes the oldest request.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     shape: Shape,
@@ -56,7 +55,6 @@ impl Fleet {
         &self.pods
     }
 
-    /// Requests that came so far.
     pub fn arrived(&self) -> u64 {
         self.arrived
     }
@@ -69,12 +67,12 @@ impl Fleet {
         self.pods.values().map(|pod| pod.running() as u64).sum()
     }
 
-    /// Requests that no pod has begun.
+    /// Requests that have not been started.
     pub fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }
 
-    /// Those of them that stand at one pod; none where it does not serve yet.
+    /// Share of the waiting requests at one pod; 0 if it is not ready.
     pub fn waiting_at(&self, name: &str) -> u64 {
         let ready = || self.pods.iter().filter(|(_, pod)| pod.ready);
         let (count, all) = (ready().count() as u64, self.waiting());
@@ -82,17 +80,17 @@ impl Fleet {
         place.map_or(0, |place| all / count + u64::from(place < all % count))
     }
 
-    /// Those of them that stand before the fleet, as no pod serves.
+    /// Waiting requests if no pod is ready.
     pub fn waiting_before(&self) -> u64 {
         if self.pods.values().any(|pod| pod.ready) { 0 } else { self.waiting() }
     }
 
-    /// What comes from now on.
+    /// Replaces the load from now on.
     pub fn set_load(&mut self, load: Load) {
         self.load = load;
     }
 
-    /// A pod is created and begins to start; one with this name restarts, with another speed.
+    /// Creates a starting pod. A pod of this name restarts with the new speed.
     pub fn add(&mut self, name: &str, speed: Speed) {
         self.remove(name);
         let mut pod = Server::new(speed);
@@ -100,13 +98,13 @@ impl Fleet {
         self.pods.insert(name.to_owned(), pod);
     }
 
-    /// The pod is gone; what it had begun is begun again elsewhere.
+    /// Deletes a pod. Its unfinished requests start again elsewhere.
     pub fn remove(&mut self, name: &str) {
         let Some(pod) = self.pods.remove(name) else { return };
         if let Some(ticket) = pod.starting {
             self.events.cancel(ticket);
         }
-        // They came before all that still waits.
+        // Unfinished requests return to the queue in the order of their arrival.
         for served in pod.serving.values().rev() {
             self.events.cancel(served.ticket);
             self.waiting.push_front(served.request);
@@ -115,7 +113,7 @@ impl Fleet {
         self.begin(self.now);
     }
 
-    /// It loses what it was serving, and its counters; it is as silent as before.
+    /// The pod loses its requests and counters. Whether it exposes metrics does not change.
     pub fn restart(&mut self, name: &str) {
         let Some((speed, silent)) = self.pods.get(name).map(|pod| (pod.speed, pod.silent)) else { return };
         self.add(name, speed);
@@ -128,12 +126,12 @@ impl Fleet {
         }
     }
 
-    /// What a pod has counted since it started.
+    /// Counters of a pod since its start.
     pub fn counted(&self, name: &str) -> Counted {
         self.pods.get(name).map(|pod| pod.counted).unwrap_or_default()
     }
 
-    /// Everything that happens after now and not after `time`. Time that is past is not lived again.
+    /// Runs all events up to `time`. A time in the past has no effect.
     pub fn run_until(&mut self, time: Millis) {
         let load = self.load.clone();
         let mut arrivals = load.arrivals(self.now, time).peekable();
@@ -141,7 +139,7 @@ impl Fleet {
             let event = self.events.next_at().filter(|at| *at <= time);
             let comes_first = match (event, arrivals.peek()) {
                 (None, None) => break,
-                // At the same moment, who is done makes room before the next one comes.
+                // At the same time, a finished request makes room before a new one arrives.
                 (Some(event), Some(arrival)) => arrival < &event,
                 (event, _) => event.is_none(),
             };
@@ -175,7 +173,7 @@ impl Fleet {
         self.begin(at);
     }
 
-    /// As long as there is room, the oldest request goes to the pod with the fewest.
+    /// Assigns the oldest requests to the pods with the fewest, as long as there is room.
     fn begin(&mut self, at: Millis) {
         while !self.waiting.is_empty() {
             let free = self.pods.iter_mut().filter(|(_, pod)| pod.has_room(self.shape));

@@ -1,5 +1,5 @@
-//! The fleet simulator: pure and event-driven, time is a number.
-//! Comes in: load curves, pods and events; goes out: the same sequence of events on every machine and in every run.
+//! Simulates fleets of model servers. Pure and event-driven: every run gives the same sequence of events on every
+//! machine.
 
 pub mod expose;
 pub mod fleet;

@@ -1,17 +1,16 @@
-//! Load curves: requests per second as a function of simulated time.
-//! Comes in: a curve and an interval; goes out: how many requests fall into it and when each of them arrives, in integers,
-//! so that neither the step size of a run nor the machine's floating point changes a count.
+//! Computes load curves: requests per second over simulated time. Counts are integers, so that they depend neither on
+//! the step size nor on floating point.
 
 use crate::Millis;
 
-/// A rate times a time is an amount: thousandths of a request per second times milliseconds give millionths of a request.
+/// Unit of amounts: thousandths of a request per second times milliseconds.
 pub const MILLIONTHS: u128 = 1_000_000;
 
-/// No curve changes after 34 years, and all arithmetic below stays within 128 bits.
+/// No curve changes after 34 years, so that all arithmetic fits into 128 bits.
 const HORIZON: Millis = 1 << 40;
 
-/// A wave is drawn in this many straight pieces, less than 0.2 % of the amplitude away from the sine. No piece ends where
-/// the sine is one half, the only place where rounding could depend on the last bit of the machine's `sin`.
+/// Straight pieces per wave, less than 0.2 % of the amplitude away from the sine. No piece ends where the sine is one
+/// half, the only place where rounding could depend on the last bit of the machine's `sin`.
 const PIECES: u64 = 64;
 
 /// Thousandths of a request per second.
@@ -21,16 +20,16 @@ pub struct Rate(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     Constant(Rate),
-    /// One after the other; nothing after the last.
+    /// Applied one after the other; the rate is 0 after the last.
     Steps(Vec<Step>),
-    /// `from` until `start`, `to` from `end` on, a straight line between.
+    /// `from` until `start`, `to` from `end` on, linear in between.
     Ramp {
         start: Millis,
         end: Millis,
         from: Rate,
         to: Rate,
     },
-    /// Starts at the mean and rises first; cut off at zero where the amplitude exceeds the mean.
+    /// Starts at the mean and rises first. Negative rates are cut off at zero.
     Wave {
         mean: Rate,
         amplitude: Rate,
@@ -51,14 +50,13 @@ impl Load {
         Rate(u32::try_from(self.integral(time, time.saturating_add(1))).unwrap_or(u32::MAX))
     }
 
-    /// The requests that arrive after `from` and not after `to`, in [`MILLIONTHS`]. Exact: the parts of an interval add
-    /// up to the whole.
+    /// Requests after `from` up to `to`, in [`MILLIONTHS`]. Exact: the parts of an interval add up to the whole.
     pub fn integral(&self, from: Millis, to: Millis) -> u128 {
         self.amount_by(to).saturating_sub(self.amount_by(from))
     }
 
-    /// When each request arrives, in order, after `from` and not after `to`. The n-th request of a run comes in the
-    /// millisecond in which the integral from zero reaches n.
+    /// Arrival times after `from` up to `to`, in order. The n-th request of a run arrives in the millisecond in which
+    /// the integral from zero reaches n.
     pub fn arrivals(&self, from: Millis, to: Millis) -> Arrivals<'_> {
         Arrivals {
             load: self,
@@ -69,7 +67,7 @@ impl Load {
         }
     }
 
-    /// The integral from zero to `time`; never falls.
+    /// The integral from zero to `time`. It never decreases.
     fn amount_by(&self, time: Millis) -> u128 {
         match self {
             Self::Constant(rate) => flat(*rate, time),
@@ -98,7 +96,7 @@ impl Load {
     }
 }
 
-/// The times of requests; see [`Load::arrivals`].
+/// Arrival times of requests; see [`Load::arrivals`].
 #[derive(Clone, Debug)]
 pub struct Arrivals<'a> {
     load: &'a Load,
@@ -117,13 +115,13 @@ impl Iterator for Arrivals<'_> {
         }
         self.arrived += 1;
         let due = self.arrived * MILLIONTHS;
-        // The amount never falls, so the first millisecond that reaches `due` is found by halving.
+        // The amount never decreases, so a binary search finds the first millisecond that reaches `due`.
         let (mut early, mut late) = (self.after, self.until);
         while early < late {
             let middle = early + (late - early) / 2;
             if self.load.amount_by(middle) < due { early = middle + 1 } else { late = middle }
         }
-        // Fast loads have several requests in one millisecond: the next search starts here, not after it.
+        // Several requests may arrive in one millisecond, so the next search starts here, not after it.
         self.after = late;
         Some(late)
     }
@@ -133,8 +131,8 @@ fn flat(rate: Rate, time: Millis) -> u128 {
     u128::from(rate.0) * u128::from(time)
 }
 
-/// The area under the first `time` of a line that leads from one rate to another in `length`; whole millionths, rounded
-/// down, so that it never falls as `time` grows.
+/// Area under the first `time` of a line between two rates over `length`, in whole millionths. Rounded down, so that it
+/// never decreases.
 fn sloped(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
     if length == 0 {
         return 0;
@@ -145,7 +143,7 @@ fn sloped(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
     (doubled / (2 * length)).unsigned_abs()
 }
 
-/// The area under the first `time` of one period.
+/// Area under the first `time` of one period.
 fn wave(mean: Rate, amplitude: Rate, period: Millis, time: Millis) -> u128 {
     let boundary = |piece: u64| period * piece / PIECES;
     (0..PIECES)
@@ -158,10 +156,10 @@ fn wave(mean: Rate, amplitude: Rate, period: Millis, time: Millis) -> u128 {
         .sum()
 }
 
-/// The rate where a piece begins, in whole thousandths.
+/// Rate at the start of a piece.
 fn wave_rate(mean: Rate, amplitude: Rate, piece: u64) -> Rate {
     let turn = (piece % PIECES) as f64 / PIECES as f64;
     let swing = f64::from(amplitude.0) * (turn * std::f64::consts::TAU).sin();
-    // A cast from float to integer saturates, so a trough below zero is cut off at zero.
+    // The cast saturates, so a negative rate becomes zero.
     Rate((f64::from(mean.0) + swing.round()) as u32)
 }

@@ -1,12 +1,10 @@
-//! The event queue, which is also the simulated clock.
-//! Comes in: events with the time at which they are due; goes out: the events one by one, earliest first, those of one
-//! time in the order in which they came.
+//! The event queue and simulated clock. Events at the same time keep the order in which they were scheduled.
 
 use std::collections::BTreeMap;
 
 use crate::Millis;
 
-/// Proof of a scheduled event, with which it can be cancelled.
+/// Identifies a scheduled event, so that it can be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
     // The order of the fields is the order of the queue.
@@ -18,7 +16,7 @@ pub struct Ticket {
 pub struct Queue<E> {
     now: Millis,
     next_number: u64,
-    // A tree instead of a heap: ties stay in order and a cancelled event is gone at once, not skipped later.
+    // A tree instead of a heap: ties stay in order, and a cancelled event is removed at once.
     events: BTreeMap<Ticket, E>,
 }
 
@@ -29,12 +27,12 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// The time of the event taken last.
+    /// The time of the last event taken.
     pub fn now(&self) -> Millis {
         self.now
     }
 
-    /// Adds an event. One that is due in the past is due now: time never runs backwards.
+    /// An event in the past is due now: time never runs backwards.
     pub fn schedule(&mut self, at: Millis, event: E) -> Ticket {
         let ticket = Ticket { at: at.max(self.now), number: self.next_number };
         self.next_number += 1;
@@ -42,7 +40,7 @@ impl<E> Queue<E> {
         ticket
     }
 
-    /// Takes an event out before it happens; None if it already has, or was cancelled before.
+    /// Cancels an event. `None` if it has already happened or been cancelled.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<E> {
         self.events.remove(&ticket)
     }
@@ -54,7 +52,6 @@ impl<E> Queue<E> {
         Some((ticket.at, event))
     }
 
-    /// When the next event is due.
     pub fn next_at(&self) -> Option<Millis> {
         self.events.first_key_value().map(|(ticket, _)| ticket.at)
     }

@@ -1,100 +1,96 @@
-//! One pod that serves a model.
-//! Comes in: how fast it is, requests to serve and the time; goes out: what it has room for, what it holds and what it has
-//! counted since it started.
+//! Simulates one pod that serves a model: its capacity, its running requests and its counters.
 
 use std::collections::BTreeMap;
 
 use crate::Millis;
 use crate::queue::Ticket;
 
-/// What every request of a model is like.
+/// Token counts of every request of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Tokens of the prompt.
     pub input: u32,
     /// Tokens of the answer.
     pub output: u32,
-    /// Of the prompt's tokens, those that a server knows from earlier prompts.
+    /// Prompt tokens in the prefix cache.
     pub known: u32,
 }
 
-/// How fast a server is, and how much it holds.
+/// Speed and capacity of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// From its creation, or a restart, until it serves.
+    /// Time from creation or restart until it is ready.
     pub start: Millis,
-    /// Tokens of prompts that it reads in a second, for each request.
+    /// Prompt tokens per second and request.
     pub prefill: u32,
-    /// Tokens of answers that it writes in a second, for each request.
+    /// Answer tokens per second and request.
     pub decode: u32,
-    /// Requests that it serves at the same time, at most.
+    /// Maximum of concurrent requests.
     pub sequences: u32,
-    /// The KV cache, in blocks of so many tokens.
+    /// Size of the KV cache in blocks of `block_size` tokens.
     pub blocks: u32,
     pub block_size: u32,
 }
 
 impl Speed {
-    /// Tokens that fit into the KV cache.
+    /// KV cache capacity in tokens.
     pub fn capacity(&self) -> u64 {
         u64::from(self.blocks) * u64::from(self.block_size)
     }
 
-    /// How long a prompt is read.
+    /// Duration of the prefill phase.
     pub fn reading(&self, shape: Shape) -> Millis {
         duration(shape.input.saturating_sub(shape.known), self.prefill)
     }
 
-    /// How long an answer is written.
+    /// Duration of the decode phase.
     pub fn writing(&self, shape: Shape) -> Millis {
         duration(shape.output, self.decode)
     }
 }
 
-/// A server without any speed still ends some day, as all time does.
+/// A speed of 0 counts as 1 token per second, so that every request ends.
 fn duration(tokens: u32, per_second: u32) -> Millis {
     (u64::from(tokens) * 1000).div_ceil(u64::from(per_second.max(1)))
 }
 
-/// When it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub arrived: Millis,
 }
 
-/// A request that is being served.
+/// A running request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     pub request: Request,
     pub began: Millis,
-    /// Of its end.
+    /// Cancels the event of its end.
     pub ticket: Ticket,
 }
 
-/// What a server has counted since it started; a restart begins anew.
+/// Counters since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub requests: u64,
     pub input: u64,
     pub output: u64,
     pub known: u64,
-    /// From arrivals to first tokens.
+    /// Sum of the times from arrival to the first token.
     pub first_token: Millis,
-    /// From first tokens to last.
+    /// Sum of the times from the first to the last token.
     pub writing: Millis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub speed: Speed,
-    /// It has started, and serves.
     pub ready: bool,
-    /// It serves, and says nothing of it.
+    /// The server exposes no metrics.
     pub silent: bool,
     pub counted: Counted,
-    /// By number, which is the order in which they were begun.
+    /// By number, in the order of their start.
     pub(crate) serving: BTreeMap<u64, Served>,
-    /// Of its start.
+    /// Cancels the event of its start.
     pub(crate) starting: Option<Ticket>,
 }
 
@@ -108,7 +104,7 @@ impl Server {
         self.serving.len()
     }
 
-    /// Room for one more: each request may come to need its whole length.
+    /// Whether one more request fits. Each may need the tokens of its whole length.
     pub(crate) fn has_room(&self, shape: Shape) -> bool {
         let needed = (u64::from(shape.input) + u64::from(shape.output)) * (self.serving.len() as u64 + 1);
         self.ready && self.serving.len() < self.speed.sequences as usize && needed <= self.speed.capacity()
@@ -126,7 +122,7 @@ impl Server {
         counted.writing += now.saturating_sub(first);
     }
 
-    /// Tokens in the KV cache: prompts that were read and answers as far as they are written.
+    /// Tokens in the KV cache: the part of prompts and answers that is processed.
     pub fn held(&self, shape: Shape, now: Millis) -> u64 {
         let (reading, writing) = (self.speed.reading(shape), self.speed.writing(shape));
         let of = |served: &Served| {
@@ -138,7 +134,7 @@ impl Server {
     }
 }
 
-/// How much of `whole` is done after `spent` of `all`.
+/// Part of `whole` that is done after `spent` of `all`.
 fn part(whole: u32, spent: Millis, all: Millis) -> u64 {
     if spent >= all { u64::from(whole) } else { u64::from(whole) * spent / all }
 }

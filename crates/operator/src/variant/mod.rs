@@ -1,4 +1,4 @@
-//! VariantAutoscaling: what its controller reads and measures, and the reconcile of the whole fleet.
+//! VariantAutoscaling: the controller, and the observation of the fleet that it decides on.
 
 mod controller;
 pub mod metrics;

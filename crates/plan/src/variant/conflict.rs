@@ -1,5 +1,4 @@
-//! Several objects for one workload: the oldest decides.
-//! Comes in: all objects that could decide; goes out: for each workload with more than one, who does and who does not.
+//! Resolves conflicts between objects with the same scale target: the oldest object decides.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +11,13 @@ use super::target::TargetName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Conflict {
-    /// This object decides; these others want to.
+    /// This object decides. The others have the same scale target.
     Won { others: Vec<NamespacedName> },
-    /// Another, older object decides.
+    /// An older object decides.
     Lost { target: String, winner: NamespacedName },
 }
 
-/// By object; one without a conflict is not here. Of objects of the same age the first by name wins, in any order of `all`.
+/// Conflicts by object. Among objects of the same age the first by name wins, whatever the order of `all`.
 pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<NamespacedName, Conflict> {
     let mut by_target: BTreeMap<(&str, TargetName), Vec<&VariantSeen>> = BTreeMap::new();
     for variant in all {
@@ -42,7 +41,7 @@ pub fn conflicts(all: &[&VariantSeen]) -> BTreeMap<NamespacedName, Conflict> {
 }
 
 impl Conflict {
-    /// Why the object that lost takes no part.
+    /// Why the object that lost is not decided on.
     pub fn explanation(&self) -> Explanation {
         let factor = match self {
             Self::Won { .. } => Factor::new(FactorCode::TargetConflict),

@@ -1,5 +1,4 @@
-//! The last word to an object of a namespace that is left alone from now on.
-//! Comes in: the object as it is stored; goes out: its status with that said, once.
+//! Builds the last status of an object whose namespace was excluded. It is written once.
 
 use jiff::Timestamp;
 use steersman_api::meta::conditions::{self, Statement, Truth};
@@ -15,8 +14,8 @@ use super::told::{MAX_FACTORS, limit_factors};
 
 const REASON: &str = "NamespaceExcluded";
 
-/// None: it has said so already, is on its way out, or was never decided on. What was decided stays for whoever comes next; as
-/// it is published no more, nothing follows it.
+/// `None` if the status already reports the exclusion, the object is being deleted, or it has no status. The stored
+/// decision stays, but is no longer published, so nothing acts on it.
 pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutoscalingStatus, Event)> {
     let stored = variant.status.as_deref().filter(|_| !variant.deleting)?;
     let told = conditions::find(&stored.conditions, names::OPTIMIZATION);
@@ -36,7 +35,7 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
         message: message.to_owned(),
     };
     let mut status = stored.clone();
-    // Settings are not read for it, nor are others looked at.
+    // Neither settings nor conflicts are evaluated for an excluded object.
     for over in [names::CONFIG, names::CONFLICT] {
         conditions::remove(&mut status.conditions, over);
     }
@@ -49,9 +48,10 @@ pub fn excluded(variant: &VariantSeen, now: Timestamp) -> Option<(VariantAutosca
     status.conditions = conditions::merge(&status.conditions, &statements, variant.generation, now);
     status.actuation = Some(Actuation { applied: false });
     if let Some(story) = &mut status.decision {
-        // With the factors of an earlier version's texts: those are not read once there are any.
+        // Factors derived from the texts of an earlier version are stored too: those texts are ignored once factors
+        // exist.
         story.factors = limit_factors(story);
-        // The schema has room for this many, and the last one is taken.
+        // The schema limits the list, and the last place is needed below.
         story.factors.truncate(MAX_FACTORS - 1);
         story.factors.push(Factor::new(FactorCode::NamespaceExcluded).stored(Stage::Hold));
         story.hold = Some("the namespace is excluded".to_owned());

@@ -1,12 +1,10 @@
-//! What led to a decision: codes with what they refer to, and the text that says the same to people. Code compares factors;
-//! only people read the text.
+//! Defines the factors of a decision: codes that code compares, and a text that only people read.
 
 use std::fmt;
 
 use serde::Serialize;
 use steersman_api::variant::v1alpha1::DecisionFactor;
 
-/// The stages of a decision that have factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Signal,
@@ -96,7 +94,7 @@ factor_codes! {
     WorkloadUnmoved,
 }
 
-/// What a factor is about, if it is not the object itself.
+/// The subject of a factor, if it is not the object itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Reference {
     #[default]
@@ -105,7 +103,7 @@ pub enum Reference {
     Pod(String),
     Model(String),
     Accelerator(String),
-    /// Of an entry in a ConfigMap.
+    /// Key of an entry in a ConfigMap.
     Key(String),
 }
 
@@ -113,7 +111,7 @@ pub enum Reference {
 pub struct Factor {
     pub code: FactorCode,
     pub about: Reference,
-    /// A number that does not move with the load: a bound, or what a workload stays at.
+    /// A number that does not move with the load: a bound, or the replicas of a scale target that does not change.
     pub replicas: Option<i32>,
 }
 
@@ -130,7 +128,7 @@ impl Factor {
         Self { code, about: Reference::Own, replicas: Some(replicas.max(0)) }
     }
 
-    /// As `status.decision.factors` has it.
+    /// The form in `status.decision.factors`.
     pub fn stored(&self, stage: Stage) -> DecisionFactor {
         let mut stored = DecisionFactor {
             stage: stage.as_str().to_owned(),
@@ -150,12 +148,10 @@ impl Factor {
     }
 }
 
-/// Whether a stored factor is of this stage and code.
 pub fn is(stored: &DecisionFactor, stage: Stage, code: FactorCode) -> bool {
     stored.stage == stage.as_str() && stored.code == code.as_str()
 }
 
-/// Factors, and the text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub factors: Vec<Factor>,
@@ -175,13 +171,12 @@ impl Explanation {
         self.factors.iter().any(|factor| factor.code == code)
     }
 
-    /// The same with another text.
     #[must_use]
     pub fn reworded(self, text: impl Into<String>) -> Self {
         Self { text: text.into(), ..self }
     }
 
-    /// `code` in front of what it is explained by.
+    /// Puts `code` in front of the factors that cause it.
     #[must_use]
     pub fn as_cause_of(mut self, code: FactorCode, text: impl Into<String>) -> Self {
         self.factors.insert(0, Factor::new(code));

@@ -8,10 +8,10 @@ use steersman_reconcile::{Finding, NamespacedName, Severity};
 use super::config::ConfigFinding;
 use super::legacy_texts;
 
-/// Faults of one ConfigMap that are reported. Each is a line in the log and an event.
+/// Faults reported per ConfigMap. Each is a log line and an event.
 const MAX_PER_MAP: usize = 20;
 
-/// The first faults of each ConfigMap, and how many more it has: they are corrected alike.
+/// The first faults of each ConfigMap, and a finding with the number of the others.
 pub fn few(findings: Vec<ConfigFinding>) -> Vec<ConfigFinding> {
     let mut counts: BTreeMap<NamespacedName, usize> = BTreeMap::new();
     let mut kept = Vec::with_capacity(findings.len().min(MAX_PER_MAP));

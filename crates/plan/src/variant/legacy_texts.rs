@@ -1,5 +1,5 @@
-//! Reads what earlier operators stored as text only: the Go operators, and Steersman before `status.decision.factors`. The
-//! texts here are those that are stored in clusters. They do not change when a message of today does.
+//! Reads the texts that earlier operators stored: the Go operators, and Steersman before `status.decision.factors`. The
+//! texts are those found in clusters, and stay as they are when a message changes.
 
 use steersman_api::meta::conditions;
 use steersman_api::variant::v1alpha1::{ConfigFault, DecidedTarget, DecisionFactor, VariantAutoscalingStatus};
@@ -7,8 +7,8 @@ use steersman_api::variant::v1alpha1::{ConfigFault, DecidedTarget, DecisionFacto
 use super::factor::{Factor, FactorCode, Reference, Stage};
 use super::names;
 
-/// The workload that a status is about. `TargetResolved` is the only part of it that named the workload:
-/// `Scale target Deployment decode found`, `… not found` or `… could not be read: …`.
+/// The scale target of a status. Only `TargetResolved` names it: `Scale target Deployment decode found`, `… not found`
+/// or `… could not be read: …`.
 pub fn scale_target(status: &VariantAutoscalingStatus) -> Option<DecidedTarget> {
     let condition = conditions::find(&status.conditions, names::TARGET)?;
     let mut words = condition.message.strip_prefix("Scale target ")?.split(' ');
@@ -16,7 +16,7 @@ pub fn scale_target(status: &VariantAutoscalingStatus) -> Option<DecidedTarget> 
     Some(DecidedTarget { api_version: None, kind: word(), name: word() })
 }
 
-/// One text of `status.decision.limits`. None: no version wrote it.
+/// The factor of one text in `status.decision.limits`. `None` if no version wrote the text.
 pub fn limit(text: &str) -> Option<DecisionFactor> {
     let number = |rest: &str| rest.split(' ').next().and_then(|word| word.parse().ok());
     let factor = if let Some(rest) = text.strip_prefix("its workload, which has stayed at ") {
@@ -43,7 +43,7 @@ pub fn limit(text: &str) -> Option<DecisionFactor> {
     Some(factor.stored(Stage::Limits))
 }
 
-/// What the limiter wrote, with or without how much it granted before: `nodes offer 2 of H100`.
+/// The text of the GPU limiter, with or without the number it granted: `nodes offer 2 of H100`.
 fn accelerators(text: &str) -> Option<Factor> {
     let after = |words: &str| text.find(words).map(|at| &text[at + words.len()..]);
     if text.starts_with("the accelerators could not be counted") {
@@ -59,7 +59,7 @@ fn accelerators(text: &str) -> Option<Factor> {
     Some(Factor::about(FactorCode::AcceleratorsShort, Reference::Accelerator(name.to_owned())))
 }
 
-/// `lastUpdate.reason` as it was before bounds changed the number. None: they did not.
+/// `lastUpdate.reason` without the suffix about bounds. `None` if it has none.
 pub fn unclamped_reason(reason: &str) -> Option<String> {
     let mut rest = reason;
     while let Some(at) = rest.ends_with(" for bounds)").then(|| rest.rfind("(clamped from ")).flatten() {

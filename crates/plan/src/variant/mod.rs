@@ -1,6 +1,5 @@
-//! The decision for the whole fleet of `VariantAutoscaling`s: how many replicas each variant of each model should have.
-//! Comes in: one snapshot of objects, workloads, metrics and settings; goes out: a number for every object, with the story
-//! of how it came about, and the object's status.
+//! Decides how many replicas each variant of each model has, for the whole fleet at once, and builds the status of each
+//! object.
 
 pub mod config;
 mod conflict;
@@ -33,13 +32,13 @@ pub use target::TargetName;
 
 use serde::Serialize;
 
-/// Which rules hold.
+/// The rules by which a fleet is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The laws of this project: bounds in every path, nothing is done on bad data, the same answer in any order.
+    /// Bounds hold on every path, bad data changes nothing, and the order of the input does not matter.
     #[default]
     Steersman,
-    /// What the Go operator does, its defects included; for comparison.
+    /// The Go operator's behaviour including its defects. Only recorded cases use it (ADR 0011).
     Upstream,
 }

@@ -1,18 +1,18 @@
-//! Names, labels and types of condition that people and tools know.
-//! Comes in: an object's own words; goes out: what things are called, in one place.
+//! Names of labels, annotations, condition types, ConfigMaps and environment variables that users and tools depend on.
 
 use std::collections::BTreeMap;
 
-/// What the newer operator reads the accelerator from.
+/// On an object: its accelerator, as newer versions of the Go operator read it.
 pub const ACCELERATOR_LABEL: &str = "inference.optimization/acceleratorName";
-/// Which of several operators an object belongs to.
+/// On an object: the operator instance that it belongs to.
 pub const INSTANCE_LABEL: &str = "wva.llmd.ai/controller-instance";
-/// On a namespace: its own ConfigMaps count even before it holds an object.
+/// On a namespace: its own ConfigMaps apply even before it has an object.
 pub const CONFIG_LABEL: &str = "wva.llmd.ai/config-enabled";
-/// On a namespace: nothing in it is looked at.
+/// On a namespace: the operator ignores all objects in it.
 pub const EXCLUDE_ANNOTATION: &str = "wva.llmd.ai/exclude";
 
-/// Our own, on an object: `true` makes its workload its owner, so that it goes when that is deleted.
+/// Steersman's own, on an object: `true` adds an owner reference to its scale target, so that deleting the target
+/// deletes the object.
 pub const OWNER_ANNOTATION: &str = "steersman.dev/owner-reference";
 
 pub const METRICS: &str = "MetricsAvailable";
@@ -20,16 +20,16 @@ pub const OPTIMIZATION: &str = "OptimizationReady";
 pub const CONFLICT: &str = "DeploymentTargetConflict";
 pub const READY: &str = "Ready";
 pub const TARGET: &str = "TargetResolved";
-/// Our own: the others say how the decision stands, this one what became of the spec's fields.
+/// Steersman's own: which fields of the spec are used. The other conditions are about the decision.
 pub const SPEC: &str = "SpecAccepted";
-/// Our own: there only while something in the ConfigMaps that hold for the object is wrong.
+/// Steersman's own: exists only while a ConfigMap that applies to the object has an error.
 pub const CONFIG: &str = "ConfigurationValid";
 
 pub const COSTS: &str = "accelerator-unit-costs";
 pub const CLASSES: &str = "service-classes-config";
 pub const ZERO_CAMEL: &str = "model-scale-to-zero-config";
 pub const ZERO_SNAKE: &str = "wva-model-scale-to-zero-config";
-/// The entry of a map that holds for every model.
+/// Key of the ConfigMap entry that applies to every model.
 pub const DEFAULT_ENTRY: &str = "default";
 
 pub const MAIN: [&str; 3] = [
@@ -46,10 +46,10 @@ pub const ZERO_VARIABLE: &str = "WVA_SCALE_TO_ZERO";
 pub const NODES_VARIABLE: &str = "WVA_NODE_SELECTOR";
 pub const INSTANCE_VARIABLE: &str = "CONTROLLER_INSTANCE";
 
-/// Variables of the process that are read, beside those that the main ConfigMap has keys for.
+/// Environment variables that are read in addition to those named like keys of the main ConfigMap.
 pub const VARIABLES: [&str; 5] = [MAIN_VARIABLE, SATURATION_VARIABLE, ZERO_VARIABLE, NODES_VARIABLE, INSTANCE_VARIABLE];
 
-/// Names of the main ConfigMap, the first that exists wins.
+/// Candidate names of the main ConfigMap. The first that exists is used.
 pub fn main_maps(environment: &BTreeMap<String, String>) -> Vec<String> {
     named(environment, MAIN_VARIABLE, &MAIN)
 }

@@ -1,6 +1,5 @@
-//! What is worth an event on the object, and what of the whole fleet a line in the log.
-//! Comes in: the object as it was, its decision and its status as it will be, or the fleet; goes out: at most one note, and
-//! none where nothing has changed; hints for whoever set the fleet up.
+//! Chooses the event for a changed object, and the hints about the fleet that go to the log. An unchanged object causes
+//! no event.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +14,32 @@ use super::seen::{Seen, VariantSeen};
 use super::told::constraint;
 use super::{Metrics, names};
 
-/// How long new replicas may take until they are measured.
+/// Time that new replicas have before missing metrics are reported.
 const COMING: SignedDuration = SignedDuration::from_mins(10);
 
-/// Another object decides on the workload, as the stored status says.
+/// Whether the stored status says that another object decides on the scale target.
 pub fn suppressed(status: &VariantAutoscalingStatus) -> bool {
     conditions::find(&status.conditions, names::CONFLICT)
         .is_some_and(|conflict| conflict.reason == "SuppressedDueToConflict")
 }
 
-/// What is seldom meant.
+/// The subject of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     Costs,
     Minima,
 }
 
-/// What is allowed, and seldom meant.
+/// A setup that is valid but rarely intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     pub about: About,
     pub message: &'static str,
-    /// Whom it is about.
     pub variants: Vec<NamespacedName>,
     pub recommendation: &'static str,
 }
 
-/// Of the whole fleet, in the Go operator's words.
+/// Messages keep the Go operator's wording, because users search their logs for it.
 pub fn hints(seen: &Seen) -> Vec<Hint> {
     let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
     let keys = |found: Vec<&VariantSeen>| {
@@ -75,7 +73,7 @@ pub fn hints(seen: &Seen) -> Vec<Hint> {
     hints
 }
 
-/// The most important news of the pass. A first number is none: the object itself is the news, or its new workload.
+/// The most important change of this reconcile. The first decision for an object or a new scale target causes no event.
 pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscalingStatus) -> Option<Event> {
     let stored = variant.status.clone().unwrap_or_default();
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
@@ -100,7 +98,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     {
         return Some(warning("OptimizationFailed", &failed.message));
     }
-    // Metrics that never were there are awaited; those that have ceased are missed.
+    // Metrics that were never available are not reported as lost.
     let had = conditions::find(&stored.conditions, names::METRICS).is_some_and(|metrics| metrics.status == "True");
     if had
         && !expected(decision, status)
@@ -108,7 +106,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     {
         return Some(warning("MetricsUnavailable", &silent.message));
     }
-    // How much is wanted moves with the load, and is worth no event.
+    // The wanted number moves with the load, so a change of it alone causes no event.
     let constraint_now = constraint(status)?;
     if constraint(&stored).is_some_and(|known| known == constraint_now) {
         return None;
@@ -117,7 +115,7 @@ pub fn note(variant: &VariantSeen, decision: &Decision, status: &VariantAutoscal
     Some(warning("ResourceConstrained", &optimization.message))
 }
 
-/// Metrics of a model that sleeps are missed by nobody, and those of replicas that were just asked for come with them.
+/// Whether missing metrics are normal: no replica runs, or replicas were added a short time ago.
 fn expected(decision: &Decision, status: &VariantAutoscalingStatus) -> bool {
     let grown = || {
         let desired = status.desired_optimized_alloc.as_ref()?;
@@ -136,7 +134,7 @@ fn warning(reason: &'static str, message: &str) -> Event {
     Event { type_: EventType::Warning, reason, message: message.to_owned() }
 }
 
-/// The condition, if it has this status now and had another one before.
+/// The condition, if it has this status now and did not have it before.
 fn turned<'a>(
     stored: &VariantAutoscalingStatus,
     status: &'a VariantAutoscalingStatus,

@@ -1,6 +1,5 @@
-//! What an object's status says.
-//! Comes in: the object, its decision and whether that reached those who act on it; goes out: the status, equal to the
-//! stored one where there is nothing new.
+//! Builds the status of an object, and returns the stored one unchanged if only figures moved, so that a settled object
+//! causes no write.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -20,9 +19,9 @@ use super::{Mode, names};
 pub const WRITTEN_BY_CONFLICT: &str = "DeploymentTargetConflict";
 const STALE: &str = "MetricsStale";
 pub const SKIPPED: &str = "SkippedProcessing";
-/// The largest change that the schema of the object can tell.
+/// Limit of `numReplicasChanged` in the schema.
 const LARGEST_CHANGE: i32 = 10_000;
-/// Faults of the configuration that one condition describes.
+/// Faults that the message of one condition describes.
 const MOST_FAULTS: usize = 5;
 /// `maxItems` of `status.configFaults`.
 const MAX_STORED_FAULTS: usize = 20;
@@ -60,7 +59,8 @@ pub fn report(
     status.conditions = conditions::merge(&kept, &statements, variant.generation, now);
     status.decision = Some(match same {
         Some(known) if status.conditions == stored.conditions => known.clone(),
-        // The status is written anyway: with the causes and figures of now, and the wish that the conditions name.
+        // The conditions changed, so the status is written in any case: with current factors and figures, but with the
+        // wanted number that the conditions name.
         Some(known) => DecisionStory { wanted: known.wanted, ..fresh },
         None => fresh,
     });
@@ -73,7 +73,7 @@ pub fn report(
     status
 }
 
-/// As the workload reports it, once it does. None: it cannot be read, and what was last known stays.
+/// `None` if the scale target cannot be read; the stored value then stays.
 fn running(variant: &VariantSeen) -> Option<i32> {
     let target = variant.target.known()?.as_ref()?;
     Some(target.status_replicas.or(target.replicas).unwrap_or(1).max(0))
@@ -84,8 +84,8 @@ pub fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// The reason belongs to the last change of the number: what holds it since then is said in conditions. Upstream renews it
-/// with every new wording.
+/// `lastUpdate.reason` belongs to the last change of the number; conditions report what holds it since. Upstream
+/// replaces the reason whenever its wording changes.
 fn desired(
     stored: &VariantAutoscalingStatus,
     decision: &Decision,
@@ -108,14 +108,14 @@ fn desired(
         });
     }
     desired.num_replicas = Some(replicas);
-    // The newer schema wants at least two letters.
+    // The newer schema requires at least two characters.
     if decision.accelerator.chars().count() >= 2 {
         desired.accelerator = Some(decision.accelerator.clone());
     }
     desired
 }
 
-/// Trouble that is over is not mentioned any more.
+/// Removes conditions whose cause is gone.
 fn forget(variant: &VariantSeen, decision: &Decision, kept: &mut Vec<Condition>) {
     if config(variant).is_none() {
         conditions::remove(kept, names::CONFIG);
@@ -174,7 +174,7 @@ fn target(variant: &VariantSeen) -> Statement {
     }
 }
 
-/// Stale metrics get older with every look. The age in the message stays the first one, so that it causes no write.
+/// Keeps the first reported age of stale metrics in the message, so that growing age causes no write.
 fn keep_age(statement: &mut Statement, stored: &VariantAutoscalingStatus, model: &str) {
     let known = conditions::find(&stored.conditions, &statement.type_);
     let known = known.filter(|known| known.reason == statement.reason && known.reason == STALE);
@@ -244,7 +244,8 @@ fn metrics(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     Some(say(names::METRICS, truth, reason, message))
 }
 
-/// Why nobody asked for metrics of an object that takes no part: what was said when it still did holds no longer.
+/// Why metrics were not queried for an object that is not decided on. An earlier statement about its metrics no longer
+/// applies.
 fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     const MISSING: &str = "No saturation metrics available - pods may not be ready or metrics not yet scraped";
     let (truth, reason, message) = match (&decision.standing, &variant.target) {
@@ -266,7 +267,7 @@ fn apart(variant: &VariantSeen, decision: &Decision) -> Option<Statement> {
     Some(say(names::METRICS, truth, reason, message))
 }
 
-/// The wish as `told` has it, so that both say the same.
+/// The wanted number is that of `status.decision`, so that both agree.
 fn optimization(decision: &Decision, told: &DecisionStory) -> Statement {
     let replicas = decision.replicas.unwrap_or_default();
     let story = &decision.story;
@@ -317,12 +318,12 @@ fn spec(decision: &Decision) -> Statement {
     }
 }
 
-/// Settings that have to be corrected.
+/// Findings that require a correction.
 fn faults(variant: &VariantSeen) -> impl Iterator<Item = &ConfigFinding> {
     variant.config.iter().filter(|finding| finding.severity != Severity::Info)
 }
 
-/// Only what has to be mended. None: nothing.
+/// `None` if there is nothing to correct.
 fn config(variant: &VariantSeen) -> Option<Statement> {
     let faults: Vec<&ConfigFinding> = faults(variant).collect();
     let first = faults.first()?;

@@ -1,5 +1,4 @@
-//! One snapshot of the whole fleet, as plain data.
-//! Comes in: objects, their workloads, metrics and settings; goes out: nothing, this is what the plan reads.
+//! Defines the snapshot of the fleet that `plan` reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +21,11 @@ pub struct Seen {
     pub settings: Settings,
     pub config: Config,
     pub variants: Vec<VariantSeen>,
-    /// By namespace and name of the model. A model that is not here was not asked about.
+    /// By namespace and model name. A model that is not here was not queried.
     pub models: BTreeMap<NamespacedName, ModelSeen>,
-    /// Accelerators of the nodes, by the short name of their type.
+    /// GPUs of the nodes, by short product name.
     pub gpus: Lookup<BTreeMap<String, i32>>,
-    /// What earlier passes learned.
+    /// State from earlier reconciles.
     pub memory: Memory,
     /// Models whose plan panicked in this reconcile. Their objects keep their last decision.
     pub defective: BTreeSet<NamespacedName>,
@@ -35,40 +34,39 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
     pub mode: Mode,
-    /// A number is lowered only this long after it last changed.
+    /// Stabilization window: a target is lowered only this long after its last change.
     pub settle: SignedDuration,
 }
 
-/// What is stored is shared with whoever keeps it from pass to pass: there may be ten thousand objects.
+/// `spec` and `status` are shared with the cache, because a fleet may have ten thousand objects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VariantSeen {
     pub key: NamespacedName,
     pub generation: Option<i64>,
     pub created: Timestamp,
-    /// It has a deletion timestamp.
+    /// The object has a deletion timestamp.
     pub deleting: bool,
     pub labels: BTreeMap<String, String>,
     pub spec: Arc<VariantAutoscalingSpec>,
-    /// As stored.
     pub status: Option<Arc<VariantAutoscalingStatus>>,
-    /// The workload. None: there is none.
+    /// `None` if it does not exist.
     pub target: Lookup<Option<TargetSeen>>,
-    /// What is wrong in the ConfigMaps that hold for it: the same for all objects of a namespace.
+    /// Findings about the ConfigMaps that apply to the object. All objects of a namespace share them.
     pub config: Arc<[ConfigFinding]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TargetSeen {
-    /// Of its spec; absent counts as 1, as the API server has it.
+    /// `spec.replicas`. If absent, the API server's default of 1 applies.
     pub replicas: Option<i32>,
-    /// Of its status, once that speaks of the workload at all.
+    /// `status.replicas`, once the status has been written.
     pub status_replicas: Option<i32>,
     pub ready: i32,
-    /// Its pods that say so themselves. They may be more while new ones take the place of old ones.
+    /// Ready pods by their own status. During a rollout there may be more than `ready`.
     pub ready_pods: i32,
-    /// It has replicas, and nobody can tell which pods they are: why, and what to do about it.
+    /// Why the pods of the replicas cannot be found, and what to do about it.
     pub unfound: Option<Box<str>>,
-    /// Accelerators that one replica requests.
+    /// GPUs that one replica requests.
     pub gpus: i32,
     pub containers: Vec<Container>,
 }
@@ -76,9 +74,9 @@ pub struct TargetSeen {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelSeen {
     pub pods: Result<Vec<PodSeen>, Silence>,
-    /// Requests served within the retention period.
+    /// Requests within the retention period.
     pub requests: Lookup<f64>,
-    /// None: nothing queues requests before the replicas.
+    /// `None` if no endpoint picker queues requests before the replicas.
     pub queue: Lookup<Option<SchedulerQueue>>,
 }
 
@@ -86,31 +84,30 @@ pub struct ModelSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Silence {
     Missing,
-    /// Pods of the namespace are measured, under names of models that no object asks about.
+    /// Pods of the namespace have metrics, under these model names that no object has.
     Misnamed(Vec<String>),
-    /// How old the newest is, as Go writes it.
+    /// Age of the newest sample, in Go's format.
     Stale(String),
-    /// The cause.
     Failed(String),
-    /// There is nobody to ask: what to do about it.
+    /// No Prometheus is configured; the text says what to do.
     Unasked(String),
 }
 
-/// One pod's metrics. What was not measured, or is not a number, is absent: it is never taken for zero.
+/// Metrics of one pod. A missing or invalid value is `None`, never zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodSeen {
     pub name: Arc<str>,
-    /// The workload that it belongs to, named once for all its pods.
+    /// Scale target of the pod, shared by all its pods.
     pub target: Arc<TargetName>,
-    /// One that is not gets no requests: that it is empty says nothing.
+    /// A pod that is not ready gets no requests, so its empty queue says nothing about the load.
     pub ready: bool,
-    /// Share of the KV cache in use.
+    /// Used share of the KV cache.
     pub kv: Option<f64>,
     /// Waiting requests.
     pub queue: Option<f64>,
-    /// Tokens that fit into the KV cache.
+    /// KV cache capacity in tokens.
     pub total_kv: Option<i64>,
-    /// Averages per request; absent where none came.
+    /// Averages per request. `None` if there was no request.
     pub input: Option<f64>,
     pub output: Option<f64>,
     pub hit_rate: Option<f64>,

@@ -1,4 +1,4 @@
-//! How a number came about, stage by stage.
+//! Records how a replica target came about, stage by stage.
 
 use std::fmt;
 
@@ -6,44 +6,44 @@ use serde::Serialize;
 
 use super::factor::{Explanation, FactorCode};
 
-/// The stage that fixed the number.
+/// The stage that determined the replica target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// Nothing is missing and nothing to spare.
+    /// The metrics ask for no change.
     #[default]
     Signal,
-    /// The solver's answer stands.
+    /// The solver's target.
     Solver,
-    /// A bound, the enforcer or the accelerators.
+    /// Bounds, scale to zero, GPUs or another limit.
     Limits,
-    /// What is not known, or not yet done, keeps the number.
+    /// Unknown data or an unfinished decision keeps the number.
     Hold,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Story {
-    /// What the metrics say.
+    /// The load that the metrics show.
     pub signal: Explanation,
-    /// What that asks for.
+    /// The capacity that is missing or spare.
     pub need: String,
-    /// Which variant shall serve it.
+    /// The solver's result for this variant.
     pub solver: String,
     pub limits: Vec<Explanation>,
     pub hold: Option<Explanation>,
     pub binding: Binding,
-    /// What the solver wants where nothing limits it.
+    /// The solver's target without any limit.
     pub wish: i32,
     pub granted: i32,
 }
 
 impl Story {
-    /// The number is granted, and the workload stays below it.
+    /// The target is granted, but the scale target stays below it.
     pub fn is_unmoved(&self) -> bool {
         self.limits.iter().any(|limit| limit.has(FactorCode::WorkloadUnmoved))
     }
 
-    /// The number waits for what was decided before.
+    /// The variant waits for an earlier decision to be carried out.
     pub fn in_transition(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.has(FactorCode::InTransition))
     }
@@ -58,7 +58,7 @@ impl Story {
 }
 
 impl Binding {
-    /// As objects and series name it.
+    /// The value in `status.decision.decidedBy` and in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Signal => "signal",

@@ -11,14 +11,13 @@ use super::seen::VariantSeen;
 use super::story::{Binding, Story};
 use super::{legacy_texts, names};
 
-/// Bytes of each text that an object stores.
+/// Limit of each stored text.
 const MAX_TEXT_BYTES: usize = 300;
 const ELLIPSIS: char = '…';
 /// `maxItems` of the schema.
 const MAX_LIMITS: usize = 8;
 pub const MAX_FACTORS: usize = 16;
 
-/// The decision as of now.
 pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> DecisionStory {
     let story = &decision.story;
     let number = |number: i32| decision.replicas.map(|_| number.max(0));
@@ -33,7 +32,7 @@ pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> Decision
         wanted: number(story.wish),
         granted: number(story.granted),
         decided_by: Some(story.binding.word().to_owned()),
-        // Without a target nothing is decided, and the number is still that of the last one.
+        // An object without a scale target is not decided on, so the stored number belongs to the previous target.
         scale_target_ref: target.or_else(|| stored?.scale_target_ref.clone()),
         factors: factors(story),
         signal: shortened(&story.signal.text),
@@ -44,7 +43,7 @@ pub fn fresh(variant: &VariantSeen, decision: &Decision, time: Time) -> Decision
     }
 }
 
-/// Limits first: they decide whether an event was sent, and are the last to be left out.
+/// Limits come first: events depend on them, so they are the last to be truncated.
 fn factors(story: &Story) -> Vec<DecisionFactor> {
     let limits = story.limits.iter().flat_map(|limit| &limit.factors).map(|factor| factor.stored(Stage::Limits));
     let hold = story.hold.iter().flat_map(|hold| &hold.factors).map(|factor| factor.stored(Stage::Hold));
@@ -61,7 +60,7 @@ fn shortened(text: &str) -> Option<String> {
     }
 }
 
-/// Whether both have the same explanation. Figures that move with the load are only in the texts.
+/// Whether both have the same explanation. Texts are ignored, because their figures move with the load.
 pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
     stored.granted == fresh.granted
         && stored.decided_by == fresh.decided_by
@@ -70,7 +69,8 @@ pub fn is_same(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
         && is_alike(stored, fresh)
 }
 
-/// What is wanted beyond a limit moves with the load: it is stored again once it has doubled or halved.
+/// Whether the wanted numbers are close. The wanted number moves with the load, so it is stored again only when it has
+/// doubled or halved, or when it crosses the granted number.
 fn is_alike(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
     let side = |story: &DecisionStory| story.wanted.cmp(&story.granted);
     let (one, other) = (stored.wanted.unwrap_or_default(), fresh.wanted.unwrap_or_default());
@@ -78,7 +78,6 @@ fn is_alike(stored: &DecisionStory, fresh: &DecisionStory) -> bool {
     side(stored) == side(fresh) && close
 }
 
-/// Factors of the limits of a stored decision.
 pub fn limit_factors(decision: &DecisionStory) -> Vec<DecisionFactor> {
     if decision.factors.is_empty() {
         return decision.limits.iter().filter_map(|text| legacy_texts::limit(text)).collect();
@@ -87,7 +86,7 @@ pub fn limit_factors(decision: &DecisionStory) -> Vec<DecisionFactor> {
     decision.factors.iter().filter(is_limit).cloned().collect()
 }
 
-/// Whether the stored decision says that the workload stays at `current` and does not follow its number.
+/// Whether the stored decision says that the scale target stays at `current` and does not follow.
 pub fn is_unmoved_at(status: &VariantAutoscalingStatus, current: i32) -> bool {
     let Some(decision) = &status.decision else { return false };
     let unmoved = |factor: &DecisionFactor| {
@@ -96,16 +95,16 @@ pub fn is_unmoved_at(status: &VariantAutoscalingStatus, current: i32) -> bool {
     limit_factors(decision).iter().any(unmoved)
 }
 
-/// What keeps a number below what is wanted, as far as it is worth an event of its own.
+/// The obstacle between the wanted and the granted number. An event is sent when it changes.
 #[derive(PartialEq, Eq)]
 pub struct Constraint {
-    /// Code of condition `OptimizationReady`. It differs after an exclusion, so that the event is sent again.
+    /// Reason of condition `OptimizationReady`. It differs after an exclusion, so that the event is sent again.
     reason: String,
     accelerator: Option<String>,
     limits: Vec<DecisionFactor>,
 }
 
-/// None: the number is what is wanted, and its workload follows it.
+/// `None` if the wanted number is granted and the scale target follows it.
 pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
     let decision = status.decision.as_ref()?;
     let reason = conditions::find(&status.conditions, names::OPTIMIZATION)?.reason.clone();
@@ -115,13 +114,13 @@ pub fn constraint(status: &VariantAutoscalingStatus) -> Option<Constraint> {
     if !unmoved && !limited {
         return None;
     }
-    // Another bound with the same effect is no new obstacle.
+    // A changed bound with the same effect is not a new obstacle.
     limits.iter_mut().for_each(|factor| factor.replicas = None);
     let desired = status.desired_optimized_alloc.as_ref();
     Some(Constraint { reason, accelerator: desired.and_then(|desired| desired.accelerator.clone()), limits })
 }
 
-/// Whether the stored decision is about metrics of this model that were stale already.
+/// Whether the stored decision already reports stale metrics of this model.
 pub fn is_stale(status: &VariantAutoscalingStatus, model: &str) -> bool {
     let factors = status.decision.iter().flat_map(|decision| &decision.factors);
     factors.into_iter().any(|factor| {

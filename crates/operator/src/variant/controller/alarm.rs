@@ -1,18 +1,16 @@
-//! When the next pass is.
-//! Comes in: wakes, as many as there are changes, and the time that is due; goes out: the moment at which all of them have
-//! settled.
+//! Debounces triggers into reconciles.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::time;
 
-/// How changes become passes.
+/// Limits of the debounce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rhythm {
-    /// Changes that follow each other within this time become one pass.
+    /// Triggers within this time of each other become one reconcile.
     pub settle: Duration,
-    /// Where changes do not end, a pass is made all the same.
+    /// Under constant triggers, a reconcile is due after this time.
     pub longest: Duration,
 }
 
@@ -23,7 +21,7 @@ impl Default for Rhythm {
 }
 
 impl Rhythm {
-    /// When changes have settled of which these are the first and the last so far.
+    /// When the debounce ends, for the first and the last trigger so far.
     fn settled(self, first: Instant, last: Instant) -> Instant {
         (last + self.settle).min(first + self.longest)
     }
@@ -39,12 +37,12 @@ impl Alarm {
         Self { rhythm, woken: Notify::new() }
     }
 
-    /// Asks for a pass. Any number of calls before it is one.
+    /// Triggers a reconcile. Any number of calls before it causes one.
     pub fn wake(&self) {
         self.woken.notify_one();
     }
 
-    /// Returns when the next pass is to be made. `due`: then at the latest; None: not before something changes.
+    /// Returns when the next reconcile is due: after a debounced trigger, or at `due`.
     pub async fn next(&self, due: Option<Instant>) {
         tokio::select! {
             () = self.woken.notified() => {}

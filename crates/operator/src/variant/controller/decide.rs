@@ -1,4 +1,4 @@
-//! The decision on the whole fleet, off the async threads. A panic costs the models that cause it, and no other.
+//! Plans the whole fleet off the async threads. A panic affects only the models that cause it.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,8 @@ use steersman_reconcile::NamespacedName;
 
 use crate::variant::observe::Look;
 
-/// Deciding on thousands of objects is CPU-bound for long. None: no plan could be made, and nothing is changed.
+/// `None` if no plan could be made; nothing is changed then. It runs on a blocking thread, because planning thousands
+/// of objects takes long.
 pub async fn decide(look: &Arc<Look>, plan: fn(&Seen) -> FleetPlan) -> Option<FleetPlan> {
     let look = look.clone();
     let decided = tokio::task::spawn_blocking(move || {
@@ -30,7 +31,7 @@ fn plan_without_defective(seen: &Seen, plan: fn(&Seen) -> FleetPlan) -> Option<F
     let model = |seen: &NamespacedName, id: &str| NamespacedName::new(&seen.namespace, id);
     let models: BTreeSet<NamespacedName> =
         seen.variants.iter().map(|variant| model(&variant.key, &variant.spec.model_id)).collect();
-    // Only what the model needs is copied: there may be thousands of models.
+    // Only the data of one model is copied, because there may be thousands of models.
     let alone = |only: &NamespacedName| {
         let of_model = seen.variants.iter().filter(|one| model(&one.key, &one.spec.model_id) == *only);
         Seen {

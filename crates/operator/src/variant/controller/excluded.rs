@@ -1,6 +1,4 @@
-//! Tells objects of namespaces that are left alone from now on.
-//! Comes in: the objects that were not told yet; goes out: a last status and an event for each, and how many are still to be
-//! told.
+//! Writes a last status and an event to objects whose namespace was excluded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +11,11 @@ use steersman_plan::variant::excluded;
 use super::Variants;
 use super::pass::{AT_ONCE, Ended};
 
-/// Longer than one event that nobody takes, after which there is the status to write.
+/// Longer than an event that times out, so that the status can still be written after it.
 const TELLING: Duration = Duration::from_secs(30);
 
 impl Variants {
-    /// Numbers that could not be told for now, because the object was changed or time ran out, or because the call failed.
+    /// Returns how many could not be written because of a conflict or lack of time, and how many because a call failed.
     pub async fn tell_excluded(&self) -> (usize, usize) {
         let untold = self.fleet.untold();
         let now = Timestamp::now();
@@ -30,7 +28,7 @@ impl Variants {
         let told: Vec<_> = told.collect();
         let (mut overtaken, mut failed) = (0, 0);
         let mut told = stream::iter(told).buffer_unordered(AT_ONCE);
-        // The pass waits for it while it looks at the metrics, and not for ever.
+        // The reconcile runs this together with the metrics queries and waits for both, so the time is bounded.
         let until = tokio::time::Instant::now() + TELLING;
         while let Ok(Some((seen, ended))) = tokio::time::timeout_at(until, told.next()).await {
             let (namespace, variant) = (&seen.key.namespace, &seen.key.name);

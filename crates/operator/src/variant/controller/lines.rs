@@ -1,5 +1,4 @@
-//! Lines of the log that people know from the Go operator, each once until it is about others.
-//! Comes in: the settings, the fleet as it was seen, and what was decided; goes out: lines, and the memory of what was said.
+//! Logs the lines that users know from the Go operator. Each is logged once until its content changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +6,19 @@ use steersman_plan::variant::config::Config;
 use steersman_plan::variant::{About, Conflict, FleetPlan, Hint, Seen, VariantSeen, hints};
 use steersman_reconcile::NamespacedName;
 
-/// Names that one line lists.
+/// Limit of the names in one line.
 const MOST_NAMES: usize = 20;
 
 #[derive(Default)]
 pub struct Lines {
-    /// That `WVA_SCALE_TO_ZERO` is on.
+    /// Whether `WVA_SCALE_TO_ZERO` was logged as on.
     sleep: bool,
     hinted: Vec<Hint>,
-    /// Objects on their way out.
+    /// Objects that are being deleted.
     leaving: BTreeSet<NamespacedName>,
     /// Models that wait for an earlier decision.
     waiting: BTreeSet<NamespacedName>,
-    /// Who decides on a workload, and who wants to.
+    /// Suppressed objects by the object that decides.
     conflicts: BTreeMap<NamespacedName, Vec<NamespacedName>>,
 }
 
@@ -123,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is said, one text for each line.
+    /// Records one text per log line.
     #[derive(Clone, Default)]
     struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -152,7 +151,7 @@ mod tests {
         }
     }
 
-    /// For the workload `target`, which has two replicas.
+    /// The scale target has two replicas.
     fn variant(name: &str, target: &str) -> VariantSeen {
         let spec = json!({ "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "m" });
         let replicas = TargetSeen { replicas: Some(2), ready: 2, ..TargetSeen::default() };

@@ -1,5 +1,4 @@
-//! The way to Prometheus, from pass to pass.
-//! Comes in: the address that is set; goes out: a way to ask, made anew where the address is another, or why there is none.
+//! Keeps the Prometheus client between reconciles, and replaces it when its settings change.
 
 use steersman_plan::variant::config::prometheus::Prometheus as Address;
 use steersman_reconcile::{Finding, Severity};
@@ -12,16 +11,16 @@ const NOT_CONFIGURED: &str = "set PROMETHEUS_BASE_URL in the main ConfigMap or i
 
 #[derive(Default)]
 pub struct Metering {
-    /// What was last tried.
+    /// The settings that were last tried.
     address: Option<Address>,
-    /// Why it leads nowhere.
+    /// Why they cannot be used.
     fault: Option<String>,
-    /// The last one that leads somewhere.
+    /// The last client that could be built.
     good: Option<Prometheus>,
 }
 
 impl Metering {
-    /// An address that leads nowhere leaves the last good way, and is told for as long as it is set.
+    /// Invalid settings keep the last working client, and are reported as long as they are set.
     pub fn follow(&mut self, address: Option<&Address>) -> Option<Finding> {
         let Some(address) = address else {
             *self = Self::default();

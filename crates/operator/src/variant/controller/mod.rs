@@ -1,9 +1,5 @@
-//! VariantAutoscaling: one loop over the whole fleet.
-//! Comes in: what the watches bring, and the time; goes out: passes, each over all objects at once, and for every change of a
-//! ConfigMap its line in the log.
-//!
-//! Which change asked for a pass does not matter to the pass: it looks at everything. So any number of changes is one pass,
-//! and a pass costs as much as there are objects, whatever asked for it.
+//! Reconciles the whole fleet of VariantAutoscalings in one loop. Triggers carry no payload and are debounced: a burst
+//! of changes causes one reconcile, whose cost depends only on the number of objects.
 
 mod alarm;
 mod decide;
@@ -36,7 +32,7 @@ use crate::variant::observe::{self as observed, Fleet, MANAGER, News};
 pub use alarm::Rhythm;
 pub use pass::Passed;
 
-/// What the controller does in every namespace.
+/// Permissions that the controller needs in every namespace.
 pub fn rules() -> Vec<Rule> {
     let status = Rule {
         group: Api::Va.group(),
@@ -49,7 +45,6 @@ pub fn rules() -> Vec<Rule> {
     [observed::rules(), vec![status]].concat()
 }
 
-/// The controller of the fleet.
 pub struct Variants {
     fleet: Fleet,
     server: Server,
@@ -57,14 +52,14 @@ pub struct Variants {
     metrics: Arc<Metrics>,
     gauges: Arc<Gauges>,
     alarm: Alarm,
-    /// What was decided before is shown, so that whatever makes it untrue has to be heard.
+    /// Set once stored decisions are published. From then on, changes of objects update the gauges.
     shown: OnceLock<()>,
-    /// Everything is known, so that what changes is news.
+    /// Set once all stores are synced. From then on, changes trigger a reconcile.
     begun: OnceLock<()>,
     kept: tokio::sync::Mutex<pass::Kept>,
 }
 
-/// What the process gives to the controller of the fleet.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct FleetContext {
     pub controller: ControllerContext,
@@ -73,7 +68,7 @@ pub struct FleetContext {
     pub gauges: Arc<Gauges>,
 }
 
-/// Runs until `stop`, and until the pass under way has ended.
+/// Runs until `stop`, and until the current reconcile has ended.
 pub async fn run(context: FleetContext, rhythm: Rhythm, stop: CancellationToken) {
     let resource = custom_resource(Api::Va);
     tokio::select! {
@@ -105,13 +100,14 @@ impl Variants {
         }
     }
 
-    /// Looks at everything once, without watches.
+    /// Lists everything once, without watches.
     pub async fn fill(&self) -> Result<(), CallError> {
         self.fleet.fill(&self.server).await
     }
 
     async fn passes(&self, stop: &CancellationToken) {
-        // Whoever follows the numbers must not lose them because something else cannot be listed.
+        // Stored decisions are published before all stores are synced, so that an HPA does not lose its series because
+        // another kind cannot be listed.
         if stop.run_until_cancelled(self.fleet.shown()).await.is_none() {
             return;
         }
@@ -123,7 +119,7 @@ impl Variants {
         self.fleet.note_excluded(None);
         self.begun.get_or_init(|| ());
         let mut failures = 0;
-        // With nothing there, there is nothing to begin with.
+        // An empty fleet needs no first reconcile.
         let mut due = (self.count().0 > 0 || self.fleet.has_untold()).then(Instant::now);
         while stop.run_until_cancelled(self.alarm.next(due)).await.is_some() {
             let began = Instant::now();
@@ -141,14 +137,14 @@ impl Variants {
 
     fn hear(&self, news: News) {
         match &news {
-            // At once, not after the next look at the metrics: an HPA must not follow an object that is gone, and where others
-            // act, their numbers and ours would add up.
+            // Gauges are removed at once, not in the next reconcile: an HPA must not follow a deleted object, and in an
+            // excluded namespace another operator may publish the same series, which would be added up.
             News::Gone(object) => self.gauges.forget(object),
             News::Namespace(name) if self.fleet.is_excluded(name) => self.gauges.forget_all_of(name),
             News::Variant(_) | News::Map(_) | News::Target(_) | News::Namespace(_) => {}
         }
         if self.begun.get().is_none() {
-            // Whatever comes before the first pass is seen by it, which may be long in coming.
+            // The first reconcile covers all changes before it, but it may be far off.
             if self.shown.get().is_some() {
                 self.reshow(&news);
             }
@@ -161,7 +157,7 @@ impl Variants {
         self.alarm.wake();
     }
 
-    /// One line for each change, and one pass for all of them.
+    /// Logs each change; all of them cause one reconcile.
     fn map_changed(&self, name: &str) {
         match self.count() {
             (total, Some(NamespacedName { name: first, .. })) => {
@@ -179,7 +175,7 @@ impl Variants {
         }
     }
 
-    /// How many objects there are, and the first of them.
+    /// The number of objects, and the first of them.
     fn count(&self) -> (usize, Option<NamespacedName>) {
         let (mut total, mut first) = (0, None);
         self.fleet.each(|namespace, name, _| {
@@ -190,7 +186,7 @@ impl Variants {
     }
 }
 
-/// How soon to look again without being told to. None: not before something changes.
+/// Time until the next reconcile. `None` if only a change causes one.
 fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
     let interval = Duration::try_from(passed.interval).unwrap_or(Duration::from_secs(60));
     if failures > 0 {
@@ -203,7 +199,7 @@ fn again_in(passed: &Passed, failures: u32) -> Option<Duration> {
     }
 }
 
-/// Whoever has lost the lease is dropped in the middle of things, and must not be read any longer.
+/// A controller that lost the lease is dropped at any point, and its gauges must not be scraped any longer.
 impl Drop for Variants {
     fn drop(&mut self) {
         self.gauges.clear();
@@ -221,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Nobody is asked anything.
+    /// A controller whose API calls all fail.
     fn variants() -> Variants {
         let nobody = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
@@ -248,7 +244,7 @@ mod tests {
             "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
     }
 
-    /// Whether or not a pass is about to come: the first may be awaited for long, and another take its time.
+    /// The first reconcile may be far off, and a later one may take its time: neither may delay this.
     #[tokio::test]
     async fn whose_namespace_is_left_alone_is_not_shown_from_that_moment_on() {
         for begun in [false, true] {

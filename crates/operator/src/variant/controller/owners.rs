@@ -1,28 +1,24 @@
-//! Ties objects to their workloads, where they ask for it.
-//! Comes in: the objects of a pass; goes out: an owner reference on each that asks for one, an event where it is refused, and
-//! how many are to be tried again.
+//! Adds owner references to objects that request one by annotation, and reports refused ones.
 
 use std::collections::BTreeMap;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::json;
-use steersman_api::Family;
 use steersman_plan::variant::VariantSeen;
 use steersman_plan::variant::names::OWNER_ANNOTATION;
 use steersman_reconcile::{Event, EventType, NamespacedName};
-use steersman_runtime::apply::Owner;
 use steersman_runtime::client::CallError;
 
 use super::Variants;
-use super::pass::TELLING;
-use crate::resource::custom_resource;
+use super::pass::{TELLING, event_owner};
 use crate::variant::observe::{MANAGER, variant_resource};
 
-/// The status code that each owner reference was refused with, and for which an event was sent.
+/// The status code of each refusal for which an event was sent.
 pub type Untied = BTreeMap<NamespacedName, u16>;
 
 impl Variants {
-    /// After the statuses: the object is another version by it. Whoever is not reached in time is tied in another pass.
+    /// Runs after the status writes, because it changes the resourceVersion. Objects that are not reached in time are
+    /// retried in a later reconcile. Returns how many have to be retried.
     pub async fn tie(&self, all: &[VariantSeen], untied: &mut Untied) -> usize {
         let until = tokio::time::Instant::now() + TELLING;
         let mut refused = Untied::new();
@@ -50,8 +46,7 @@ impl Variants {
                     if untied.get(&seen.key) != Some(&code) {
                         let error = CallError::Answered { code, reason, fields, message };
                         tracing::warn!(namespace, name, %error, "may not be tied to its workload");
-                        let kind = custom_resource(Family::Va).gvk();
-                        let owner = Owner { kind, namespace: namespace.clone(), name: name.clone(), uid, legacy: None };
+                        let owner = event_owner(&seen.key, uid);
                         let _ = tokio::time::timeout_at(until, self.recorder.publish(&owner, &note(&error))).await;
                     }
                     refused.insert(seen.key.clone(), code);
@@ -67,13 +62,13 @@ impl Variants {
     }
 }
 
-/// It stays so until somebody changes a right or a policy: no pass is made for its sake.
+/// Whether the refusal lasts until a permission or a policy changes, so that a retry is useless.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 404 | 409 | 429)
 }
 
 fn note(error: &CallError) -> Event {
-    // In the words of OwnerReferencesPermissionEnforcement.
+    // The message of the admission plugin OwnerReferencesPermissionEnforcement.
     let asks = matches!(error, CallError::Answered { code: 403, message, .. } if message.contains("you can't delete"));
     let right = if asks {
         "Grant Steersman's account the right to delete variantautoscalings, which this cluster asks of whoever sets owner \

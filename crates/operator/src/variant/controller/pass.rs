@@ -1,6 +1,4 @@
-//! One pass over the whole fleet: observe, plan, recheck, apply, report.
-//! Comes in: what the watches know and what earlier passes kept; goes out: gauges for those who scale, a status for each
-//! object where it says something new, and how it went.
+//! Reconciles the fleet once: observe, plan, check that the snapshot is current, publish gauges, write statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,38 +29,37 @@ use crate::resource::custom_resource;
 use crate::variant::metrics::{Shown, Step};
 use crate::variant::observe::{Fleet, Look, MANAGER, Stamp};
 
-/// Statuses written at once.
+/// Concurrent status writes.
 pub const AT_ONCE: usize = 16;
 
-/// Statuses made ready to be written: with the calls of its writing, each takes eight kilobytes.
+/// Statuses prepared at a time. Each takes 8 kB together with the future that writes it.
 const PREPARED: usize = 256;
 
-/// For all events of one pass that no status goes with: an API server that takes none of them holds up no decision.
+/// Time per reconcile for events without a status write and for owner references, so that an API server that accepts
+/// none of them does not delay decisions.
 pub const TELLING: Duration = Duration::from_secs(10);
 
-/// How a pass went.
+/// Result of a reconcile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Objects that were decided on.
     pub decided: usize,
-    /// Statuses that were written.
     pub written: usize,
-    /// Objects that changed while they were decided on.
+    /// Objects that changed during the reconcile.
     pub overtaken: usize,
     /// Statuses that could not be written.
     pub failed: usize,
-    /// Objects that cannot be read.
+    /// Objects whose spec cannot be decoded.
     pub unreadable: usize,
-    /// When to look again.
+    /// Time until the next reconcile.
     pub interval: SignedDuration,
 }
 
-/// What one pass leaves to the next. Losing it costs accuracy, never safety.
+/// State between reconciles. Losing it costs accuracy, not safety.
 pub struct Kept {
     config: Config,
     metering: Metering,
     memory: Memory,
-    /// Findings about the configuration of the last reconcile. None: this is the first one.
+    /// Findings of the last reconcile. `None` before the first one.
     findings: Option<BTreeMap<ConfigFault, Vec<Finding>>>,
     lines: Lines,
     invalid_objects: InvalidObjects,
@@ -84,7 +81,7 @@ impl Kept {
     }
 }
 
-/// What became of one object's status.
+/// Result of a status write.
 pub enum Ended {
     Written,
     Overtaken,
@@ -92,7 +89,6 @@ pub enum Ended {
 }
 
 impl Variants {
-    /// Brings the fleet to where it should be, as far as that is possible now.
     pub async fn pass(&self) -> Passed {
         let mut kept = self.kept.lock().await;
         let kept = &mut *kept;
@@ -111,7 +107,8 @@ impl Variants {
             steps.step(Step::Gather, began.elapsed().saturating_sub(look.asked));
             look
         };
-        // Side by side: nobody has to wait for metrics that are not asked for, nor the others for those who are left alone.
+        // Both run concurrently: excluded objects do not wait for metrics, and the others do not wait for excluded
+        // objects.
         let ((overtaken, failed), look) = tokio::join!(self.tell_excluded(), look);
         kept.lines.leaving(&look.seen);
         let interval = kept.config.interval;
@@ -134,19 +131,19 @@ impl Variants {
         steps.step(Step::Decide, began.elapsed());
         kept.memory = std::mem::take(&mut plan.memory);
         kept.lines.decided(&look.seen, &plan);
-        // What was measured and known before has had its say, and takes much room.
+        // Metrics and memory are no longer needed and take much space.
         if let Some(look) = Arc::get_mut(&mut look) {
             (look.seen.models, look.seen.memory) = (BTreeMap::new(), Memory::default());
         }
         let mut passed = self.apply(&look, &plan).await;
         passed.failed += self.tie(&look.seen.variants, &mut kept.untied).await;
-        // Last: nobody else has to wait for those who are left alone.
+        // This comes last, so that decisions do not wait for objects that cannot be decoded.
         self.tell_unreadable(kept, &look).await;
         self.gauges.passed(passed.decided, passed.written, Timestamp::now());
         Passed { interval, overtaken: passed.overtaken + overtaken, failed: passed.failed + failed, ..passed }
     }
 
-    /// The settings that hold now, and what is wrong with those that were given.
+    /// The current settings, and findings about invalid ones.
     fn configure(&self, kept: &mut Kept) -> (ConfigSeen, Vec<ConfigFinding>) {
         match self.fleet.maps.seen(self.fleet.local()) {
             Ok(seen) => {
@@ -176,9 +173,7 @@ impl Variants {
         let resource = custom_resource(Api::Va);
         let tell = |(place, version, unreadable): &(NamespacedName, String, DecodeError)| {
             let uid = self.fleet.variants.with(place, |known| known.uid.clone())?;
-            let (NamespacedName { namespace, name }, version, unreadable) =
-                (place.clone(), version.clone(), unreadable.clone());
-            let owner = Owner { kind: resource.gvk(), namespace, name, uid, legacy: None };
+            let (owner, version, unreadable) = (event_owner(place, uid), version.clone(), unreadable.clone());
             let told = async move {
                 kept.invalid_objects.report(&self.recorder, &resource, &owner, &version, &unreadable).await;
             };
@@ -186,14 +181,14 @@ impl Variants {
         };
         let told: Vec<_> = look.unreadable.iter().filter_map(tell).collect();
         let all = stream::iter(told).buffer_unordered(AT_ONCE).collect::<()>();
-        // Whoever is not told within this time is told in the next pass.
+        // Objects without an event until then get one in the next reconcile.
         let _ = tokio::time::timeout(TELLING, all).await;
         let unreadable: BTreeSet<&NamespacedName> = look.unreadable.iter().map(|(place, ..)| place).collect();
         kept.invalid_objects.retain(|place| unreadable.contains(place));
     }
 
-    /// In the log and as events on the ConfigMap; objects have a condition. Each once, even over restarts: before the first
-    /// reconcile, the statuses list the faults that an earlier leader reported.
+    /// Reports findings in the log and as events on the ConfigMap; objects have a condition. Each is reported once,
+    /// even over restarts: before the first reconcile, the statuses list the faults that an earlier leader reported.
     async fn tell_findings(&self, kept: &mut Kept, findings: &[ConfigFinding], look: &Look) {
         let until = tokio::time::Instant::now() + TELLING;
         let mut now: BTreeMap<ConfigFault, Vec<Finding>> = BTreeMap::new();
@@ -216,14 +211,13 @@ impl Variants {
             tracing::error!(reason, finding = message, remedy, "a setting cannot be used");
             if let Some(owner) = self.config_map(finding).filter(|_| !is_reported) {
                 let note = Event { type_: EventType::Warning, reason, message: finding.to_string() };
-                // Numbers do not wait for long: the log and the conditions say the same.
+                // A slow API server delays decisions only until then: log and conditions report the finding too.
                 let _ = tokio::time::timeout_at(until, self.recorder.publish(&owner, &note)).await;
             }
         }
         kept.findings = Some(now);
     }
 
-    /// The ConfigMap that a finding is about.
     fn config_map(&self, finding: &ConfigFinding) -> Option<Owner> {
         let place = finding.config_map.clone()?;
         let uid = self.fleet.maps.uid(&place)?;
@@ -231,13 +225,13 @@ impl Variants {
         Some(Owner { kind, namespace: place.namespace, name: place.name, uid, legacy: None })
     }
 
-    /// What these objects say now cannot be read; what they said still holds.
+    /// Gauges of objects whose spec cannot be decoded stay as they are.
     fn unreadable(&self, look: &Look) -> BTreeMap<NamespacedName, Shown> {
         let keys = look.unreadable.iter().map(|(object, ..)| object.clone());
         keys.filter_map(|key| Some((key.clone(), self.gauges.shown(&key)?))).collect()
     }
 
-    /// What has changed since it was seen is left to the next pass: its number may be another.
+    /// Objects that changed since the snapshot are left to the next reconcile.
     async fn apply(&self, look: &Look, plan: &FleetPlan) -> Passed {
         let (gauges, began) = (&self.gauges, Instant::now());
         let mut shows = self.unreadable(look);
@@ -253,7 +247,7 @@ impl Variants {
                 standing.push((seen, decision, stamp));
             } else {
                 passed.overtaken += 1;
-                // Of whom others act on, a number of ours would stand against theirs.
+                // If the object is no longer ours, its gauges are dropped: another operator may publish them.
                 let shown = gauges.shown(&seen.key).filter(|_| self.fleet.acts_on(&seen.key));
                 shows.extend(shown.map(|shown| (seen.key.clone(), shown)));
             }
@@ -262,7 +256,7 @@ impl Variants {
         let (mut reported, mut wrote) = (began.elapsed(), Duration::ZERO);
         for some in standing.chunks(PREPARED) {
             let began = Instant::now();
-            // Only where there is something new to say is there something to await.
+            // Only changed statuses are written.
             let told = some.iter().filter_map(|(seen, decision, stamp)| {
                 let status = self.news(seen, decision, stamp)?;
                 Some(self.tell(seen, decision, stamp, status).boxed())
@@ -285,9 +279,9 @@ impl Variants {
         passed
     }
 
-    /// The status, where it says something new.
+    /// The status, if it changed.
     fn news(&self, seen: &VariantSeen, decision: &Decision, stamp: &Stamp) -> Option<VariantAutoscalingStatus> {
-        // Publishing is how it reaches those who act; without a number there is nothing to publish.
+        // Publishing the gauge is the actuation. Without a number nothing is published.
         let applied = decision.replicas.is_some();
         let status = report(seen, decision, applied, Mode::Steersman, Timestamp::now());
         let same =
@@ -318,13 +312,7 @@ impl Variants {
         status: Arc<VariantAutoscalingStatus>,
     ) -> Ended {
         let NamespacedName { namespace, name } = &seen.key;
-        let owner = Owner {
-            kind: custom_resource(Api::Va).gvk(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            uid: stamp.uid.clone(),
-            legacy: None,
-        };
+        let owner = event_owner(&seen.key, stamp.uid.clone());
         let value = match serialize_status(&*status, namespace, name) {
             Ok(value) => value,
             Err(error) => {
@@ -332,16 +320,18 @@ impl Variants {
                 return Ended::Failed;
             }
         };
-        // Before the status, which says that it was told: a crash in between tells it twice, never not at all.
+        // The event is sent before the status that records it, so that a crash in between repeats the event instead of
+        // losing it.
         if let Some(note) = note {
             self.recorder.publish(&owner, &note).await;
         }
         let stored_value = Stored { resource_version: &stamp.version, status: stamp.strange.as_ref() };
         match write_status(&self.server, MANAGER, &owner, stored_value, &value).await {
             Ok(told @ (StatusWrite::Written(_) | StatusWrite::Unchanged)) => {
-                self.fleet.variants.update(&NamespacedName::new(namespace.clone(), name.clone()), |record| {
+                self.fleet.variants.update(&seen.key, |record| {
                     if record.uid == stamp.uid && record.version == stamp.version {
-                        // With the old version, a pass that comes before the watch would be refused, and tell its event twice.
+                        // With the old version, a reconcile before the watch event would get a conflict and send its
+                        // event twice.
                         if let StatusWrite::Written(version) = told {
                             record.version = version;
                         }
@@ -362,7 +352,13 @@ impl Variants {
     }
 }
 
-/// The story of a number, once for each change of what it says.
+/// The object of an event or a status write.
+pub fn event_owner(key: &NamespacedName, uid: String) -> Owner {
+    let NamespacedName { namespace, name } = key.clone();
+    Owner { kind: custom_resource(Api::Va).gvk(), namespace, name, uid, legacy: None }
+}
+
+/// Logs a decision when its number or the reason of a condition changes.
 fn log(seen: &VariantSeen, decision: &Decision, stored: &VariantAutoscalingStatus, status: &VariantAutoscalingStatus) {
     let number = |status: &VariantAutoscalingStatus| status.desired_optimized_alloc.as_ref()?.num_replicas;
     let said = |status: &VariantAutoscalingStatus| {

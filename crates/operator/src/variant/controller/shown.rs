@@ -1,5 +1,4 @@
-//! What is shown of each object to those who scale.
-//! Comes in: an object with its decision, or with what is stored of an earlier one; goes out: the values of its gauges.
+//! Computes the gauge values of an object from its decision, or from its stored status before the first reconcile.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use super::Variants;
 use crate::variant::metrics::{Resolution, Shown};
 use crate::variant::observe::News;
 
-/// Of an object that was just decided on.
+/// Values after a decision.
 pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {
     let conflict = match &decision.conflict {
         None => None,
@@ -29,7 +28,7 @@ pub fn decided(seen: &VariantSeen, decision: &Decision) -> Shown {
     }
 }
 
-/// Of an object as it is stored. None: it has not been decided on yet, not for this workload, or another one decides.
+/// Values from the stored status. `None` if there is no decision for this scale target, or another object decides.
 fn stored(seen: &VariantSeen) -> Option<Shown> {
     let ours = |status: &&VariantAutoscalingStatus| !seen.deleting && !seen.is_moved() && !suppressed(status);
     let status = seen.status.as_deref().filter(ours)?;
@@ -58,7 +57,7 @@ fn named(seen: &VariantSeen) -> Shown {
 }
 
 impl Variants {
-    /// What was decided before this process was: an HPA never loses its series, however long the first pass takes.
+    /// Publishes stored decisions, so that an HPA does not lose its series however long the first reconcile takes.
     pub fn republish(&self) {
         let mut all = BTreeMap::new();
         self.fleet.each(|_, _, variant| {
@@ -69,18 +68,18 @@ impl Variants {
         self.gauges.publish(all);
     }
 
-    /// What an object says of itself has changed before anybody decides on it anew.
+    /// Updates the gauges for a change before the first reconcile.
     pub fn reshow(&self, news: &News) {
         match news {
             News::Variant(key) => {
                 match self.fleet.acted_on(key, |variant| variant.seen.as_ref().map(stored).ok()) {
                     Some(Some(shown)) => self.gauges.show(key.clone(), shown),
-                    // What it says now cannot be read; what it said still holds.
+                    // The spec cannot be decoded; the stored decision still applies.
                     Some(None) => {}
                     None => self.gauges.forget(key),
                 }
             }
-            // Those of one that is no longer excluded come back.
+            // Objects of a namespace that is no longer excluded are published again.
             News::Namespace(_) => self.republish(),
             News::Gone(_) | News::Map(_) | News::Target(_) => {}
         }

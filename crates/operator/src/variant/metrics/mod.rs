@@ -1,6 +1,5 @@
-//! What those read who scale the fleet: HPA and KEDA by way of Prometheus.
-//! Comes in: the decisions of each pass; goes out: their series, with the labels of two generations of the API, so that the
-//! selectors of either find theirs. Objects that are gone have none.
+//! Exports the decisions as metrics for HPA and KEDA, with the labels of both generations of the API. Deleted objects
+//! have no series.
 
 mod steps;
 
@@ -21,27 +20,27 @@ use steersman_runtime::leader::Fence;
 pub use self::steps::Step;
 use self::steps::Steps;
 
-/// Bytes of a label's value.
+/// Limit of a label value in bytes.
 const LONGEST_LABEL: usize = 128;
 
-/// What is shown of one object.
+/// Gauge values of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     pub target_name: String,
     pub target_kind: String,
     pub accelerator: String,
-    /// None: another object decides, or nobody does yet.
+    /// `None` if another object decides, or nothing is decided yet.
     pub desired: Option<i32>,
     pub current: i32,
-    /// What fixed the number, in one of a few words.
+    /// The stage that determined the number.
     pub reason: &'static str,
     pub conflict: Option<Resolution>,
 }
 
-/// How an object fares whose workload others want, too.
+/// Resolution of a conflict over a scale target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// It decides; so many want to.
+    /// The object decides; the number counts all objects of the conflict.
     Winner(usize),
     Suppressed,
 }
@@ -56,27 +55,28 @@ pub struct Gauges {
 struct State {
     instance: Option<String>,
     shown: BTreeMap<NamespacedName, Shown>,
-    /// How often numbers changed, by direction and reason.
+    /// Number of changes, by direction and reason.
     scaled: BTreeMap<NamespacedName, BTreeMap<(&'static str, &'static str), u64>>,
     decided: u64,
     written: u64,
     passed: Option<Timestamp>,
-    /// Closed: somebody else leads.
+    /// Closed while this replica does not lead.
     fence: Option<Fence>,
 }
 
 impl Gauges {
-    /// Which of several operators speaks.
+    /// Sets the label of the operator instance.
     pub fn speak_as(&self, instance: Option<String>) {
         self.lock().instance = instance;
     }
 
-    /// A leader that was paused shows nothing when it wakes, even before it knows that it leads no more.
+    /// Hides all series while the fence is closed, so that a leader that was paused publishes nothing even before it
+    /// notices that it lost the lease.
     pub fn speak_while(&self, fence: &Fence) {
         self.lock().fence = Some(fence.clone());
     }
 
-    /// Exactly these are shown from now on.
+    /// Replaces all values.
     pub fn publish(&self, shown: BTreeMap<NamespacedName, Shown>) {
         let mut state = self.lock();
         let State { shown: before, scaled, .. } = &mut *state;
@@ -96,7 +96,7 @@ impl Gauges {
         self.lock().shown.get(key).cloned()
     }
 
-    /// What is known of one object while the others stay as they are. None: the object is gone, or nothing is known.
+    /// Replaces the values of one object. `None` removes them.
     pub fn show(&self, key: NamespacedName, shown: Option<Shown>) {
         match shown {
             Some(shown) => drop(self.lock().shown.insert(key, shown)),
@@ -104,21 +104,20 @@ impl Gauges {
         }
     }
 
-    /// The namespace is left alone.
+    /// Removes the series of an excluded namespace.
     pub fn forget_all_of(&self, namespace: &str) {
         let mut state = self.lock();
         state.shown.retain(|key, _| key.namespace != namespace);
         state.scaled.retain(|key, _| key.namespace != namespace);
     }
 
-    /// The object is gone.
+    /// Removes the series of a deleted object.
     pub fn forget(&self, key: &NamespacedName) {
         let mut state = self.lock();
         state.shown.remove(key);
         state.scaled.remove(key);
     }
 
-    /// Counts what one pass did.
     pub fn passed(&self, decided: usize, written: usize, at: Timestamp) {
         let mut state = self.lock();
         state.decided += decided as u64;
@@ -126,12 +125,11 @@ impl Gauges {
         state.passed = Some(at);
     }
 
-    /// Says how long a part of a pass took.
     pub fn step(&self, step: Step, took: Duration) {
         self.steps.took(step, took);
     }
 
-    /// Whoever does not lead shows nothing: two series of one object would be added up.
+    /// Removes all series. A standby publishes none, because two series of one object would be added up.
     pub fn clear(&self) {
         let mut state = self.lock();
         state.shown.clear();
@@ -170,7 +168,7 @@ impl State {
     }
 }
 
-/// As the Go operator writes them: never empty, never long.
+/// Follows the Go operator: an empty value is `unknown`, and a long one is truncated.
 fn label(value: &str) -> String {
     match value.trim() {
         "" => "unknown".to_owned(),
@@ -178,7 +176,7 @@ fn label(value: &str) -> String {
     }
 }
 
-/// What is desired, as a share of what there is; of nothing, the number itself.
+/// Desired divided by current; with no current replicas, the desired number itself.
 fn ratio(desired: i32, current: i32) -> f64 {
     f64::from(desired) / f64::from(current.max(1))
 }
@@ -253,7 +251,8 @@ fn encode_conflicts(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     Ok(())
 }
 
-/// What a pass costs, and that it is still made: an object's status does not change where nothing is new.
+/// Cost and time of reconciles. The status of a settled object does not change, so it cannot show that reconciles still
+/// happen.
 fn encode_passes(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "VariantAutoscalings that passes over the fleet have decided on, each counted in each pass";
     let metric = encoder.encode_descriptor("steersman_fleet_decisions", help, None, MetricType::Counter)?;

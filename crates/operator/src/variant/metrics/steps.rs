@@ -1,5 +1,4 @@
-//! Where the time of a pass goes.
-//! Comes in: how long each part of each pass took; goes out: a histogram for each part.
+//! Measures the steps of a reconcile of the fleet in histograms.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,18 +10,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// The parts of a pass. Where it waits for others is told apart from where it computes.
+/// The steps of a reconcile. Waiting is separated from computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Putting together what the watches know.
+    /// Reading the stores.
     Gather,
-    /// Waiting for Prometheus and for what is not watched, and reading the answers.
+    /// Waiting for Prometheus and for objects that are not watched, and reading the answers.
     Ask,
-    /// The decision on all objects.
     Decide,
-    /// What is to be shown and to be written.
+    /// Building gauges and statuses.
     Report,
-    /// Waiting for the API server.
     Write,
 }
 
@@ -44,7 +41,7 @@ struct Part {
     step: Step,
 }
 
-/// From ten objects to ten thousand, and from nobody to wait for to a Prometheus at its limit.
+/// Covers ten to ten thousand objects, and no wait up to a Prometheus at its limit.
 const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
 
 #[derive(Debug)]

@@ -1,11 +1,9 @@
-//! Objects of namespaces that are left alone from now on.
-//! Comes in: what is written on namespaces; goes out: the objects that have to be told so, each once.
-//!
-//! Only when a namespace becomes excluded, and at the start, as it may have become so while nobody looked: another operator may
-//! act there by then (`--watch-namespace`), and must not be contradicted with every pass.
+//! Tracks objects whose namespace was excluded and whose status does not report it yet. They are collected when a
+//! namespace becomes excluded and once at the start, and never again: another operator may act there by then
+//! (`--watch-namespace`) and must not be contradicted in every reconcile.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use steersman_plan::variant::VariantSeen;
 use steersman_reconcile::NamespacedName;
@@ -22,8 +20,8 @@ impl Fleet {
         excluded
     }
 
-    /// Whoever was decided on and is not any more, in this namespace or in all. Where it is one that has just become excluded,
-    /// the first status of an object may be on its way.
+    /// Collects objects of one namespace, or at the start of all. If the namespace was excluded just now, an object
+    /// without a status is included, because its first status may be on its way.
     pub fn note_excluded(&self, only: Option<&str>) {
         let excluded = self.excluded();
         let mut places = Vec::new();
@@ -34,7 +32,7 @@ impl Fleet {
                 places.push(NamespacedName::new(namespace, name));
             }
         });
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(places);
+        self.lock_untold().extend(places);
     }
 
     pub(super) fn marks_changed(&self, change: &Change<Marks>) {
@@ -45,12 +43,12 @@ impl Fleet {
     }
 
     pub fn has_untold(&self) -> bool {
-        !self.untold.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.lock_untold().is_empty()
     }
 
-    /// Those that are still to be told, as they are now. Who could not be told is given `back`.
+    /// Takes the collected objects in their current state. Those that could not be written are returned by `back`.
     pub fn untold(&self) -> Vec<(VariantSeen, Stamp)> {
-        let places = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
+        let places = std::mem::take(&mut *self.lock_untold());
         let now = |place: NamespacedName| {
             let variant =
                 self.variants.get(&place).filter(|known| self.is_excluded(&place.namespace) && self.is_ours(known))?;
@@ -60,7 +58,11 @@ impl Fleet {
         places.into_iter().filter_map(now).collect()
     }
 
+    fn lock_untold(&self) -> MutexGuard<'_, BTreeSet<NamespacedName>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn back(&self, seen: &VariantSeen) {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner).insert(seen.key.clone());
+        self.lock_untold().insert(seen.key.clone());
     }
 }

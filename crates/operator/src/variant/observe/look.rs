@@ -1,6 +1,4 @@
-//! One snapshot of the whole fleet.
-//! Comes in: what the watches know, the settings, and the way to metrics; goes out: what the plan reads, and by which marks
-//! each object and workload is known to be still the same.
+//! Takes a snapshot of the fleet for one reconcile, with the versions that show later whether it is still current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,27 +17,27 @@ use super::targets::{Way, Workload};
 use super::{Fleet, nodes};
 use crate::variant::prometheus::{ModelAsked, PodPlace, Prometheus};
 
-/// Everything that one pass works on.
+/// The input of one reconcile.
 pub struct Look {
     pub seen: Seen,
     pub stamps: BTreeMap<NamespacedName, Stamp>,
-    /// Objects whose spec cannot be read: their version, and why.
+    /// Objects whose spec cannot be decoded, with version and error.
     pub unreadable: Vec<(NamespacedName, String, DecodeError)>,
-    /// How long others took to answer.
+    /// Time spent waiting for answers.
     pub asked: Duration,
 }
 
-/// By which an object and its workload are the same as when they were seen.
+/// Identifies the observed state of an object and its scale target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stamp {
     pub uid: String,
     pub version: String,
     pub strange: Option<Value>,
-    /// Uid and replicas of the workload, where it is watched.
+    /// Uid and replicas of the scale target, if its kind is watched.
     pub(super) target: Option<(String, Option<i32>)>,
 }
 
-/// The way to metrics: Err says why there is none.
+/// The error says why metrics cannot be queried.
 pub type Metering<'a> = Result<&'a Prometheus, String>;
 
 impl Fleet {
@@ -55,14 +53,14 @@ impl Fleet {
     ) -> Look {
         let mut stamps = BTreeMap::new();
         let mut unreadable = Vec::new();
-        // One list for all objects of a namespace.
+        // Shared by all objects of a namespace.
         let mut faulty: BTreeMap<String, Arc<[ConfigFinding]>> = BTreeMap::new();
-        // Each is copied once, and there is room for just as many: they are what most of a pass's memory goes into.
+        // Allocated once, because the variants take most of the memory of a reconcile.
         let mut variants = Vec::with_capacity(self.variants.len());
         let groups_unknown = self.groups_unknown();
         self.each(|namespace, name, Variant { uid, version, seen, strange, .. }| match seen {
             Ok(seen) => {
-                let target = self.watched(seen, |found| (facts(found), found.seen.clone()));
+                let target = self.watched(seen, |found| (found.facts(), found.seen.clone()));
                 let (facts, target) = target.unzip();
                 let (uid, version, strange) = (uid.clone(), version.clone(), strange.clone());
                 stamps.insert(seen.key.clone(), Stamp { uid, version, strange, target: facts });
@@ -88,16 +86,16 @@ impl Fleet {
         Look { seen, stamps, unreadable, asked: began.elapsed() }
     }
 
-    /// Whether the object is still acted on, and it and its workload are as they were when they were seen.
+    /// Whether the object still belongs to this operator, and spec and scale target are unchanged.
     pub fn stands(&self, seen: &VariantSeen, stamp: &Stamp) -> bool {
         let same = self.acted_on(&seen.key, |now| {
             let spec = now.seen.as_ref().is_ok_and(|now| now.spec == seen.spec && now.deleting == seen.deleting);
             now.uid == stamp.uid && spec
         });
-        same == Some(true) && self.watched(seen, facts) == stamp.target
+        same == Some(true) && self.watched(seen, Workload::facts) == stamp.target
     }
 
-    /// Whether the object is one that is acted on: it may have gone, to another operator too, or its namespace is left alone.
+    /// Whether the object still exists, belongs to this operator and is not excluded.
     pub fn acts_on(&self, key: &NamespacedName) -> bool {
         self.acted_on(key, |_| ()).is_some()
     }
@@ -109,7 +107,7 @@ impl Fleet {
         self.variants.with(key, |now| self.is_ours(now).then(|| look(now)))?
     }
 
-    /// Looks at the workload, if it is of a kind that is watched and there.
+    /// Reads the scale target, if its kind is watched and it exists.
     pub(super) fn watched<T>(&self, seen: &VariantSeen, look: impl FnOnce(&Workload) -> T) -> Option<T> {
         let target = seen.spec.scale_target_ref.as_ref()?;
         let store = match Way::to(target) {
@@ -126,15 +124,11 @@ fn names_a_group(seen: &VariantSeen) -> bool {
     seen.spec.scale_target_ref.as_ref().is_some_and(|target| Way::to(target) == Way::LeaderWorkerSet)
 }
 
-fn facts(workload: &Workload) -> (String, Option<i32>) {
-    (workload.uid.clone(), workload.seen.replicas)
-}
-
 fn concerning((config, findings): (&ConfigSeen, &[ConfigFinding]), namespace: &str) -> Arc<[ConfigFinding]> {
     findings.iter().filter(|finding| concerns(finding, config, namespace)).cloned().collect()
 }
 
-/// Each model of a namespace once, whatever number of variants it has.
+/// Each model of a namespace once, however many variants it has.
 fn models(variants: &[VariantSeen], config: &Config) -> Vec<ModelAsked> {
     let living = variants.iter().filter(|seen| !seen.deleting && !seen.spec.model_id.is_empty());
     let keys: BTreeSet<NamespacedName> =
@@ -154,7 +148,7 @@ async fn measure(
     let cause = match metering {
         Ok(prometheus) => {
             let look = prometheus.look(models, pods, Timestamp::now());
-            // However slow Prometheus is, objects are told what is known.
+            // The time is bounded, so that a slow Prometheus does not delay statuses without limit.
             let longest = prometheus.longest();
             match tokio::time::timeout(longest, look).await {
                 Ok(seen) => return seen,

@@ -1,5 +1,4 @@
-//! The ConfigMaps that hold settings of the fleet, and the namespaces that may have some of their own.
-//! Comes in: what lies under their names; goes out: all of it as plain data, and which of it was not to be had.
+//! Stores the ConfigMaps with settings, and the labels and annotations of namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,6 @@ use steersman_reconcile::NamespacedName;
 
 use steersman_runtime::store::{Record, Store, SyncState};
 
-/// One ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
     pub uid: String,
@@ -20,21 +18,21 @@ pub struct Map {
 
 impl Record for Map {}
 
-/// What is written on a namespace for us to read.
+/// Labels and annotations of a namespace that the operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Its own maps count even where it has no object.
+    /// Its ConfigMaps apply even if it has no object.
     pub enabled: bool,
-    /// Nothing in it is looked at.
+    /// The operator ignores all objects in it.
     pub excluded: bool,
 }
 
 impl Record for Marks {}
 
 pub struct Maps {
-    /// Where the operator's own maps may lie, the first that has one wins.
+    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
     pub own: Vec<(String, Store<Map>)>,
-    /// Maps of users' namespaces, by their name.
+    /// ConfigMaps of users' namespaces, by name.
     pub local: Vec<(String, Store<Map>)>,
     environment: BTreeMap<String, String>,
     allow_http: bool,
@@ -54,7 +52,7 @@ impl Maps {
         }
     }
 
-    /// A map of the operator's own: only what has one of the names.
+    /// `None` if the name is not one of the operator's own ConfigMaps.
     pub fn own_map(&self, object: &DynamicObject) -> Option<Map> {
         let name = object.name_any();
         let fixed = [names::COSTS, names::CLASSES, names::ZERO_CAMEL, names::ZERO_SNAKE].contains(&name.as_str());
@@ -64,7 +62,7 @@ impl Maps {
         known.then(|| map(object))
     }
 
-    /// A map of a user's namespace. Those of the operator's own are looked at elsewhere.
+    /// `None` in the operator's own namespaces, which `own_map` covers.
     pub fn local_map(&self, object: &DynamicObject) -> Option<Map> {
         let namespace = object.namespace().unwrap_or_default();
         (!self.own.iter().any(|(own, _)| *own == namespace)).then(|| map(object))
@@ -79,13 +77,13 @@ impl Maps {
         }
     }
 
-    /// All that is set, for objects of the namespaces that `local` names. Err: where maps are that there is no right to, and
-    /// why.
+    /// All settings. `local`: namespaces whose own ConfigMaps apply. The error names a namespace that may not be read,
+    /// and the cause.
     pub fn seen(&self, local: BTreeSet<String>) -> Result<ConfigSeen, (String, String)> {
         let mut maps = BTreeMap::new();
         for (at, (namespace, store)) in self.own.iter().enumerate() {
             match store.sync_state() {
-                // Who was given no right to the Go operator's namespace does not want it read.
+                // A missing permission for the Go operator's namespace means that it is not to be read.
                 SyncState::Forbidden(cause) if at == 0 => return Err((namespace.clone(), cause)),
                 _ => store.each(|namespace, name, map| {
                     maps.insert((namespace.to_owned(), name.to_owned()), map.data.clone());
@@ -102,7 +100,7 @@ impl Maps {
         Ok(ConfigSeen { maps, local, ..self.alone() })
     }
 
-    /// What the environment says alone.
+    /// The settings of the environment alone.
     pub fn alone(&self) -> ConfigSeen {
         ConfigSeen {
             namespaces: self.own.iter().map(|(namespace, _)| namespace.clone()).collect(),
@@ -124,7 +122,7 @@ fn map(object: &DynamicObject) -> Map {
     }
 }
 
-/// Of a namespace. One without marks is no record, so that most namespaces take no room.
+/// `None` without labels and annotations of ours, so that most namespaces take no space.
 pub fn marks(object: &DynamicObject) -> Option<Marks> {
     let is = |value: Option<&String>| value.is_some_and(|value| value == "true");
     let marks = Marks {

@@ -163,7 +163,6 @@ impl Fleet {
         );
     }
 
-    /// Lists everything once.
     pub async fn fill(&self, server: &Server) -> Result<(), CallError> {
         let all = ListParams::default();
         let api = |kind: &GroupVersionKind| self.scope.api(server, &ApiResource::from_gvk(kind));

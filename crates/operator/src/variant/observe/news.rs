@@ -1,5 +1,4 @@
-//! Which changes matter.
-//! Comes in: what a record was and is; goes out: what whoever decides has to hear of it, if anything.
+//! Selects the changes that trigger a reconcile.
 
 use steersman_reconcile::NamespacedName;
 
@@ -8,18 +7,18 @@ use super::objects::Variant;
 use super::targets::{Way, Workload};
 use steersman_runtime::store::Change;
 
-/// Something has changed in a way that matters.
+/// A change that triggers a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// An object is new, has another spec or is on its way out.
+    /// An object is new, has another spec or is being deleted.
     Variant(NamespacedName),
-    /// An object is gone.
+    /// An object is deleted, or no longer ours.
     Gone(NamespacedName),
-    /// A ConfigMap that holds settings.
+    /// A ConfigMap with settings has changed.
     Map(NamespacedName),
-    /// A workload of an object is new, gone, or has other replicas.
+    /// A scale target is new or deleted, or its replicas were changed.
     Target(NamespacedName),
-    /// What is written on a namespace.
+    /// The annotations of a namespace have changed.
     Namespace(String),
 }
 
@@ -31,7 +30,7 @@ impl Fleet {
         match (before, after) {
             (Some(_), None) => vec![News::Gone(change.object.clone())],
             (None, Some(_)) => vec![News::Variant(change.object.clone())],
-            // Another object of this name, which a new list brings instead of the one before.
+            // A relist shows another object under the same name.
             (Some(before), Some(after)) if before.uid != after.uid => {
                 vec![News::Gone(change.object.clone()), News::Variant(change.object.clone())]
             }

@@ -1,5 +1,4 @@
-//! The accelerators of the cluster.
-//! Comes in: nodes with the labels of their vendors; goes out: how many there are of each type, by the name that objects use.
+//! Counts the GPUs of the nodes by short product name.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +11,14 @@ use steersman_runtime::client::Server;
 
 use super::targets::whole;
 
-/// Who makes accelerators that count: resource and label of the product's name.
+/// Resource name and product label of each supported vendor.
 const VENDORS: [(&str, &str); 3] = [
     ("nvidia.com/gpu", "nvidia.com/gpu.product"),
     ("amd.com/gpu", "amd.com/gpu.product"),
     ("intel.com/gpu", "intel.com/gpu.product"),
 ];
 
-/// What one accelerator is called in a pod's resources.
+/// Resource names of GPUs in a pod's requests.
 pub fn resources() -> impl Iterator<Item = &'static str> {
     VENDORS.into_iter().map(|(resource, _)| resource)
 }

@@ -1,6 +1,4 @@
-//! VariantAutoscalings as plain data.
-//! Comes in: an object as it is stored; goes out: what the plan reads of it, or why it cannot be read. One bad object is
-//! nobody else's trouble.
+//! Decodes VariantAutoscalings. An object that cannot be decoded does not affect others.
 
 use std::sync::Arc;
 
@@ -15,19 +13,19 @@ use steersman_reconcile::{DecodeError, Lookup, NamespacedName, decode};
 
 use steersman_runtime::store::Record;
 
-/// One object. Its workload and its configuration are not looked at here.
+/// The record of an object, without scale target and settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     pub uid: String,
     pub version: String,
-    /// Err: why its spec cannot be read.
+    /// The error says why the spec cannot be decoded.
     pub seen: Result<VariantSeen, DecodeError>,
-    /// The status, where it holds what our types do not know: that has to vanish.
+    /// The stored status, if it has fields that our types do not have. It is then rewritten without them.
     pub strange: Option<Value>,
-    /// Whether it shall go with its workload.
+    /// Whether the object requests an owner reference to its scale target.
     pub tied: bool,
     pub owners: Vec<OwnerReference>,
-    /// Which of several operators it belongs to, also while its spec cannot be read.
+    /// Value of the instance label. It is known even if the spec cannot be decoded.
     pub instance: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Objects that shall go with their workload: opt-in, since whoever deletes a Deployment seldom means what decides on it.
-//! Comes in: an object and its workload as they are watched; goes out: the owner reference that is wanted and not there.
+//! Computes missing owner references from objects to their scale targets. They are opt-in, because a user who deletes a
+//! Deployment rarely wants to delete the object that scales it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use steersman_plan::variant::VariantSeen;
@@ -9,7 +9,8 @@ use super::Fleet;
 use super::targets::Way;
 
 impl Fleet {
-    /// With the object's uid. None: it does not ask for it, it has it, it is somebody else's, or there is no workload.
+    /// The object's uid and the missing reference. `None` if the object does not request one, has it, has another
+    /// controller, or has no scale target.
     pub fn untied(&self, seen: &VariantSeen) -> Option<(String, OwnerReference)> {
         let asks = self.variants.with(&seen.key, |now| now.tied.then(|| (now.uid.clone(), now.owners.clone())));
         let (own, owners) = asks.flatten()?;
@@ -20,8 +21,8 @@ impl Fleet {
             Way::Scale(_) | Way::Unclear(_) => return None,
         };
         let uid = self.watched(seen, |found| found.uid.clone())?;
-        // Two controllers of one object are refused by the API server. A workload that was made anew under its old name takes
-        // the place of the one that is gone.
+        // The API server rejects a second controller. A recreated scale target replaces the reference to the deleted
+        // one.
         let ours = |one: &OwnerReference| one.kind == target.kind && one.name == target.name;
         let anothers = owners.iter().any(|one| one.controller == Some(true) && !ours(one));
         if anothers || owners.iter().any(|one| one.uid == uid) {

@@ -1,6 +1,5 @@
-//! Which pods are those of which object.
-//! Comes in: the objects, the pods that the watch knows, and the scales of workloads of other kinds; goes out: the pods that
-//! count, each of one workload, and for each object how many of its own there are.
+//! Assigns pods to scale targets, and reads scale targets of kinds that are not watched. A pod counts for at most one
+//! scale target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,39 +16,39 @@ use super::scales::{Hanging, Scaled, Selected};
 use super::targets::Way;
 use crate::variant::prometheus::PodPlace;
 
-/// Scales asked for at once.
+/// Concurrent reads of scale subresources.
 const AT_ONCE: usize = 8;
 
-/// For all scales together.
+/// Time for all reads of scale subresources together.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// Letters of a selector that are told.
+/// Characters of a selector in messages.
 const LONGEST: usize = 100;
 
-/// A workload that objects name.
+/// A scale target that objects reference.
 struct Named {
     target: Arc<TargetName>,
-    /// The objects, by number. More than one is a conflict, which the plan settles.
+    /// Indices of the objects. More than one is a conflict, which the plan resolves.
     by: Vec<usize>,
-    /// Its living pods, and those of them that are ready.
+    /// Its living pods, and how many of them are ready.
     pods: usize,
     ready: i32,
 }
 
-/// A workload that no watch brings, as it was answered.
+/// A scale target that is not watched.
 struct Answered {
     at: usize,
-    /// The objects that named it in this version, by number.
+    /// Indices of the objects that reference it with this API version.
     by: Vec<usize>,
     scale: Lookup<Option<Scaled>>,
-    /// Names of pods; nobody asks for them where their controllers tell whose they are.
+    /// Names of the pods. `None` if owner references already identify them.
     selected: Option<Selected>,
 }
 
 type Index<'a> = BTreeMap<(&'a str, Arc<TargetName>), usize>;
 
 impl Fleet {
-    /// The pods that count. Workloads of kinds that are not watched are looked at on the way.
+    /// Also reads scale targets of kinds that are not watched.
     pub(super) async fn places(&self, server: &Server, variants: &mut [VariantSeen]) -> Vec<Arc<PodPlace>> {
         self.owners.tidy();
         let (mut named, mut places) = self.owned(variants);
@@ -67,7 +66,7 @@ impl Fleet {
         places
     }
 
-    /// By their controllers, which costs nothing: what the watch brings says who they are.
+    /// Finds pods by their controllers, without any call.
     fn owned(&self, variants: &[VariantSeen]) -> (Vec<Named>, Vec<Arc<PodPlace>>) {
         let (mut named, mut places) = (Vec::<Named>::new(), Vec::new());
         let mut index = Index::new();
@@ -91,12 +90,12 @@ impl Fleet {
         (named, places)
     }
 
-    /// Each workload that no watch brings once, whatever number of objects name it.
+    /// Reads each scale target once, however many objects reference it.
     async fn ask_scales(&self, server: &Server, variants: &mut [VariantSeen], named: &[Named]) -> Vec<Answered> {
         let hanging = Hanging::default();
         let mut asked = Vec::new();
         for (at, named) in named.iter().enumerate() {
-            // One who writes another version, or what is none, is nobody else's trouble.
+            // Each API version is read separately, so that a wrong one affects only the objects that use it.
             let mut kinds: BTreeMap<String, (GroupVersionKind, Vec<usize>)> = BTreeMap::new();
             for number in &named.by {
                 let seen = &mut variants[*number];
@@ -124,15 +123,15 @@ impl Fleet {
                 answered.push(one);
             }
         };
-        // All others would wait for those who do not answer.
+        // Slow answers must not delay the others.
         let _ = tokio::time::timeout(LONGEST_LOOK, all).await;
         answered.sort_by(|one: &Answered, other| (one.at, &one.by).cmp(&(other.at, &other.by)));
         answered
     }
 
-    /// A kind that nobody knows may make its pods by way of others: a Deployment of another name, or something of its own.
-    /// Only its scale then says which they are, and only the API server has the labels at hand: they are not kept here, as
-    /// they would take more room than all else that is known of pods.
+    /// A custom kind may create its pods through other objects, such as a Deployment with another name. Then only the
+    /// selector of its scale identifies them, and the API server has to evaluate it: pod labels are not kept here,
+    /// because they would take more space than everything else about pods.
     async fn ask_scale(
         &self,
         server: &Server,
@@ -152,7 +151,7 @@ impl Fleet {
         Answered { at, by, scale, selected }
     }
 
-    /// Takes in the workloads that were asked for, with their pods.
+    /// Adds the scale targets that were read, with their pods.
     fn select(
         &self,
         variants: &mut [VariantSeen],
@@ -160,7 +159,8 @@ impl Fleet {
         places: &mut Vec<Arc<PodPlace>>,
         answered: Vec<Answered>,
     ) {
-        // A pod counts once. Whose controller is a workload of the fleet is that workload's, however wide another's selector is.
+        // A pod counts once. A pod controlled by a scale target of the fleet belongs to it, however wide the selector
+        // of another one is.
         let mut taken: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
         let selects = |answered: &&Answered| matches!(answered.selected, Some(Selected::Names(_)));
         let of = |answered: &Answered| named[answered.at].by.first().map(|number| &variants[*number].key.namespace);
@@ -204,7 +204,7 @@ impl Fleet {
             };
             for number in by {
                 variants[number].target = match &scale {
-                    // Only itself has none: the others' pods are known.
+                    // Only this scale target has no pods: those of the other one are known.
                     Lookup::Known(_) if lost => Lookup::Unknown(anothers(&workload)),
                     Lookup::Known(found) => Lookup::Known(found.as_ref().map(seen)),
                     Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
@@ -214,7 +214,6 @@ impl Fleet {
     }
 }
 
-/// Its scale names no pods.
 fn nameless(workload: &str) -> String {
     format!(
         "the pods of {workload} cannot be found, as none has it for a controller and its scale has no status.selector; give \
@@ -232,7 +231,6 @@ fn anothers(workload: &str) -> String {
     )
 }
 
-/// Its scale names pods of which none is left.
 fn nobody(workload: &str, scale: &Lookup<Option<Scaled>>) -> String {
     let selector = scale.known().and_then(|scaled| scaled.as_ref()?.selector.as_deref()).unwrap_or_default();
     let selector = &selector[..selector.floor_char_boundary(LONGEST)];

@@ -1,5 +1,4 @@
-//! The pods of workloads, as small records.
-//! Comes in: a pod; goes out: whose it is and where it is reached, while it lives.
+//! Stores small records of the pods that may belong to a scale target.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,16 +16,15 @@ const GROUP_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const PLACE_IN_GROUP: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const REPLICA_SET: &str = "ReplicaSet";
 
-/// Who makes ReplicaSets, and the label in which its pods carry the hash that ends the ReplicaSet's name. By it the workload
-/// above a ReplicaSet is known without a look at the ReplicaSet, and one that nobody made is known to stand alone.
+/// Owners of ReplicaSets, and the pod label with the hash that ends the name of the ReplicaSet. It identifies the owner
+/// without reading the ReplicaSet, and shows that a ReplicaSet has no owner.
 const MAKERS: [(&str, &str, &str); 2] =
     [("pod-template-hash", APPS, DEPLOYMENT), ("rollouts-pod-template-hash", "argoproj.io", "Rollout")];
 
-/// From so many on, those without pods are forgotten now and then.
+/// Size from which unused entries are removed on insertion.
 const MANY: usize = 1 << 12;
 
-/// The workloads and namespaces of all pods that are known. There are more pods than of anything else, and those of one
-/// workload share its name.
+/// Names of scale targets and namespaces, shared by their pods, which are the most numerous objects.
 #[derive(Default)]
 pub struct Owners {
     known: Mutex<BTreeSet<Arc<TargetName>>>,
@@ -34,7 +32,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Forgets those without pods.
+    /// Removes entries without pods.
     pub fn tidy(&self) {
         tidy(&self.known);
         tidy(&self.namespaces);
@@ -48,7 +46,7 @@ fn shared<T: ?Sized + Ord>(known: &Mutex<BTreeSet<Arc<T>>>, one: impl AsRef<T> +
     }
     let shared = one.into();
     known.insert(shared.clone());
-    // Where there is nobody to decide on, no pass tidies up.
+    // Without objects there is no reconcile to remove them.
     if known.len() >= MANY && known.len().is_power_of_two() {
         known.retain(|one| Arc::strong_count(one) > 1);
     }
@@ -66,7 +64,7 @@ impl Record for PodPlace {
     }
 }
 
-/// None: it has ended, is on its way out, or belongs to nothing that can be scaled.
+/// `None` if the pod has ended, is being deleted, or belongs to nothing that can be scaled.
 pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
     let status = &object.data["status"];
     let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -88,11 +86,11 @@ pub fn pod(object: &DynamicObject, owners: &Owners) -> Option<Arc<PodPlace>> {
 fn owner(object: &DynamicObject) -> Option<TargetName> {
     let labels = object.labels();
     if let Some(group) = labels.get(GROUP_NAME) {
-        // The leader speaks for its group: a replica is a group.
+        // A replica is a group of pods, and its leader stands in for it.
         let leads = labels.get(PLACE_IN_GROUP).is_none_or(|place| place == "0");
         return leads.then(|| TargetName::new(GROUPS, LEADER_WORKER_SET, group));
     }
-    // One that nobody controls may still be among those that a workload's selector names.
+    // A pod without a controller may still match the selector of a scale target.
     let Some(owner) = controller(object) else { return Some(TargetName::default()) };
     let group = TargetName::group_of(&owner.api_version);
     match owner.kind.as_str() {
@@ -133,7 +131,7 @@ mod tests {
         for (label, value, expected) in [
             ("pod-template-hash", "5f6c", TargetName::new("apps", "Deployment", "llama-decode")),
             ("rollouts-pod-template-hash", "5f6c", TargetName::new("argoproj.io", "Rollout", "llama-decode")),
-            // What nobody made stands alone, also where a label of that name is somebody's own.
+            // A ReplicaSet without an owner is its own, even if a label of that name has another meaning.
             ("app", "llama", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
             ("pod-template-hash", "decode", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
         ] {

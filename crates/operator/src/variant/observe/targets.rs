@@ -1,6 +1,4 @@
-//! The workloads that are scaled.
-//! Comes in: Deployments, StatefulSets and LeaderWorkerSets by their watches, and the scale of anything else when it is asked
-//! for; goes out: replicas and what one of them needs.
+//! Decodes scale targets: Deployments, StatefulSets and LeaderWorkerSets.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +15,18 @@ use steersman_reconcile::quantity;
 use super::nodes;
 use steersman_runtime::store::Record;
 
-/// The only variable that the plan reads. Others may be secrets, and are not kept.
+/// The only variable that the plan reads. Others may be secrets and are not kept.
 const VARIABLE: &str = "VLLM_USE_V1";
 
-/// How a workload is looked at.
+/// The way in which a scale target is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     Deployment,
     StatefulSet,
     LeaderWorkerSet,
-    /// By its scale subresource, when a pass asks for it.
+    /// By its scale subresource, in each reconcile.
     Scale(GroupVersionKind),
-    /// Not at all: why.
+    /// The reference is not usable, with the reason.
     Unclear(String),
 }
 
@@ -49,7 +47,7 @@ impl Way {
     }
 }
 
-/// What to do about a kind that comes without its group.
+/// Says how to correct a kind without a group.
 fn nameless(kind: &str) -> String {
     let watched = [DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET];
     match watched.into_iter().find(|known| known.eq_ignore_ascii_case(kind)) {
@@ -61,8 +59,8 @@ fn nameless(kind: &str) -> String {
     }
 }
 
-/// Why a reference can be nobody's. Its parts become parts of an address at the API server, which must not lead elsewhere:
-/// another namespace's objects, or the same workload by a name that no other object of the fleet has.
+/// Why a reference is invalid. Its parts become parts of a URL path, so they must not lead to another namespace, or to
+/// the same scale target under another name.
 fn unusable(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
     let letters =
         |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)) && !text.contains("..");
@@ -80,7 +78,7 @@ fn unusable(target: &ScaleTargetRef, api_version: &str) -> Option<String> {
     })
 }
 
-/// A workload as its watch brings it.
+/// A watched scale target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     pub uid: String,
@@ -90,20 +88,23 @@ pub struct Workload {
 impl Record for Workload {}
 
 impl Workload {
-    /// Whether the fleet has to be looked at again. How far a rollout is matters only to the next look.
+    /// Whether the change triggers a reconcile. The progress of a rollout does not.
     pub fn is_news(before: Option<&Self>, after: Option<&Self>) -> bool {
-        let facts = |workload: &Self| (workload.uid.clone(), workload.seen.replicas);
-        before.map(facts) != after.map(facts)
+        before.map(Self::facts) != after.map(Self::facts)
+    }
+
+    /// Uid and `spec.replicas`, a change of which makes a decision stale.
+    pub fn facts(&self) -> (String, Option<i32>) {
+        (self.uid.clone(), self.seen.replicas)
     }
 }
 
-/// A Deployment or a StatefulSet.
 pub fn workload(object: &DynamicObject) -> Option<Workload> {
     let template = &object.data["spec"]["template"]["spec"];
     Some(of(object, gpus(template), containers(template)))
 }
 
-/// A replica is a whole group: its leader and the workers behind it.
+/// A replica is a whole group: the leader and its workers.
 pub fn group(object: &DynamicObject) -> Option<Workload> {
     let group = &object.data["spec"]["leaderWorkerTemplate"];
     let worker = &group["workerTemplate"]["spec"];
@@ -116,7 +117,7 @@ pub fn group(object: &DynamicObject) -> Option<Workload> {
 fn of(object: &DynamicObject, gpus: i32, containers: Vec<Container>) -> Workload {
     let status = &object.data["status"];
     let observed = status["observedGeneration"].as_i64().is_some_and(|generation| generation > 0);
-    // LeaderWorkerSets do not say which generation their status speaks of.
+    // LeaderWorkerSets have no `observedGeneration`.
     let speaks = observed || status["replicas"].is_i64();
     let seen = TargetSeen {
         replicas: number(&object.data["spec"]["replicas"]),
@@ -133,7 +134,7 @@ fn number(value: &Value) -> Option<i32> {
     value.as_i64().map(|value| i32::try_from(value).unwrap_or(i32::MAX))
 }
 
-/// What the containers of a pod request together.
+/// Sum over the containers of a pod.
 fn gpus(pod: &Value) -> i32 {
     let containers = pod["containers"].as_array().into_iter().flatten();
     let of_container = |container: &Value| {
@@ -147,12 +148,12 @@ fn gpus(pod: &Value) -> i32 {
     containers.map(of_container).fold(0, i32::saturating_add)
 }
 
-/// Amounts are texts, and numbers where a manifest says so.
+/// Amounts are strings, or numbers if a manifest has them unquoted.
 fn amount(value: &Value) -> i32 {
     value.as_str().map_or_else(|| number(value).unwrap_or_default(), whole)
 }
 
-/// Whole accelerators; a part of one is none.
+/// Whole GPUs; a fraction counts as none.
 pub fn whole(amount: &str) -> i32 {
     let whole = quantity::billionths(amount).unwrap_or_default() / 1_000_000_000;
     i32::try_from(whole.max(0)).unwrap_or(i32::MAX)

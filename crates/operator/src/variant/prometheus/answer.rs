@@ -1,18 +1,16 @@
-//! The answer to one query, read while it comes.
-//! Comes in: pieces of it, cut anywhere; goes out: one sample after the other, then whether the answer was whole. Only the
-//! sample that is being read is held.
+//! Parses the answer to a query as a stream. Only the current sample is held in memory.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A sample with long names is a fiftieth of this.
+/// Limit of one sample; one with long names takes a fiftieth of it.
 const LONGEST_SAMPLE: usize = 64 * 1024;
-/// What surrounds the samples: state, warnings, an error, or a page that is no answer at all.
+/// Limit of everything around the samples: status, warnings, an error, or a page of another server.
 const LONGEST_FRAME: usize = 64 * 1024;
 /// `{"data":{"result":[`: samples begin inside three brackets.
 const AROUND_SAMPLES: usize = 3;
 
-/// What the queries group by; other labels are left aside.
+/// The labels that the queries group by. Others are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Labels {
@@ -31,20 +29,19 @@ pub struct Labels {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub labels: Labels,
-    /// A number: neither infinite nor none.
+    /// `None` if it is not finite.
     pub value: Option<f64>,
-    /// The moment that the answer speaks of, by Prometheus' clock.
+    /// The evaluation time, by Prometheus' clock.
     pub at: f64,
 }
 
-/// Why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It is not of Prometheus' API.
+    /// The answer is not from Prometheus' API.
     Odd,
-    /// Prometheus says what is wrong with the query.
+    /// Prometheus reports an error in the query.
     Error(String),
-    /// Prometheus says that some of the data could not be read.
+    /// Prometheus reports that part of the data could not be read.
     Partial(String),
 }
 
@@ -72,7 +69,7 @@ impl Reader {
         if inside || (opens && self.depth == AROUND_SAMPLES) {
             keep(&mut self.sample, byte, LONGEST_SAMPLE, &mut self.broken);
         } else if self.in_text || self.depth != AROUND_SAMPLES || byte != b',' {
-            // Without the commas between the samples, what is left is JSON too.
+            // Without the commas between samples, the rest is still valid JSON.
             let mut cut = false;
             keep(&mut self.frame, byte, LONGEST_FRAME, &mut cut);
         }
@@ -93,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// At the end: whether it was a whole answer.
+    /// Checks that the answer was complete.
     pub fn finish(self) -> Result<(), Flaw> {
         let frame: Frame = serde_json::from_slice(&self.frame).map_err(|_| Flaw::Odd)?;
         if frame.status == "error" {
@@ -102,11 +99,11 @@ impl Reader {
         if self.broken || frame.status != "success" || frame.data["resultType"] != "vector" {
             return Err(Flaw::Odd);
         }
-        // So VictoriaMetrics tells that some of its storage did not answer.
+        // VictoriaMetrics sets this if part of its storage did not answer.
         if frame.is_partial {
             return Err(Flaw::Partial("it says isPartial, as a part of its storage did not answer".to_owned()));
         }
-        // Notes on the query itself stand among the warnings in older versions.
+        // Older versions put notes about the query itself among the warnings.
         let partial = |warning: &&String| !warning.starts_with("PromQL ");
         frame.warnings.iter().find(partial).map_or(Ok(()), |warning| Err(Flaw::Partial(warning.clone())))
     }
@@ -134,7 +131,7 @@ struct Frame {
     is_partial: bool,
 }
 
-/// As Prometheus and its clients write numbers.
+/// Parses a number in Prometheus' notation. `None` if it is not finite.
 pub fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }

@@ -1,6 +1,4 @@
-//! One query, asked until there is an answer or no hope.
-//! Comes in: a query; goes out: its samples one by one, or why there is no answer and what to do about it. No secret is in
-//! these words.
+//! Sends one query, with retries. Errors say what to do and contain no secret.
 
 use std::time::Duration;
 
@@ -12,20 +10,20 @@ use steersman_runtime::http::{HttpError, HttpRequest};
 use super::answer::{Flaw, Reader, Sample};
 use super::way::{Pass, form};
 
-/// A hundred thousand samples with long names are a half of this.
+/// Limit of an answer; a hundred thousand samples with long names take half of it.
 const LONGEST: usize = 64 * 1024 * 1024;
-/// Waits before further attempts, where one may help.
+/// Delays before retries.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
-/// What a server says of its trouble, at most.
+/// Limit of a server's error message.
 const LONGEST_SAYING: usize = 200;
 
 enum Trouble {
-    /// It may be gone in a moment.
+    /// A retry may help.
     Passing(String),
     Lasting(String),
 }
 
-/// All samples of the answer, each made into what it means while the rest is still coming.
+/// Converts each sample while the rest is still being read.
 pub async fn ask<T>(pass: &Pass, query: &str, mut take: impl FnMut(Sample) -> Option<T>) -> Result<Vec<T>, String> {
     let mut pauses = PAUSES.iter();
     loop {
@@ -41,7 +39,7 @@ pub async fn ask<T>(pass: &Pass, query: &str, mut take: impl FnMut(Sample) -> Op
 }
 
 async fn once<T>(pass: &Pass, query: &str, take: &mut impl FnMut(Sample) -> Option<T>) -> Result<Vec<T>, Trouble> {
-    // Queries are longer than addresses may be. Some servers and proxies only know the other way.
+    // Queries may be longer than a URL. Some servers and proxies support only GET.
     match send(pass, Method::POST, query, take).await? {
         (StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED, ..) => {
             let (status, headers, read) = send(pass, Method::GET, query, take).await?;
@@ -85,7 +83,7 @@ fn unreached(error: HttpError) -> Trouble {
             "the certificate of {host} is not trusted ({cause}); set PROMETHEUS_CA_CERT_PATH to its authority, and \
              PROMETHEUS_SERVER_NAME if the certificate is for another name"
         )),
-        // Asked again, it would be as long, or as slow.
+        // A retry would be as long, or as slow.
         HttpError::TooLong { .. } => Trouble::Lasting(said),
         HttpError::TooSlow { .. } => Trouble::Lasting(format!(
             "{said}; check that PROMETHEUS_BASE_URL is right and that Prometheus is not overloaded"
@@ -153,7 +151,7 @@ impl Pass {
         }
     }
 
-    /// A server may repeat what it was sent.
+    /// Hides secrets, which a server may repeat.
     fn blot(&self, said: &str) -> String {
         self.secrets
             .iter()
@@ -161,7 +159,7 @@ impl Pass {
             .fold(said.to_owned(), |said, secret| said.replace(secret, "…"))
     }
 
-    /// One line of bounded length, blotted while it is whole.
+    /// Shortens a message to one line. Secrets are hidden before it is cut.
     fn short(&self, said: &str) -> String {
         let said = self.blot(said);
         let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_SAYING).collect();

@@ -1,17 +1,15 @@
-//! Namespaces in parts, so that no answer grows without bound.
-//! Comes in: how many series each namespace has; goes out: groups of namespaces to be asked about together.
+//! Splits namespaces into batches, so that the size of an answer is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
-/// The most series of one answer, unless a single namespace has more.
+/// Limit of the series of one answer, unless a single namespace has more.
 pub const MOST_SERIES: u64 = 10_000;
 
-/// The most periods that are asked about.
 const MOST_PERIODS: usize = 8;
 
-/// In order; a fleet that fits into one answer is asked about at once.
+/// A fleet that fits into one answer is one batch.
 pub fn batches<'a>(
     namespaces: &BTreeSet<&'a str>,
     series: &BTreeMap<String, u64>,
@@ -35,8 +33,8 @@ pub fn batches<'a>(
     batches
 }
 
-/// Which period is asked about for each that is wanted. Where there are too many, some become longer: a model then counts
-/// as used for longer than it needs to, never for less.
+/// The period to query for each requested one. If there are too many, some are extended: a model then counts as used
+/// for longer than necessary, never for less.
 pub fn periods(wanted: &BTreeSet<SignedDuration>) -> BTreeMap<SignedDuration, SignedDuration> {
     let all: Vec<SignedDuration> = wanted.iter().copied().collect();
     let step = all.len().div_ceil(MOST_PERIODS).max(1);

@@ -1,6 +1,4 @@
-//! What was measured of each pod, put together from the answers.
-//! Comes in: values with the pod that each is of; goes out: a pod's metrics, as fresh as the plan needs them. What was not
-//! measured stays absent.
+//! Combines the samples of each pod into its metrics. Missing values stay missing.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +10,18 @@ use super::PodPlace;
 use super::answer::{Labels, Sample};
 use super::places::{Places, Sure};
 
-/// Older than this, metrics say nothing about now.
+/// Older metrics are not used.
 pub const STALE: SignedDuration = SignedDuration::from_mins(5);
 
-/// A pod may be said to have started a moment after its first measurement.
+/// Tolerance for differences between clocks, in seconds.
 const CLOCKS: f64 = 5.0;
 
-/// What a query is about.
+/// The metric that a query is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     Kv,
     Queue,
-    /// Seconds since it was measured.
+    /// Seconds since the last sample.
     Age,
     Capacity,
     Input,
@@ -31,32 +29,31 @@ pub enum What {
     Hits,
 }
 
-/// How many of them there are.
 const WHATS: usize = What::Hits as usize + 1;
 
-/// A value of a pod. There are many: pod and model are told by their numbers, and no fleet has four billion of them.
+/// A value of a pod. Pod and model are indices of 32 bits, because there are many values.
 pub struct Figure {
     pod: u32,
-    /// None: the series names none, as those of the capacity do.
+    /// `None` if the series has no model, as those of the capacity.
     model: Option<u32>,
     sure: Sure,
     value: f64,
 }
 
 impl Figure {
-    /// The numbers of its pod and of its model, where it names one.
+    /// Indices of pod and model, if it has a model.
     pub fn of(&self) -> Option<(usize, usize)> {
         self.model.map(|model| (self.pod as usize, model as usize))
     }
 }
 
-/// None: it is not a number, or not of a pod that lives and a model that is asked about.
+/// `None` if it is not a valid number, or its pod or model is unknown.
 pub fn figure(what: What, places: &Places<'_>, sample: &Sample) -> Option<Figure> {
     let (pod, sure) = places.of(&sample.labels)?;
     figure_of(what, places, pod, sure, sample)
 }
 
-/// The same where it is known whose it is.
+/// For a known pod.
 pub fn figure_of(what: What, places: &Places<'_>, pod: usize, sure: Sure, sample: &Sample) -> Option<Figure> {
     let model = match sample.labels.model_name.as_str() {
         "" if what == What::Capacity => None,
@@ -70,7 +67,7 @@ pub fn figure_of(what: What, places: &Places<'_>, pod: usize, sure: Sure, sample
 }
 
 impl What {
-    /// Clocks and the last bits of a division may be a little off; anything else that cannot be is nonsense.
+    /// Allows for differences between clocks and rounding errors.
     fn allows(self, value: f64) -> bool {
         match self {
             Self::Kv | Self::Hits => (0.0..=1.0 + 1e-6).contains(&value),
@@ -80,7 +77,7 @@ impl What {
     }
 }
 
-/// vLLM tells blocks and their size as labels, SGLang the tokens themselves.
+/// vLLM reports blocks and their size as labels, SGLang the tokens as value.
 fn tokens(sample: &Sample) -> Option<f64> {
     let Labels { num_gpu_blocks, block_size, .. } = &sample.labels;
     let tokens = match num_gpu_blocks.as_str() {
@@ -90,34 +87,35 @@ fn tokens(sample: &Sample) -> Option<f64> {
     (tokens > 0.0).then_some(tokens)
 }
 
-/// All values of a fleet.
+/// All values of the fleet.
 #[derive(Default)]
 pub struct Figures {
-    /// By pod: the first model that was heard of it. Nearly all serve one, and a list takes half the room of a map.
+    /// By pod: its first model. Nearly all pods serve one, and a list takes half the space of a map.
     first: Vec<Option<(u32, Values)>>,
-    /// By pod and model: what has no room there.
+    /// By pod and model: further models.
     further: BTreeMap<(u32, u32), Values>,
-    /// Capacities whose series name no model, by pod.
+    /// By pod: capacities whose series have no model.
     nameless: BTreeMap<u32, (Sure, f64)>,
 }
 
-/// What is not known has no surety. In two rows, as pairs would take half as much again, and there are as many as pods.
+/// A missing value has no `sure`. Two arrays, because an array of pairs takes half as much space again, and there is
+/// one per pod.
 #[derive(Clone, Copy, Default)]
 struct Values {
     sure: [Option<Sure>; WHATS],
     value: [f64; WHATS],
 }
 
-/// What is known of a model at one pod: its metrics, or how old they are where they are too old.
+/// Metrics of a model on a pod, or their age if they are stale.
 pub type Measured = Result<PodSeen, SignedDuration>;
 
 impl Figures {
-    /// With room for so many pods.
+    /// With space for so many pods.
     pub fn of(pods: usize) -> Self {
         Self { first: vec![None; pods], ..Self::default() }
     }
 
-    /// Of several series of one pod those count that are most surely its own; of those, the highest.
+    /// Keeps the value that most surely belongs to the pod; of equals, the highest value or the lowest age.
     pub fn add(&mut self, what: What, figure: Figure) {
         let Figure { pod, model, sure, value } = figure;
         let Some(model) = model else {
@@ -140,7 +138,7 @@ impl Figures {
         }
     }
 
-    /// Pods and models that have figures of their own, however old.
+    /// Values that belong to the current pods, whatever their age.
     fn own(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
         let first =
             (0_u32..).zip(&self.first).filter_map(|(pod, first)| first.as_ref().map(|(model, of)| (pod, *model, of)));
@@ -151,19 +149,19 @@ impl Figures {
         })
     }
 
-    /// The same, where they count.
+    /// Values that include KV cache or queue.
     fn measured(&self, pods: &[&PodPlace], now: Timestamp) -> impl Iterator<Item = (usize, usize, &Values)> {
         self.own(pods, now).filter(|(.., values)| counts(values))
     }
 
-    /// By number: the models that have any pod, and the pods that have any fresh figure.
+    /// Indices of models with any measured pod, and of pods with fresh values.
     pub fn heard(&self, pods: &[&PodPlace], now: Timestamp) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let models = self.measured(pods, now).map(|(_, model, _)| model).collect();
         let fresh = self.measured(pods, now).filter(|(.., values)| age(values) <= STALE);
         (models, fresh.map(|(pod, ..)| pod).collect())
     }
 
-    /// By the number of the model.
+    /// By index of the model.
     pub fn by_model(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, Vec<Measured>> {
         let mut models: BTreeMap<usize, Vec<Measured>> = BTreeMap::new();
         for (number, model, values) in self.measured(pods, now) {
@@ -187,7 +185,7 @@ impl Figures {
         models
     }
 
-    /// By the number of the model: how long ago any of its pods was last heard.
+    /// By index of the model: age of the newest sample of any of its pods.
     pub fn last_heard(&self, pods: &[&PodPlace], now: Timestamp) -> BTreeMap<usize, SignedDuration> {
         let mut models = BTreeMap::new();
         for (_, model, values) in self.own(pods, now) {
@@ -211,25 +209,26 @@ fn get(values: &Values, what: What) -> Option<f64> {
     values.sure[what as usize].map(|_| values.value[what as usize])
 }
 
-/// Whether the figures are those that count.
+/// Whether KV cache or queue is known.
 fn counts(values: &Values) -> bool {
     [What::Kv, What::Queue].iter().any(|what| get(values, *what).is_some())
 }
 
-/// Who was measured within the last minute may have none.
+/// A pod measured within the last minute may have no age.
 fn age(values: &Values) -> SignedDuration {
     SignedDuration::from_secs(get(values, What::Age).map_or(0, |age| age.round() as i64))
 }
 
-/// Pods of a StatefulSet have the names of those before them, whose last minute is still on record. What was measured at the
-/// pod's own address needs no clock to tell: the node's, by which the pod has started, may be ahead of ours.
+/// Whether the values are of this pod. A pod of a StatefulSet has the name of its predecessor, whose last samples are
+/// still there. A sample from the pod's own address needs no comparison of times: the node's clock, which sets the
+/// start time, may be ahead of ours.
 fn is_own(pod: &PodPlace, values: &Values, now: Timestamp) -> bool {
     let lived = pod.started.map(|started| now.duration_since(started).as_secs_f64());
     match (get(values, What::Age), lived) {
         (Some(_), _) if values.sure[What::Age as usize] == Some(Sure::Addressed) => true,
         (Some(age), Some(lived)) => age <= lived + CLOCKS,
         (Some(_), None) => true,
-        // Nobody is measured there any more.
+        // The series has ended: samples from another address are those of an earlier pod.
         (None, _) => values.sure.iter().flatten().any(|sure| *sure > Sure::Elsewhere),
     }
 }
@@ -309,7 +308,7 @@ mod tests {
             (vec![kv("10.0.0.9:1", "0.9"), kv("10.0.0.1:1", "0.2")], Some(0.2)),
             (vec![kv("node", "0.3")], Some(0.3)),
             (vec![kv("10.0.0.9:1", "0.9"), age], Some(0.9)),
-            // Measured a minute ago at an address that is gone: an earlier pod's.
+            // Measured a minute ago at an address that is gone, so by an earlier pod.
             (vec![kv("10.0.0.9:1", "0.9")], None),
         ] {
             let kv = seen(&pods, &samples).first().and_then(|one| one.as_ref().ok()?.kv);
@@ -337,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_at_the_pods_own_address_is_its_own_whatever_the_clocks_say() {
-        // By our clock it starts in ten minutes.
+        // By our clock the pod starts in ten minutes.
         let pods = [pod("p", Some(-600))];
         for (instance, expected) in [("10.0.0.1:8000", Some(Some(0.5))), ("10.0.0.9:8000", None), ("", None)] {
             let samples = [(What::Kv, sample("p", instance, "0.5")), (What::Age, sample("p", instance, "1"))];

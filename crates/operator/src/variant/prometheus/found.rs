@@ -1,5 +1,4 @@
-//! What the answers say of each model.
-//! Comes in: what was found out; goes out: a model's metrics, or why there are none.
+//! Builds the metrics of each model from the answers, or the reason why there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,31 +13,31 @@ use super::answer::{Labels, Sample};
 use super::figures::{Figure, Figures, Measured};
 use super::{ModelAsked, PodPlace};
 
-/// Requests of the models of one namespace within one period; no namespace where series have none.
+/// Requests by namespace and model within one period. The namespace is empty for series without one.
 pub type Counts = BTreeMap<(String, String), Option<f64>>;
 
-/// As many are named to a user.
+/// Limit of the names in a message.
 const MOST_STRANGERS: usize = 3;
 
-/// By namespace: names of models that its pods serve and that nobody asks about.
+/// By namespace: models that its pods serve and that no object has.
 pub type Strangers = BTreeMap<String, BTreeSet<String>>;
 
 pub struct Found {
     pub figures: Figures,
-    /// By namespace: why nothing is known of its pods.
+    /// By namespace: why nothing is known about its pods.
     pub failed: BTreeMap<String, String>,
-    /// By the number of the model.
+    /// By index of the model: age of its newest sample.
     pub last_heard: BTreeMap<usize, SignedDuration>,
     pub strangers: Strangers,
-    /// By the number of the model: the first by name of its pods that Prometheus does not have.
+    /// By index of the model: the first of its pods that Prometheus does not have.
     pub uncounted: BTreeMap<usize, Arc<str>>,
-    /// By period and namespace that was asked about.
+    /// By period and namespace.
     pub requests: BTreeMap<(SignedDuration, String), Result<Arc<Counts>, String>>,
-    /// What waits before the replicas.
+    /// Requests that wait before the replicas.
     pub waiting: Result<Waiting, String>,
 }
 
-/// By the name of the model that requests are sent to, or of the one that was asked for where no other is named.
+/// By target model, or by requested model if there is no target.
 pub type Waiting = BTreeMap<String, Vec<Sample>>;
 
 pub fn waiting(samples: Vec<Sample>) -> Waiting {
@@ -52,8 +51,8 @@ pub fn waiting(samples: Vec<Sample>) -> Waiting {
 }
 
 impl Found {
-    /// A pod says of itself that it serves the model. It was asked because Prometheus does not have it, which therefore counts
-    /// none of its requests either; and one answer says how many there were, not when.
+    /// Records a pod that was scraped directly because Prometheus does not have it. Its requests are missing in
+    /// Prometheus, and one scrape shows how many there were, not when.
     pub fn uncounted(&mut self, figure: &Figure, pods: &[&PodPlace]) {
         if let Some((pod, model)) = figure.of() {
             let name = &pods[pod].name;
@@ -64,7 +63,7 @@ impl Found {
         }
     }
 
-    /// `periods`: which period was asked about for each that is wanted.
+    /// `periods`: the queried period for each requested one.
     pub fn tell(
         self,
         models: &[ModelAsked],
@@ -87,7 +86,7 @@ impl Found {
     fn pods(&self, number: usize, model: &NamespacedName, measured: Vec<Measured>) -> Result<Vec<PodSeen>, Silence> {
         let youngest = measured.iter().filter_map(|one| one.as_ref().err()).min().copied();
         let mut fresh: Vec<PodSeen> = measured.into_iter().flatten().collect();
-        // They are kept for as long as the pass takes, and have come one by one.
+        // The list grew one by one and is kept during the whole reconcile.
         fresh.shrink_to_fit();
         if !fresh.is_empty() {
             return Ok(fresh);
@@ -117,12 +116,12 @@ impl Found {
             Some(Err(cause)) => return Lookup::Unknown(cause.clone()),
             None => return Lookup::Unknown("Prometheus was not asked".to_owned()),
         };
-        // Series without a namespace may be any namespace's: a model that may be in use is.
+        // Series without a namespace may belong to any: a model that may be in use counts as used.
         let places = [namespace.as_str(), ""];
         let counted = places.into_iter().filter_map(|place| counts.get(&(place.to_owned(), name.clone())));
         let sum = counted.copied().reduce(|one, other| Some(one? + other?));
         match (sum, self.uncounted.get(&number)) {
-            // Some are enough to know that the model is in use; none are not enough to know that it is not.
+            // A positive count shows that the model is used. A count of zero shows nothing while a pod is missing.
             (Some(Some(requests)), None) => Lookup::Known(requests),
             (Some(Some(requests)), Some(_)) if requests > 0.0 => Lookup::Known(requests),
             (Some(Some(_)), Some(pod)) => Lookup::Unknown(format!(
@@ -137,7 +136,7 @@ impl Found {
         }
     }
 
-    /// As the endpoint picker tells it.
+    /// The queue at the endpoint picker.
     fn queue(&self, model: &NamespacedName) -> Lookup<Option<SchedulerQueue>> {
         let samples = match &self.waiting {
             Ok(waiting) => waiting.get(&model.name).map_or(&[][..], Vec::as_slice),
@@ -155,12 +154,12 @@ impl Found {
                 let sum = metrics.entry(&sample.labels.metric).or_insert(Some(0.0));
                 *sum = sum.zip(sample.value).map(|(sum, value)| sum + value);
             }
-            // A picker may tell the same under its earlier name and its later one.
+            // An endpoint picker may export the same value under its old and its new name.
             metrics.into_values().reduce(|one, other| Some(one?.max(other?)))
         };
         match (own.is_empty(), sum("_size"), sum("_bytes")) {
             (true, ..) => Lookup::Known(None),
-            // Bytes only ever add to what the number of requests says.
+            // Missing bytes count as 0, because they only ever add to the demand.
             (_, Some(Some(requests)), bytes) => {
                 Lookup::Known(Some(SchedulerQueue { requests, bytes: bytes.flatten().unwrap_or_default() }))
             }
@@ -205,7 +204,7 @@ mod tests {
             (vec![], Lookup::Known(None)),
             (vec![waits(size, "n", "x", "m", Some(2.0)), waits(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
             (vec![waits(size, "n", "m", "", Some(2.0)), waits(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
-            // The same under two names.
+            // The same queue under two names.
             (vec![waits(size, "n", "m", "m", Some(3.0)), waits(later, "n", "m", "m", Some(3.0))], known(3.0, 0.0)),
             (
                 vec![
@@ -215,11 +214,11 @@ mod tests {
                 ],
                 known(5.0, 0.0),
             ),
-            // Sent elsewhere, or waiting elsewhere.
+            // Another target model, or another namespace.
             (vec![waits(size, "n", "m", "other", Some(2.0))], Lookup::Known(None)),
             (vec![waits(size, "other", "m", "m", Some(2.0))], Lookup::Known(None)),
             (vec![waits(size, "", "m", "m", Some(2.0))], known(2.0, 0.0)),
-            // Where some name the target, the others are asked for under another name.
+            // If some series have a target, those without one are ignored.
             (vec![waits(size, "n", "m", "m", Some(2.0)), waits(size, "n", "m", "", Some(9.0))], known(2.0, 0.0)),
             (
                 vec![waits(size, "n", "m", "m", None)],

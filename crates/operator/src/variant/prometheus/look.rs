@@ -1,5 +1,4 @@
-//! One look at the whole fleet.
-//! Comes in: models and pods; goes out: what Prometheus, and the pods that it does not know, say of all of them.
+//! Runs all queries for the fleet, and scrapes the pods that Prometheus does not have.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,11 +23,11 @@ use super::scrape::Scraper;
 use super::way::{Pass, Way};
 use super::{ModelAsked, PodPlace};
 
-/// For all queries together.
+/// Time for all queries together.
 pub const LIMIT: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 4;
 
-/// What is asked of pods. Without the first three, nothing is known of them; the others are as good as they are.
+/// Queries about pods. Without the first three, nothing is known about a pod; the others are optional.
 const OF_PODS: [What; 7] = [What::Kv, What::Queue, What::Age, What::Capacity, What::Input, What::Output, What::Hits];
 const NEEDED: [What; 3] = [What::Kv, What::Queue, What::Age];
 
@@ -36,22 +35,22 @@ pub struct Look<'a> {
     pub models: &'a [ModelAsked],
     pub places: Places<'a>,
     pub now: Timestamp,
-    /// Which period is asked about for each that is wanted.
+    /// The queried period for each requested one.
     periods: BTreeMap<SignedDuration, SignedDuration>,
     namespaces: BTreeSet<&'a str>,
     deadline: Instant,
 }
 
-/// One answer, or why there is none.
+/// The answer to one query.
 enum Told {
     Pods(usize, What, Result<Vec<Figure>, String>),
-    /// Also of whom nobody asks about.
+    /// Includes models that no object has.
     LastHeard(Vec<Figure>, Strangers),
     Requests(usize, SignedDuration, Result<Arc<Counts>, String>),
     Waiting(Result<Vec<Sample>, String>),
 }
 
-/// All that was answered about the pods of a part of the fleet.
+/// All answers about the pods of one batch.
 type Answers = Vec<(What, Result<Vec<Figure>, String>)>;
 
 impl<'a> Look<'a> {
@@ -82,7 +81,7 @@ impl<'a> Look<'a> {
                 found.figures.add(what, figure);
             }
         }
-        // The answers are no longer needed to find anybody.
+        // The rest of the snapshot can be dropped.
         let Self { models, places: Places { pods, .. }, periods, now, .. } = self;
         found.tell(models, &pods, &periods, now)
     }
@@ -90,17 +89,17 @@ impl<'a> Look<'a> {
     async fn prometheus(&self, way: &Way, most_series: u64) -> Result<Found, String> {
         let mut pass = way.pass()?;
         let everywhere = Within::new(self.namespaces.iter().copied(), true);
-        // Cheap, and the first to notice that nobody answers.
+        // This query is cheap, and the first to fail if Prometheus does not answer.
         let count = queries::count(&everywhere);
         let counted = self.ask(&pass, &count, Some).await?;
-        // All that follows is about the same moment: measurements that come meanwhile would not fit together.
+        // All further queries are evaluated at the same time, because values of different times would not fit together.
         pass.at = counted.first().map(|sample| sample.at);
         let pass = &pass;
         let series = counted.into_iter().filter_map(|sample| Some((sample.labels.namespace, sample.value? as u64)));
         let batches = batches(&self.namespaces, &series.collect(), most_series);
         let within = |number: usize| Within::new(batches[number].iter().copied(), number == 0);
         let withins: Vec<Within> = (0..batches.len()).map(within).collect();
-        // Requests that name no namespace may be any model's, in whichever part it is.
+        // Requests without a namespace may belong to a model of any batch.
         let counted: Vec<Within> = batches.iter().map(|batch| Within::new(batch.iter().copied(), true)).collect();
         let mut found = self.found(&batches, self.queries(pass, &withins, &counted, &everywhere)).await;
         self.listen_for_the_silent(pass, &batches, &withins, &mut found).await;
@@ -163,7 +162,7 @@ impl<'a> Look<'a> {
                 Told::Pods(batch, what, answer) => {
                     let answers = open.entry(batch).or_default();
                     answers.push((what, answer));
-                    // As soon as a part is complete: answers take more room than what is kept of them.
+                    // Complete batches are merged at once, because the answers take more space than the result.
                     if answers.len() == OF_PODS.len() {
                         found.take_in(&batches[batch], open.remove(&batch).unwrap_or_default());
                     }
@@ -174,7 +173,7 @@ impl<'a> Look<'a> {
         found
     }
 
-    /// Where a model has nothing, whether it had something within the last hour.
+    /// Finds out whether a model without metrics had some within the last hour.
     async fn listen_for_the_silent(
         &self,
         pass: &Pass,
@@ -204,7 +203,7 @@ impl<'a> Look<'a> {
         found.last_heard = heard.last_heard(&self.places.pods, self.now);
     }
 
-    /// Who cannot be asked was not heard.
+    /// A failed query counts as no answer.
     async fn last_heard(&self, pass: &Pass, query: String) -> Told {
         let mut strangers = Strangers::new();
         let figures = self.ask(pass, &query, |sample| {
@@ -217,7 +216,7 @@ impl<'a> Look<'a> {
         Told::LastHeard(figures.await.unwrap_or_default(), strangers)
     }
 
-    /// Pods that should have metrics, and have none that are fresh.
+    /// Ready pods without fresh metrics.
     fn unheard(&self, figures: &Figures) -> Vec<(usize, &'a PodPlace)> {
         let (_, heard) = figures.heard(&self.places.pods, self.now);
         let unheard = |(number, pod): &(usize, &PodPlace)| {
@@ -227,7 +226,7 @@ impl<'a> Look<'a> {
         self.places.pods.iter().copied().enumerate().filter(unheard).collect()
     }
 
-    /// Before anybody answered, or because nobody does.
+    /// The result without any answer.
     fn nothing(&self, cause: &str) -> Found {
         let periods: BTreeSet<SignedDuration> = self.periods.values().copied().collect();
         let each = |namespace: &&str| {
@@ -247,9 +246,9 @@ impl<'a> Look<'a> {
 }
 
 impl Found {
-    /// All answers about the pods of these namespaces. Half of what is needed is nothing.
+    /// Merges the answers about one batch. If a required one is missing, none is used.
     fn take_in(&mut self, namespaces: &BTreeSet<&str>, answers: Answers) {
-        // In this order and not in that of their coming, so that the same trouble is told in the same words.
+        // Searched in a fixed order, not in the order of arrival, so that the same error gives the same message.
         let failed = |needed: &What| {
             let answer = answers.iter().find(|(what, _)| what == needed);
             answer.and_then(|(_, answer)| answer.as_ref().err().cloned())

@@ -1,6 +1,4 @@
-//! What Prometheus knows of the fleet: one look answers for all models at once.
-//! Comes in: which models are asked about and which pods there are; goes out: for each of them its metrics, or why there are
-//! none. Nothing that is missing is ever a zero.
+//! Queries Prometheus for the metrics of all models at once. Missing values are never zero.
 
 mod answer;
 mod ask;
@@ -32,30 +30,28 @@ use scrape::Scraper;
 pub use scrape::Scraping;
 use way::Way;
 
-/// For what a look does beside asking.
+/// Time for everything but the queries.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// A model of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelAsked {
     pub key: NamespacedName,
-    /// How far back its requests count.
+    /// Period in which its requests count.
     pub retention: SignedDuration,
 }
 
-/// A pod that lives, and whose it is.
+/// A living pod and its scale target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPlace {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
-    /// The workload that it belongs to.
     pub target: Arc<TargetName>,
     pub ip: Option<IpAddr>,
     pub ready: bool,
     pub started: Option<Timestamp>,
 }
 
-/// The way to one Prometheus.
+/// Client for one Prometheus.
 #[derive(Clone)]
 pub struct Prometheus {
     way: Arc<Way>,
@@ -69,24 +65,25 @@ impl fmt::Debug for Prometheus {
 }
 
 impl Prometheus {
-    /// Err: it cannot be asked with these settings, and why. Files that are missing or wrong are no reason: they may come,
-    /// and until then each look says what is the matter with them.
+    /// Fails if the settings are invalid. Missing or wrong files are not an error here, because they may be created
+    /// later; until then each query reports them.
     pub fn new(settings: &Settings) -> Result<Self, String> {
         Self { way: Arc::new(Way::new(settings)?), scraper: None }.scraping(Some(Scraping::default()))
     }
 
-    /// Whether, and how, pods are asked themselves where Prometheus has nothing of them.
+    /// Configures direct scraping of pods that Prometheus does not have.
     pub fn scraping(self, scraping: Option<Scraping>) -> Result<Self, String> {
         Ok(Self { scraper: scraping.map(Scraper::new).transpose()?.map(Arc::new), ..self })
     }
 
-    /// By when a look has ended by itself, with all that was answered until then. Who waits for less throws that away.
+    /// Time after which a query of the fleet has ended by itself, with all answers until then. A shorter timeout loses
+    /// them.
     pub fn longest(&self) -> Duration {
         let scraping = self.scraper.as_ref().map(|scraper| scraper.limit());
         look::LIMIT + scraping.unwrap_or_default() + MARGIN
     }
 
-    /// Every model that was asked about has its answer.
+    /// Returns an entry for every model.
     pub async fn look<P: Borrow<PodPlace>>(
         &self,
         models: &[ModelAsked],
@@ -105,7 +102,7 @@ impl Prometheus {
 mod tests {
     use super::*;
 
-    /// Who stopped waiting at the same moment would never hear what was answered until then.
+    /// A caller with the same timeout would never get the answers until then.
     #[test]
     fn a_look_has_time_to_end_by_itself_and_to_ask_pods_after_that() {
         let address = Settings { base_url: "https://prometheus:9090".to_owned(), ..Settings::default() };

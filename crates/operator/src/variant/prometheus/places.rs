@@ -1,6 +1,5 @@
-//! Which pod and model a series is of.
-//! Comes in: the pods that live, the models that are asked about, and the labels of a series; goes out: one of those pods,
-//! or none: series of pods that are gone, or of somebody else's, are nobody's.
+//! Assigns series to living pods and to requested models by their labels. Series of deleted or unknown pods are
+//! ignored.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -9,29 +8,29 @@ use std::net::IpAddr;
 use super::answer::Labels;
 use super::{ModelAsked, PodPlace};
 
-/// Nobody calls a model by more; it could not be told to a user either.
+/// Limit of a model name. A longer one could not be shown to a user either.
 const LONGEST_NAME: usize = 256;
 
-/// How sure it is that a series is of this very pod, and not of an earlier one with its name.
+/// Certainty that a series belongs to this pod and not to an earlier one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sure {
-    /// It was measured at another address: an earlier pod's, or that of somebody who passes measurements on.
+    /// Measured at another address: that of an earlier pod, or of a collector.
     Elsewhere,
     Named,
-    /// It was measured at the pod's address.
+    /// Measured at the pod's address.
     Addressed,
 }
 
-/// There are more pods than of anything else: they are found in lists of their numbers, which take a tenth of what maps
-/// from their names would.
+/// Index of the pods. Sorted lists of indices take a tenth of the space of maps by name, and pods are the most numerous
+/// objects.
 pub struct Places<'a> {
     pub pods: Vec<&'a PodPlace>,
     models: BTreeMap<(&'a str, &'a str), usize>,
-    /// In order of namespace and name.
+    /// Sorted by namespace and name.
     placed: Vec<u32>,
-    /// In order of name.
+    /// Sorted by name.
     named: Vec<u32>,
-    /// In order of address, those that have one. Pods in the network of their node share it.
+    /// Sorted by address. Pods in the host network share one.
     addressed: Vec<u32>,
 }
 
@@ -49,7 +48,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// The only pod of which this is so.
+    /// The pod with this key, if there is exactly one.
     fn only<K: Ord>(&self, order: &[u32], key: impl Fn(&'a PodPlace) -> K, wanted: &K) -> Option<usize> {
         let key = |number: &u32| key(self.pods[*number as usize]);
         let from = order.partition_point(|number| key(number) < *wanted);
@@ -57,19 +56,19 @@ impl<'a> Places<'a> {
         found.next().filter(|_| found.next().is_none()).map(|number| *number as usize)
     }
 
-    /// The number of a model in the list, if it is asked about where the pod is.
+    /// Index of the model, if it is requested in the pod's namespace.
     pub fn model(&self, pod: usize, name: &str) -> Option<usize> {
         self.models.get(&(self.pods[pod].namespace.as_ref(), name)).copied()
     }
 
-    /// A pod that serves a model nobody asks about where it is, and that model's name.
+    /// The pod and the model of a series whose model is not requested.
     pub fn stranger<'l>(&self, labels: &'l Labels) -> Option<(&'a PodPlace, &'l str)> {
         let (pod, _) = self.of(labels)?;
         let name = labels.model_name.as_str();
         ((1..=LONGEST_NAME).contains(&name.len()) && self.model(pod, name).is_none()).then(|| (self.pods[pod], name))
     }
 
-    /// The pod's number in the list.
+    /// Index of the pod.
     pub fn of(&self, labels: &Labels) -> Option<(usize, Sure)> {
         let name = [&labels.pod, &labels.pod_name].into_iter().find(|name| !name.is_empty());
         let host = host(&labels.instance).parse::<IpAddr>().ok();
@@ -90,7 +89,6 @@ impl<'a> Places<'a> {
     }
 }
 
-/// No fleet has four billion pods.
 fn all(pods: &[&PodPlace]) -> impl Iterator<Item = u32> {
     (0..).take(pods.len())
 }
@@ -109,7 +107,7 @@ fn place(pod: &PodPlace) -> (&str, &str) {
     (&pod.namespace, &pod.name)
 }
 
-/// Without its port.
+/// The host without the port.
 fn host(instance: &str) -> &str {
     let host = instance.rsplit_once(':').map_or(instance, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
@@ -149,13 +147,13 @@ mod tests {
             (["b", "one", "", ""], Some((1, Sure::Named))),
             (["a", "two", "", "[fd00::2]:8000"], Some((2, Sure::Addressed))),
             (["a", "new", "", "10.0.0.7:8000"], Some((5, Sure::Named))),
-            // Somebody else's, or gone.
+            // Another namespace, or a deleted pod.
             (["c", "one", "", "10.0.0.1:8000"], None),
             (["a", "gone", "", "10.0.0.1:8000"], None),
-            // Without a namespace a name must be the only one of its kind.
+            // Without a namespace the name has to be unique.
             (["", "two", "", ""], Some((2, Sure::Named))),
             (["", "one", "", ""], None),
-            // Without a name the address must be.
+            // Without a name the address has to be unique.
             (["", "", "", "10.0.0.2:8000"], Some((1, Sure::Addressed))),
             (["a", "", "", "10.0.0.2:8000"], None),
             (["", "", "", "10.9.9.9:8000"], None),

@@ -1,20 +1,18 @@
-//! What Prometheus is asked. Each query speaks of all pods of its namespaces at once, so that their number does not grow
-//! with the fleet.
-//! Comes in: namespaces; goes out: queries in Prometheus' language.
+//! Builds the PromQL queries. Each covers all pods of its namespaces, so that the number of queries does not grow with
+//! the fleet.
 
 use jiff::SignedDuration;
 use steersman_plan::variant::config::duration;
 
-/// By what pods and models are told apart. A pod that two jobs scrape has two series.
+/// Labels that identify pod and model. A pod that two jobs scrape has two series.
 const PLACE: &str = "namespace, pod, pod_name, instance, model_name";
 
-/// Share of the KV cache in use: vLLM, the same under its earlier name, SGLang.
+/// Used share of the KV cache: vLLM, its earlier name, SGLang.
 pub const KV: [&str; 3] = ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"];
-/// Waiting requests.
 pub const QUEUE: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
-/// The sizes are labels of the first, the value of the second.
+/// The first has the sizes as labels, the second as value.
 pub const CAPACITY: [&str; 2] = ["vllm:cache_config_info", "sglang:max_total_num_tokens"];
-/// What is divided by what: tokens by requests, hits by lookups. Clients of Python append `_total` to counters.
+/// Dividend and divisor: tokens by requests, hits by lookups. Python clients append `_total` to counters.
 pub const INPUT: [Ratio; 2] = [
     ("vllm:request_prompt_tokens_sum", "vllm:request_prompt_tokens_count"),
     ("sglang:prompt_tokens_histogram_sum", "sglang:prompt_tokens_histogram_count"),
@@ -29,15 +27,15 @@ pub const HITS: [Ratio; 3] = [
     ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"),
 ];
 const REQUESTS: [&str; 2] = ["vllm:request_success_total", "sglang:num_requests_total"];
-/// By these only the ways are told apart on which the same is scraped. A picker without a name is one by its address.
+/// Labels that differ only by how the same target is scraped. An endpoint picker without a pod name is identified by
+/// its address.
 const WAYS: &str = "job, endpoint, service, container, prometheus, prometheus_replica";
-/// Of the endpoint picker: its name before and after it moved.
+/// Metrics of the endpoint picker, under its old and its new name.
 const PICKER: &str = "(inference_extension|llm_d_epp)_flow_control_queue_(size|bytes)";
 
 pub type Ratio = (&'static str, &'static str);
 
-/// `{namespace=~"…"}`. Series without a namespace are asked for where `nowhere` says so: their pods may be known by
-/// address.
+/// The selector `namespace=~"…"`. `nowhere` includes series without a namespace, whose pods may be known by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Within(String);
 
@@ -51,13 +49,13 @@ impl Within {
     }
 }
 
-/// How many series each namespace has.
+/// Series per namespace.
 pub fn count(within: &Within) -> String {
     let all = either(KV.iter().chain(&QUEUE).map(|metric| format!("{metric}{{{}}}", within.0)));
     format!("count by (namespace) (max by ({PLACE}) ({all}))")
 }
 
-/// The most that was measured in the last minute; where measurements are rarer, the newest.
+/// The maximum of the last minute, or the newest value if samples are rarer.
 pub fn peak(metrics: &[&str], within: &Within) -> String {
     let Within(within) = within;
     let recent = metrics.iter().map(|metric| format!("max_over_time({metric}{{{within}}}[1m])"));
@@ -65,14 +63,14 @@ pub fn peak(metrics: &[&str], within: &Within) -> String {
     format!("max by ({PLACE}) ({})", either(recent.chain(newest)))
 }
 
-/// How old the newest sample of each pod is, in seconds by Prometheus' own clock.
+/// Age of the newest sample of each pod in seconds, by Prometheus' clock.
 pub fn age(within: &Within) -> String {
     let Within(within) = within;
     let times = KV.iter().chain(&QUEUE).map(|metric| format!("timestamp({metric}{{{within}}})"));
     format!("time() - max by ({PLACE}) ({})", either(times))
 }
 
-/// The same for pods that have fallen silent within the last hour.
+/// The same for pods without samples for up to an hour.
 pub fn last_heard(within: &Within) -> String {
     let Within(within) = within;
     let times = KV.iter().chain(&QUEUE).map(|metric| format!("max_over_time(timestamp({metric}{{{within}}})[1h:1m])"));
@@ -84,14 +82,14 @@ pub fn capacity(within: &Within) -> String {
     format!("max by ({PLACE}, num_gpu_blocks, block_size) ({})", either(newest))
 }
 
-/// Averages of the last five minutes. Where nothing came, zero by zero is no number.
+/// Averages of the last five minutes. Without requests the result is NaN.
 pub fn ratio(ratios: &[Ratio], within: &Within) -> String {
     let rate = |metric: &str| format!("sum by ({PLACE}) (rate({metric}{{{}}}[5m]))", within.0);
     either(ratios.iter().map(|(above, below)| format!("{} / {}", rate(above), rate(below))))
 }
 
-/// Requests within `period`. The growth of a counter misses what a series began with: of one that was not there when the
-/// period began, all that it counted is new.
+/// Requests within `period`. `increase` misses the first value of a new series, so a series that did not exist at the
+/// start of the period counts with its maximum.
 pub fn requests(period: SignedDuration, within: &Within) -> String {
     let (Within(within), period) = (within, duration::prometheus(period));
     let each = REQUESTS.iter().map(|metric| {
@@ -101,8 +99,8 @@ pub fn requests(period: SignedDuration, within: &Within) -> String {
     format!("sum by (namespace, model_name) ({})", either(each))
 }
 
-/// Requests that wait before the replicas, and their bytes. A picker that two jobs scrape has two series for each queue, of
-/// which one counts; queues of one picker, and pickers, add up. An aggregation drops the metric's name, unless it has another.
+/// Requests and bytes that wait at endpoint pickers. Of the series of a picker that two jobs scrape, one counts; queues
+/// and pickers are summed. The name is copied to another label and back, because an aggregation drops it.
 pub fn waiting(within: &Within) -> String {
     let each = |pod: &str, ways: &str| {
         let series = format!("{{__name__=~\"{PICKER}\",{pod},{}}}", within.0);
@@ -117,7 +115,7 @@ fn either(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(" or ")
 }
 
-/// The text itself within a regular expression.
+/// Escapes the text for a regular expression.
 fn literally(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         if "\\.+*?()|[]{}^$".contains(c) {
@@ -128,7 +126,7 @@ fn literally(text: &str) -> String {
     })
 }
 
-/// As a string of Prometheus' language.
+/// Quotes the text as a PromQL string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

@@ -1,5 +1,4 @@
-//! Asking the pods themselves, where Prometheus has nothing of them.
-//! Comes in: pods that are ready and unheard of; goes out: what each says of itself, as far as the time suffices.
+//! Scrapes pods directly if Prometheus does not have them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,29 +18,28 @@ use super::places::{Places, Sure};
 use super::queries::{CAPACITY, HITS, INPUT, KV, OUTPUT, QUEUE, Ratio};
 use super::text::Lines;
 
-/// A server with a hundred adapters writes a tenth of this.
+/// Limit of an answer; a server with a hundred adapters writes a tenth of it.
 const LONGEST: usize = 8 * 1024 * 1024;
 
-/// How pods are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scraping {
-    /// Where servers listen: tried in this order.
+    /// Ports of the servers, tried in this order.
     pub ports: Vec<u16>,
     pub at_once: usize,
-    /// The most pods of one look.
+    /// Limit of pods per reconcile.
     pub most: usize,
-    /// For one pod.
+    /// Time for one pod.
     pub answer: Duration,
-    /// For all of them.
+    /// Time for all pods.
     pub limit: Duration,
-    /// Where none of them answers, none is asked again for so long.
+    /// Pause after a scrape in which no pod answered.
     pub rest: SignedDuration,
 }
 
 impl Default for Scraping {
     fn default() -> Self {
         Self {
-            // Of vLLM, and of SGLang.
+            // vLLM and SGLang.
             ports: vec![8000, 30_000],
             at_once: 16,
             most: 1_000,
@@ -55,7 +53,7 @@ impl Default for Scraping {
 pub struct Scraper {
     settings: Scraping,
     http: Http,
-    /// Not before this.
+    /// No scrape before this time.
     resting: Mutex<Option<Timestamp>>,
 }
 
@@ -66,7 +64,7 @@ impl fmt::Debug for Scraper {
 }
 
 impl Scraper {
-    /// For all pods together.
+    /// Time for all pods together.
     pub fn limit(&self) -> Duration {
         self.settings.limit
     }
@@ -83,13 +81,13 @@ impl Scraper {
         Ok(Self { settings, http, resting: Mutex::default() })
     }
 
-    /// `pods` by their numbers.
+    /// `pods` with their indices.
     pub async fn ask(&self, places: &Places<'_>, pods: Vec<(usize, &PodPlace)>, now: Timestamp) -> Vec<(What, Figure)> {
         let resting = *self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         if pods.is_empty() || resting.is_some_and(|until| now < until) {
             return Vec::new();
         }
-        // In a list of their own: of a closure the compiler cannot tell that what it makes may move between threads.
+        // A list instead of a closure, for which the compiler cannot prove that its futures are `Send`.
         let mut asked = Vec::new();
         for (number, pod) in pods.into_iter().take(self.settings.most) {
             asked.push(self.pod(places, number, pod));
@@ -101,7 +99,7 @@ impl Scraper {
                 figures.extend(one);
             }
         };
-        // What came until then is as good as if nobody else had been asked.
+        // Answers until then are used.
         let _ = tokio::time::timeout(self.settings.limit, all).await;
         let until = now.checked_add(self.settings.rest).ok().filter(|_| figures.is_empty());
         *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = until;
@@ -131,7 +129,7 @@ impl Scraper {
         });
         match sent.await {
             Ok(_) => lines.finish(|sample| told.hear(sample)),
-            // Half of what it has to say may be the wrong half.
+            // A partial answer may lack important values.
             Err(_) => told = Told::default(),
         }
         told
@@ -142,11 +140,11 @@ fn address(ip: IpAddr, port: u16) -> Option<Uri> {
     format!("http://{}/metrics", SocketAddr::new(ip, port)).parse().ok()
 }
 
-/// What one server said so far.
+/// Metrics of one server.
 #[derive(Default)]
 struct Told {
     values: Vec<(What, Sample)>,
-    /// Parts of averages, by metric and model.
+    /// Dividends and divisors, by metric and model.
     sums: BTreeMap<(String, String), f64>,
 }
 
@@ -166,7 +164,7 @@ impl Told {
         }
     }
 
-    /// Averages are over the server's life: one answer knows no other time.
+    /// Averages cover the server's lifetime, because a single scrape knows no other period.
     fn figures(self, places: &Places<'_>, pod: usize) -> Vec<(What, Figure)> {
         let mut values = self.values;
         let ratios = [(What::Input, INPUT.as_slice()), (What::Output, &OUTPUT), (What::Hits, &HITS)];
@@ -184,7 +182,7 @@ impl Told {
             let Some(figure) = own(what, &sample) else { continue };
             figures.push(figure);
             if matches!(what, What::Kv | What::Queue) {
-                // Measured just now, whatever age somebody else's measurements have.
+                // The value is from now, whatever the age of other samples.
                 figures.extend(own(What::Age, &Sample { value: Some(0.0), ..sample }));
             }
         }

@@ -1,11 +1,10 @@
-//! Metrics as a server itself writes them.
-//! Comes in: pieces of Prometheus' text format, cut anywhere; goes out: one sample after the other.
+//! Parses Prometheus' text format as a stream.
 
 use steersman_plan::exposition;
 
 use super::answer::{Labels, Sample};
 
-/// Real ones are a hundredth of this; what is longer is passed over.
+/// Limit of a line; longer ones are skipped. Real ones take a hundredth of it.
 const LONGEST_LINE: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ impl Lines {
         }
     }
 
-    /// After the last piece: a last line need not end.
+    /// The last line may have no line end.
     pub fn finish(mut self, mut take: impl FnMut(Sample)) {
         self.end(&mut take);
     }

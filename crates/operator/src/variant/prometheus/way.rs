@@ -1,6 +1,5 @@
-//! The way to one Prometheus: address, certificates, token.
-//! Comes in: settings and the files that they name; goes out: a client and the headers that it sends. Files are read again
-//! for every look, as all of them are rotated.
+//! Builds the HTTP client and headers for one Prometheus. Files are read again for every reconcile, because all of them
+//! are rotated.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_runtime::http::{Http, HttpSettings, Identity, Trust};
 
-/// As upstream gives a query.
+/// Upstream's timeout of a query.
 const ANSWER: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -27,27 +26,26 @@ pub struct Way {
     url: Uri,
     login: Option<Login>,
     server_name: Option<ServerName<'static>>,
-    /// The client with the files that it was made from.
+    /// The client, and the files that it was built from.
     made: Mutex<Option<(Files, Http)>>,
 }
 
-/// `user:password` of the address.
 struct Login {
     header: HeaderValue,
     /// The forms in which a server may repeat it.
     secrets: Vec<String>,
 }
 
-/// What one look goes with.
+/// Connection and headers for the queries of one reconcile.
 pub struct Pass {
     pub http: Http,
     pub url: Uri,
     pub headers: HeaderMap,
-    /// To be blotted out of whatever a server says.
+    /// Removed from all messages of the server.
     pub secrets: Vec<String>,
-    /// Where the token comes from, for messages.
+    /// Source of the token, for messages.
     pub token_from: Option<String>,
-    /// The moment that is asked about, by Prometheus' clock. None: when it gets the question.
+    /// Evaluation time by Prometheus' clock. `None` for the current time.
     pub at: Option<f64>,
 }
 
@@ -59,7 +57,7 @@ struct Files {
 }
 
 impl Way {
-    /// Err: no file and no time will heal it.
+    /// Fails if the settings can never work.
     pub fn new(settings: &Settings) -> Result<Self, String> {
         let (url, login) = address(&settings.base_url)?;
         let name = |name: &String| {
@@ -90,9 +88,9 @@ impl Way {
         Ok(Pass { http, url: self.url.clone(), headers, secrets, token_from, at: None })
     }
 
-    /// The token, and where it comes from.
+    /// The token and its source.
     fn token(&self) -> Result<Option<(String, String)>, String> {
-        // A token is often stored with the word that precedes it in the header.
+        // A token is often stored with the prefix of the header.
         let bare = |text: &str| text.trim().strip_prefix("Bearer ").unwrap_or(text.trim()).trim().to_owned();
         if let Some(token) = &self.settings.bearer_token {
             return Ok(Some((bare(token.reveal()), "PROMETHEUS_BEARER_TOKEN".to_owned())));
@@ -110,15 +108,14 @@ impl Way {
                 _ => format!("failed to read {what} from {path}: {error}"),
             })
         };
-        // Who asks for no verification needs no authorities.
+        // Without verification no authorities are needed.
         let authorities = self.settings.ca_cert_path.as_deref().filter(|_| !self.settings.insecure_skip_verify);
         let identity = self.settings.client_cert_path.as_ref();
         Ok(Files {
             authorities: authorities.map(|path| read(path, "CA certificate")).transpose()?,
             identity: identity
-                .map(|(certificate, key)| Ok((read(certificate, "client certificate")?, read(key, "client key")?)))
-                .transpose()
-                .map_err(|error: String| error)?,
+                .map(|(chain, key)| Ok::<_, String>((read(chain, "client certificate")?, read(key, "client key")?)))
+                .transpose()?,
         })
     }
 
@@ -136,7 +133,7 @@ impl Way {
         let mut settings = HttpSettings {
             connect: CONNECT,
             answer: ANSWER,
-            // Whoever reads the settings has refused it where it is not allowed.
+            // Plain HTTP was already rejected with the settings if it is not allowed.
             plain: self.url.scheme() == Some(&Scheme::HTTP),
             server_name: self.server_name.clone(),
             ..HttpSettings::from_env()
@@ -175,9 +172,9 @@ fn identity(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
     Ok(Identity { chain, key })
 }
 
-/// Where queries go, and the login that stood in the address.
+/// The URL of queries, and the login in the address.
 fn address(base: &str) -> Result<(Uri, Option<Login>), String> {
-    // The address may hold a password: it is not told.
+    // The address is not shown, because it may hold a password.
     let bad = || "PROMETHEUS_BASE_URL is not an address such as https://prometheus.monitoring.svc:9090".to_owned();
     let url: Uri = base.parse().map_err(|_| bad())?;
     let mut parts = url.into_parts();
@@ -193,9 +190,9 @@ fn address(base: &str) -> Result<(Uri, Option<Login>), String> {
     Ok((Uri::from_parts(parts).map_err(|_| bad())?, login))
 }
 
-/// Of `user:password`, both as an address writes them.
+/// `login` is `user:password` in URL encoding.
 fn basic(login: &str) -> Option<Login> {
-    // Letters such as `%40` stand for others; a plus sign is itself here, other than in a form.
+    // Percent encoding is decoded. A plus sign is literal here, unlike in a form.
     let plain = format!("={}", login.replace('+', "%2B"));
     let (_, plain) = form_urlencoded::parse(plain.as_bytes()).next()?;
     let encoded = STANDARD.encode(plain.as_bytes());
@@ -205,7 +202,6 @@ fn basic(login: &str) -> Option<Login> {
     Some(Login { header, secrets: [Some(encoded), password(&plain), password(login)].into_iter().flatten().collect() })
 }
 
-/// A query as a form.
 pub fn form(query: &str, at: Option<f64>) -> String {
     let at = at.map(|at| ("time", at.to_string()));
     Serializer::new(String::new()).append_pair("query", query).extend_pairs(at).finish()
@@ -254,7 +250,7 @@ mod tests {
         }
     }
 
-    /// What the settings let through must not fail here, where nobody keeps the last good one.
+    /// Settings that pass validation must not fail here, where no last valid value is kept.
     #[test]
     fn a_server_name_is_judged_as_its_reader_judges_it() {
         let long = ["a"; 127].join(".");

@@ -1,5 +1,5 @@
-//! Which latency a model promises: ConfigMap `service-classes-config`.
-//! Comes in: classes with targets per model; goes out: the target that holds for a model in a namespace.
+//! Reads the latency targets of models from ConfigMap `service-classes-config`. They are validated, but no engine
+//! uses them.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::note::{Notes, entries};
 use crate::variant::Mode;
 
-/// Stands for every model that has no target of its own.
+/// The model name of a target that applies to every model without its own.
 const ANY: &str = "default/default";
-/// The least important.
+/// The lowest priority.
 const LAST: i64 = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Class {
     #[serde(default)]
     pub name: String,
-    /// Smaller is more important.
+    /// A smaller number is a higher priority.
     #[serde(default)]
     pub priority: i64,
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Class {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Empty: any.
+    /// Empty for any namespace.
     #[serde(default)]
     pub namespace: String,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub struct NoTarget {
 }
 
 impl Classes {
-    /// `key` is the class that the object refers to; where it has no target for the model, or is not there, all are asked.
+    /// `key`: the class that the object references. If it has no target for the model, all classes are searched.
     pub fn find(&self, namespace: &str, model: &str, key: Option<&str>) -> Result<Found<'_>, NoTarget> {
         let referred = key.and_then(|key| self.by_key.get(key));
         let places = [(namespace, model), ("", model), (namespace, ANY), ("", ANY)];

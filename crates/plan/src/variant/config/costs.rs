@@ -1,5 +1,5 @@
-//! What an accelerator costs: ConfigMap `accelerator-unit-costs`.
-//! Comes in: one JSON object per accelerator; goes out: its price for an hour, in cents.
+//! Reads the prices of accelerators from ConfigMap `accelerator-unit-costs`. They are validated, but no engine
+//! uses them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Durations as Go writes them, such as `2m30s`.
-//! Comes in: the text of a setting; goes out: a duration, and back again as people of the Go operator or Prometheus know it.
+//! Parses and formats durations in Go's notation, such as `2m30s`, and formats them for Prometheus.
 
 use jiff::SignedDuration;
 
@@ -11,7 +10,7 @@ pub struct BadDuration {
     pub given: String,
 }
 
-/// Numbers with a unit, one after the other, with one sign in front; a bare `0` is allowed.
+/// Numbers with units and an optional sign; a bare `0` is allowed.
 pub fn parse(text: &str) -> Result<SignedDuration, BadDuration> {
     nanoseconds(text)
         .and_then(|nanos| i64::try_from(nanos).ok())
@@ -60,14 +59,14 @@ fn amount(number: &str, scale: i128) -> Option<i128> {
         return None;
     }
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // More than this many digits is below a nanosecond even of an hour.
+    // More digits are below a nanosecond even for hours.
     let part = &part[..part.len().min(15)];
     let fraction: i128 = if part.is_empty() { 0 } else { part.parse().ok()? };
     let unit = 10_i128.checked_pow(u32::try_from(part.len()).ok()?)?;
     whole.checked_mul(scale)?.checked_add(fraction.checked_mul(scale)? / unit)
 }
 
-/// As Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `200ms`.
+/// Go's format: `5m0s`, `1h0m0s`, `1.5s`, `200ms`.
 pub fn go(duration: SignedDuration) -> String {
     let nanos = duration.as_nanos();
     let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.abs());
@@ -94,7 +93,7 @@ pub fn go(duration: SignedDuration) -> String {
     format!("{sign}{text}")
 }
 
-/// As a range of a Prometheus query: the largest unit that divides it, at least one second.
+/// Range of a Prometheus query: the largest unit that divides it, at least one second.
 pub fn prometheus(duration: SignedDuration) -> String {
     match duration.as_secs() {
         ..1 => "1s".to_owned(),

@@ -1,4 +1,4 @@
-//! A finding about settings, with the object that it is about.
+//! A finding about settings, with the ConfigMap that it is about.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,14 +10,14 @@ use steersman_reconcile::{Finding, NamespacedName};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigFinding {
     pub finding: Finding,
-    /// None: the setting comes from the environment, or from no single ConfigMap.
+    /// `None` if the setting comes from the environment or from no single ConfigMap.
     pub config_map: Option<NamespacedName>,
-    /// Several contradict each other.
+    /// More than one if they contradict each other.
     pub keys: Vec<String>,
 }
 
 impl ConfigFinding {
-    /// As `status.configFaults` has it: the same for the same key, whatever its value and the wording are.
+    /// The form in `status.configFaults`. It depends on the keys, not on values or wording.
     pub fn fault(&self) -> ConfigFault {
         let map = self.config_map.as_ref();
         ConfigFault {
@@ -31,7 +31,6 @@ impl ConfigFinding {
     }
 }
 
-/// About no ConfigMap.
 impl From<Finding> for ConfigFinding {
     fn from(finding: Finding) -> Self {
         Self { finding, config_map: None, keys: Vec::new() }

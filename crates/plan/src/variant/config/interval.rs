@@ -8,7 +8,7 @@ use super::note::Notes;
 pub const KEY: &str = "GLOBAL_OPT_INTERVAL";
 pub const USUAL: SignedDuration = SignedDuration::from_secs(60);
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
-/// Outside of these the documents warn.
+/// Outside of this range a finding is reported.
 const SHORT: SignedDuration = SignedDuration::from_secs(10);
 const LONG: SignedDuration = SignedDuration::from_mins(10);
 

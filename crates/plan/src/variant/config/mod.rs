@@ -1,6 +1,5 @@
-//! What an administrator has set: ConfigMaps of two generations, of the operator's namespace and of users' own.
-//! Comes in: the maps and the environment, with what held before; goes out: settings that are always usable, and findings
-//! for whatever was not.
+//! Reads the settings from ConfigMaps of both generations and from the environment. The result is always usable;
+//! invalid values become findings.
 
 pub mod classes;
 pub mod costs;
@@ -29,38 +28,36 @@ use self::thresholds::Thresholds;
 use self::zero::{ScaleToZero, Spelling};
 use super::{Mode, names};
 
-/// The data of a ConfigMap.
 pub type Data = BTreeMap<String, String>;
 
-/// Everything that is configured somewhere.
+/// All sources of settings.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigSeen {
-    /// Where the operator's own maps may lie, the first that has one wins.
+    /// Namespaces of the operator's own ConfigMaps. The first that has one is used.
     pub namespaces: Vec<String>,
     /// By namespace and name.
     pub maps: BTreeMap<(String, String), Data>,
-    /// Namespaces whose own maps count: they hold a `VariantAutoscaling` or are labelled for it, and are not excluded.
+    /// Namespaces whose own ConfigMaps apply: they have a `VariantAutoscaling` or the label, and are not excluded.
     pub local: BTreeSet<String>,
-    /// The operator's environment.
     pub environment: BTreeMap<String, String>,
-    /// Prometheus may be asked without TLS.
+    /// Prometheus may be queried without TLS.
     pub allow_http: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     pub interval: SignedDuration,
-    /// None: metrics cannot be asked for.
+    /// `None` if Prometheus is not configured.
     #[serde(skip)]
     pub prometheus: Option<Prometheus>,
     pub costs: Costs,
     pub classes: Classes,
     pub zero: ScaleToZero,
     pub saturation: Saturation,
-    /// Of namespaces with maps of their own, which replace the operator's.
+    /// By namespace. They replace the operator's own ConfigMaps.
     pub local_zero: BTreeMap<String, ScaleToZero>,
     pub local_saturation: BTreeMap<String, Saturation>,
-    /// The maps that all this comes from, as `namespace/name`: of several names the first that exists counts.
+    /// The ConfigMaps in use, as `namespace/name`.
     pub sources: Vec<String>,
 }
 
@@ -85,21 +82,21 @@ impl Config {
         self.local_zero.get(namespace).unwrap_or(&self.zero)
     }
 
-    /// The thresholds of a model. None, in upstream's way only: none are set, and the model is left alone.
+    /// The thresholds of a model. `None` only in upstream mode, if none are set.
     pub fn thresholds(&self, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
         let map = self.local_saturation.get(namespace).unwrap_or(&self.saturation);
-        // Which engine and whether the limiter runs is one choice for the whole fleet.
+        // Engine and limiter are chosen once for the whole fleet.
         map.of(&self.saturation.common(), namespace, model, mode)
     }
 }
 
-/// What the main ConfigMap has keys for; the environment may have variables of the same names.
+/// Keys of the main ConfigMap. Environment variables may have the same names.
 pub fn main_keys() -> impl Iterator<Item = &'static str> {
     [interval::KEY].into_iter().chain(prometheus::KEYS)
 }
 
-/// Total: whatever the maps hold, the outcome can be worked with. A map that could not be read is not "no map": then keep
-/// `last` and do not ask.
+/// Total: the result is usable whatever the ConfigMaps hold. If a ConfigMap could not be read, the caller keeps `last`
+/// and does not call this.
 pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<ConfigFinding>) {
     let mut findings = Vec::new();
     let empty = Data::new();
@@ -124,7 +121,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
             notes.bad(key, &why);
             last.prometheus.clone()
         }
-        // An address that was taken away is no bad value: whoever took it does not want it asked.
+        // A removed address is not an invalid value: metrics are no longer wanted from there.
         Err(Refused { key, why }) => {
             let own = seen.namespaces.first().map_or("Steersman's own", String::as_str);
             let remedy = format!(
@@ -137,13 +134,14 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
         }
     };
 
-    let map = own(&[names::COSTS.to_owned()]);
-    let data = map.as_ref().map_or(&empty, |(_, data)| *data);
-    let costs = costs::read(data, mode, &last.costs, &mut Notes { map: of(&map), findings: &mut findings });
+    let costs_map = own(&[names::COSTS.to_owned()]);
+    let data = costs_map.as_ref().map_or(&empty, |(_, data)| *data);
+    let costs = costs::read(data, mode, &last.costs, &mut Notes { map: of(&costs_map), findings: &mut findings });
 
-    let map = own(&[names::CLASSES.to_owned()]);
-    let data = map.as_ref().map_or(&empty, |(_, data)| *data);
-    let classes = classes::read(data, mode, &last.classes, &mut Notes { map: of(&map), findings: &mut findings });
+    let classes_map = own(&[names::CLASSES.to_owned()]);
+    let data = classes_map.as_ref().map_or(&empty, |(_, data)| *data);
+    let mut notes = Notes { map: of(&classes_map), findings: &mut findings };
+    let classes = classes::read(data, mode, &last.classes, &mut notes);
 
     let switch = seen.environment.get(names::ZERO_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let read_zero = |map: Option<(NamespacedName, &Data)>, last: &ScaleToZero, findings: &mut Vec<ConfigFinding>| {
@@ -154,10 +152,12 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
         zero::read(data, spelling, mode, &last, &mut Notes { map, findings })
     };
     let zero_names = [names::ZERO_CAMEL.to_owned(), names::ZERO_SNAKE.to_owned()];
-    let zero = read_zero(own(&zero_names), &last.zero, &mut findings);
+    let zero_map = own(&zero_names);
+    let zero = read_zero(zero_map.clone(), &last.zero, &mut findings);
 
     let saturation_names = names::saturation_maps(&seen.environment);
-    let saturation = saturation::read(own(&saturation_names), None, mode, &last.saturation, &mut findings);
+    let saturation_map = own(&saturation_names);
+    let saturation = saturation::read(saturation_map.clone(), None, mode, &last.saturation, &mut findings);
     let fleet = saturation.common();
 
     let mut local_zero = BTreeMap::new();
@@ -166,7 +166,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
         let last_zero = last.local_zero.get(namespace).cloned().unwrap_or_default();
         if let Some(map) = found(seen, namespace, &zero_names) {
             let own = read_zero(Some(map), &last_zero, &mut findings);
-            // A map without one good entry replaces nothing, and is not nothing where it cannot be read.
+            // A map without a valid entry replaces nothing, unless it has entries that cannot be read.
             let own = match (own.entries.is_empty(), own.unread.is_empty()) {
                 (false, _) => Some(own),
                 (true, false) => Some(ScaleToZero { unread: own.unread, entries: BTreeMap::new(), ..zero.clone() }),
@@ -181,10 +181,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
         }
     }
     findings.sort_by_key(|finding| finding.severity);
-    let costs_names = [names::COSTS.to_owned()];
-    let classes_names = [names::CLASSES.to_owned()];
-    let all = [own(&names::main_maps(&seen.environment)), own(&costs_names), own(&classes_names), own(&zero_names)];
-    let all = all.into_iter().chain([own(&saturation_names)]).flatten();
+    let all = [main, costs_map, classes_map, zero_map, saturation_map].into_iter().flatten();
     let locals = seen.local.iter().flat_map(|namespace| {
         let zero = found(seen, namespace, &zero_names).filter(|_| local_zero.contains_key(namespace));
         let saturation = found(seen, namespace, &saturation_names).filter(|_| local_saturation.contains_key(namespace));
@@ -196,7 +193,7 @@ pub fn read(seen: &ConfigSeen, last: &Config, mode: Mode) -> (Config, Vec<Config
     (config, findings)
 }
 
-/// Whether what was found in the configuration holds for objects of the namespace: maps of other users' namespaces do not.
+/// Whether a finding applies to objects of the namespace. ConfigMaps of other users' namespaces do not.
 pub fn concerns(finding: &ConfigFinding, seen: &ConfigSeen, namespace: &str) -> bool {
     finding.config_map.as_ref().is_none_or(|map| map.namespace == namespace || seen.namespaces.contains(&map.namespace))
 }

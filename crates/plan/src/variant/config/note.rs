@@ -1,5 +1,4 @@
-//! What is to be said about a configuration.
-//! Comes in: which key of which ConfigMap, and why; goes out: findings that say where, what, and what holds meanwhile.
+//! Collects findings about one ConfigMap, and parses its entries.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +8,15 @@ use steersman_reconcile::{Finding, NamespacedName, Severity};
 use super::ConfigFinding;
 use crate::variant::Mode;
 
-/// As many of those that nobody reads are named, and so many letters of each.
+/// Limits of the unknown fields that a finding names.
 const MOST_FIELDS: usize = 3;
 const LONGEST_FIELD: usize = 40;
 
-/// In the Go operator's words.
+/// The Go operator's wording.
 const DUPLICATE: &str = "Duplicate modelID found in scale-to-zero ConfigMap - first key wins (lexicographic order)";
 
-/// Collects what is found in one ConfigMap.
 pub struct Notes<'a> {
-    /// None: the settings are those of the environment.
+    /// `None` for the environment.
     pub map: Option<NamespacedName>,
     pub findings: &'a mut Vec<ConfigFinding>,
 }
@@ -29,17 +27,17 @@ impl Notes<'_> {
         self.add(Severity::Warning, "ConfigValueInvalid", key, why, remedy);
     }
 
-    /// A value that cannot be used as it is, and what is used instead.
+    /// A value that is replaced by a valid one.
     pub fn bent(&mut self, key: &str, why: &str) {
         self.add(Severity::Warning, "ConfigValueOutOfRange", key, why, "Correct the value.");
     }
 
-    /// A setting without which something cannot work.
+    /// A required setting that is missing.
     pub fn absent(&mut self, key: &str, why: &str, remedy: &str) {
         self.add(Severity::Warning, "ConfigValueMissing", key, why, remedy);
     }
 
-    /// What is written has no effect, and whoever wrote it thinks that it has.
+    /// A setting without effect.
     pub fn ignored(&mut self, key: &str, why: &str, remedy: &str) {
         self.add(Severity::Warning, "ConfigValueIgnored", key, why, remedy);
     }
@@ -53,7 +51,7 @@ impl Notes<'_> {
         self.add(Severity::Warning, "ConfigEntryDuplicate", key, &why, "Keep one entry per model and namespace.");
     }
 
-    /// Entries that are good one by one, and cannot hold together.
+    /// Entries that are valid alone but not together.
     pub fn clash(&mut self, keys: &[&str], model: &str, namespace: &str, why: &str) {
         let more = keys.len().saturating_sub(MOST_FIELDS);
         let named: Vec<&str> = keys.iter().take(MOST_FIELDS).copied().collect();
@@ -76,8 +74,8 @@ impl Notes<'_> {
     }
 }
 
-/// The entries of a map whose values are YAML, JSON among it. One that cannot be read or does not pass `check` is what it
-/// last was; in upstream's way it is not there.
+/// The entries of a ConfigMap with YAML or JSON values. An invalid entry keeps its last valid value; in upstream mode
+/// it is dropped.
 pub fn entries<T: DeserializeOwned + Clone>(
     data: &BTreeMap<String, String>,
     speaks: impl Fn(&str) -> bool,
@@ -96,7 +94,7 @@ pub fn entries<T: DeserializeOwned + Clone>(
     read
 }
 
-/// Fields of an entry that nobody reads, most likely by a slip of the pen. Names are told, values never.
+/// Reports unknown fields, which are mostly typing errors. Values are never shown.
 pub fn unknown_fields(data: &BTreeMap<String, String>, known: &[&str], notes: &mut Notes<'_>) {
     for (key, text) in data {
         let Ok(fields) = yaml::<BTreeMap<String, IgnoredAny>>(text) else { continue };
@@ -113,7 +111,7 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_FIELD)]
 }
 
-/// The message names the place, never what is there.
+/// The message names the position and never the content.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(at) => format!("it is not the expected YAML at line {}, column {}", at.line(), at.column()),

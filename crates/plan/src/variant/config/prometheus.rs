@@ -1,5 +1,4 @@
-//! How Prometheus is reached: environment or main ConfigMap, keys `PROMETHEUS_*`.
-//! Comes in: both; goes out: the address and the credentials' places, or the words for what is missing.
+//! Reads the address and credentials of Prometheus from the environment or the main ConfigMap, keys `PROMETHEUS_*`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +13,6 @@ const SERVER_NAME: &str = "PROMETHEUS_SERVER_NAME";
 const TOKEN: &str = "PROMETHEUS_BEARER_TOKEN";
 const TOKEN_PATH: &str = "PROMETHEUS_TOKEN_PATH";
 
-/// All that is read.
 pub const KEYS: [&str; 8] = [BASE_URL, INSECURE, CA_CERT, CLIENT_CERT, CLIENT_KEY, SERVER_NAME, TOKEN, TOKEN_PATH];
 
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -22,15 +20,15 @@ pub struct Prometheus {
     pub base_url: String,
     pub insecure_skip_verify: bool,
     pub ca_cert_path: Option<String>,
-    /// Certificate and key; one alone is of no use.
+    /// Certificate and key. Both are required.
     pub client_cert_path: Option<(String, String)>,
     pub server_name: Option<String>,
     pub bearer_token: Option<Token>,
-    /// Asked only where there is no token; read again and again, as tokens are rotated.
+    /// Used if there is no token. The file is read again and again, because tokens are rotated.
     pub token_path: Option<String>,
 }
 
-/// The address without its password; paths are no secrets, a token is mute by itself.
+/// Hides the password in the address and the token.
 impl fmt::Debug for Prometheus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Prometheus")
@@ -45,7 +43,7 @@ impl fmt::Debug for Prometheus {
     }
 }
 
-/// Neither shown nor written anywhere.
+/// A secret that is neither logged nor serialized.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -61,7 +59,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why Prometheus cannot be asked with what is set.
+/// Why the settings cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub key: &'static str,
@@ -72,7 +70,7 @@ pub fn has_address(source: &BTreeMap<String, String>) -> bool {
     source.get(BASE_URL).is_some_and(|url| !url.trim().is_empty())
 }
 
-/// Where the environment has an address, all comes from it; otherwise all from the map.
+/// All values come from the environment if it has an address, and from the map otherwise.
 pub fn read(
     environment: &BTreeMap<String, String>,
     map: &BTreeMap<String, String>,
@@ -92,7 +90,7 @@ pub fn read(
         return Err(refused(BASE_URL, &why));
     }
     if !has_host(&base_url) {
-        // It may hold a password somewhere: it is not told.
+        // The address is not shown, because it may hold a password.
         let why = "it is not an address such as https://prometheus.monitoring.svc:9090; in a user name or password, write / as \
                    %2F, ? as %3F, # as %23 and @ as %40";
         return Err(refused(BASE_URL, why));
@@ -121,11 +119,11 @@ pub fn read(
     })
 }
 
-/// Whoever reads addresses for good sees more; this much must be right for one to take the place of a good one.
+/// A rough check. An address that fails it must not replace a valid one; the HTTP client checks the rest.
 fn has_host(url: &str) -> bool {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // Behind the host stands no `@`, but for that of a password in which one of the three letters stands as it is.
+    // An `@` after the host is part of a password that contains one of these three characters unescaped.
     if rest[authority.len()..].contains('@') {
         return false;
     }
@@ -139,7 +137,7 @@ fn has_host(url: &str) -> bool {
     written && !host.is_empty() && host.chars().all(plain) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// What a certificate can be for, by the rules of whoever checks it.
+/// Follows the rules by which the TLS library checks server names.
 pub fn is_server_name(name: &str) -> bool {
     let labels: Vec<&str> = name.strip_suffix('.').unwrap_or(name).split('.').collect();
     let is_label = |label: &&str| {
@@ -151,8 +149,8 @@ pub fn is_server_name(name: &str) -> bool {
     is_host || name.parse::<IpAddr>().is_ok()
 }
 
-/// `user:password@` in an address is a secret too, and so may be what a query says. A password may hold any letter, written
-/// rightly or not: all before the last `@` counts as one.
+/// Hides login and query, which may hold secrets. All before the last `@` counts as login, because a password may hold
+/// any character.
 fn without_secrets(url: &str) -> String {
     let is_scheme = |(scheme, _): &(&str, &str)| scheme.chars().all(|c| c.is_ascii_alphanumeric());
     let (start, rest) = match url.split_once("://").filter(is_scheme) {

@@ -1,6 +1,5 @@
-//! One saturation map: ConfigMap `…-saturation-scaling-config` of the operator's or of a user's namespace.
-//! Comes in: its entries, and the choices that are made once for the whole fleet; goes out: entries that hold together, and
-//! the thresholds of any model.
+//! Reads ConfigMap `…-saturation-scaling-config`, of the operator or of a user's namespace. The thresholds of each
+//! model are consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +11,26 @@ use super::thresholds::{self, Entry, Thresholds};
 use super::{ConfigFinding, Data};
 use crate::variant::{Mode, names};
 
-/// Entries of one model that are compared with each other: a map may have thousands.
+/// Entries of one model that are compared with each other. A map may have thousands.
 const MOST_COMPARED: usize = 50;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Saturation {
-    /// By key; `default` holds for every model.
+    /// By key. Entry `default` applies to every model.
     pub entries: BTreeMap<String, Entry>,
 }
 
 impl Saturation {
-    /// What holds for every model that no other entry speaks of.
+    /// Thresholds of models without an entry of their own.
     pub fn common(&self) -> Thresholds {
-        self.entries.get(names::DEFAULT_ENTRY).map_or_else(Thresholds::default, |entry| {
-            let shipped = Thresholds::default();
-            shipped.with(entry)
-        })
+        match self.entries.get(names::DEFAULT_ENTRY) {
+            Some(entry) => Thresholds::default().with(entry),
+            None => Thresholds::default(),
+        }
     }
 
-    /// Of one model. `fleet`: of the operator's own map. None, in upstream's way only: none are set.
+    /// Thresholds of one model. `fleet`: those of the operator's own map. `None` only in upstream mode, if none are
+    /// set.
     pub fn of(&self, fleet: &Thresholds, namespace: &str, model: &str, mode: Mode) -> Option<Thresholds> {
         let thresholds = match mode {
             Mode::Upstream => Thresholds::read(self.entries.get(names::DEFAULT_ENTRY)?, mode).under(fleet),
@@ -41,7 +41,7 @@ impl Saturation {
                 let mut own: Vec<_> = own.collect();
                 own.sort_by_key(|(rank, _)| *rank);
                 let merged = laid(&base, own.into_iter().map(|(_, entry)| entry));
-                // Entries of which each goes with the common one may not go together; then the common one holds.
+                // Entries that are each consistent with `default` may contradict each other; then `default` applies.
                 if sound(&merged).is_ok() { merged } else { base }
             }
         };
@@ -49,7 +49,7 @@ impl Saturation {
     }
 }
 
-/// How narrowly an entry speaks of the model: narrower entries win. None: it speaks of others.
+/// Specificity of an entry for the model: the most specific entry wins. `None` if it is about other models.
 fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
     if key == names::DEFAULT_ENTRY {
         return None;
@@ -65,7 +65,7 @@ fn rank(key: &str, entry: &Entry, namespace: &str, model: &str) -> Option<u8> {
     }
 }
 
-/// Entries over what holds for every model, the narrowest last.
+/// Applies the entries to `base`, the most specific last.
 fn laid<'a>(base: &Thresholds, entries: impl Iterator<Item = &'a Entry>) -> Thresholds {
     entries.fold(base.clone(), |below, entry| below.with(entry)).under(base)
 }
@@ -76,7 +76,8 @@ fn sound(thresholds: &Thresholds) -> Result<(), String> {
     thresholds.always_saturated().map_or(Ok(()), Err)
 }
 
-/// `fleet`: what the operator's own map says, where this is a map of a user's namespace. What is bad is taken from `last`.
+/// `fleet`: thresholds of the operator's own map, if this is a map of a user's namespace. Invalid entries keep their
+/// value in `last`.
 pub fn read(
     map: Option<(NamespacedName, &Data)>,
     fleet: Option<&Thresholds>,
@@ -92,7 +93,7 @@ pub fn read(
             |_: &str, entry: &mut Entry, _: Option<&Entry>, _: &mut Notes<'_>| Thresholds::read(entry, mode).validate();
         return Saturation { entries: entries(data, |_| true, &last.entries, mode, &mut notes, alone) };
     }
-    // An entry is laid over the one below it, and is judged as it then is: by the engine that will read it.
+    // An entry is validated after it is merged, because the engine reads the merged thresholds.
     let over = |below: &Thresholds, entry: &Entry| {
         let own = below.with(entry);
         if let Some(fleet) = fleet { own.under(fleet) } else { own }
@@ -103,7 +104,7 @@ pub fn read(
         thresholds::known_analyzer(entry).and_then(|()| sound(&over(&shipped, entry)))
     });
     let mut read = Saturation { entries: common };
-    // What was good before may not be with another engine.
+    // Entries in `last` may be invalid for another engine.
     read.entries.retain(|_, entry| sound(&over(&shipped, entry)).is_ok());
     let base = over(&read.common(), &Entry::default());
     let together = |entry: &Entry| sound(&base.with(entry).under(&base));
@@ -128,7 +129,7 @@ pub fn read(
     read
 }
 
-/// Entries that speak of no model, and choices that are not theirs: both engines cannot decide on one fleet of accelerators.
+/// Reports entries without a model, and settings that only the operator's `default` can have: one fleet has one engine.
 fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut Notes<'_>) {
     for (key, entry) in &read.entries {
         let is_common = key == names::DEFAULT_ENTRY;
@@ -146,10 +147,10 @@ fn tell_ignored(read: &Saturation, local: bool, base: &Thresholds, notes: &mut N
     }
 }
 
-/// By key, of how narrowly they speak of a model.
+/// By rank and key.
 type Ranked<'a> = BTreeMap<(u8, &'a str), &'a Entry>;
 
-/// Entries of one model that go with the common one each and not with each other. `home`: where a map of a user's holds.
+/// Reports entries of one model that contradict each other. `home`: namespace of a user's map.
 fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes: &mut Notes<'_>) {
     let mut models: BTreeMap<(&str, &str), Ranked<'_>> = BTreeMap::new();
     for (key, entry) in &read.entries {
@@ -166,7 +167,7 @@ fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes:
             continue;
         }
         let mut all = own.clone();
-        // Those that hold in every namespace hold here too, and are told of once where they clash by themselves.
+        // Entries without a namespace apply here too. If they contradict each other, that is reported once.
         if let Some(everywhere) = models.get(&(*model, "")).filter(|_| !namespace.is_empty()) {
             if sound(&laid(base, everywhere.values().copied())).is_err() {
                 continue;
@@ -181,7 +182,7 @@ fn tell_clashes(read: &Saturation, home: Option<&str>, base: &Thresholds, notes:
     }
 }
 
-/// The first two that do not go together, and why: nobody reads more than that.
+/// The first two entries that contradict each other. More would not help the reader.
 fn pair<'a>(base: &Thresholds, all: &Ranked<'a>) -> Option<(Vec<&'a str>, String)> {
     let few: Vec<_> = all.iter().take(MOST_COMPARED).collect();
     few.iter().enumerate().find_map(|(at, ((_, wide), below))| {

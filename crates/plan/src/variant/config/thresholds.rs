@@ -1,20 +1,19 @@
-//! When a replica counts as saturated: ConfigMap `…-saturation-scaling-config`.
-//! Comes in: one entry of the map as YAML; goes out: thresholds that hold together, or the words for why they do not.
+//! Defines and validates the thresholds of the saturation engines.
 
 use serde::{Deserialize, Serialize};
 
 use crate::variant::Mode;
 
-/// The name of the engine that counts tokens.
+/// Name of the token engine.
 const TOKENS: &str = "saturation";
 
-/// A share of the KV cache that idle servers may hold: some always hold a block.
+/// Smallest distance between threshold and trigger: some idle servers hold a block of the KV cache.
 const LEAST_ROOM: f64 = 0.01;
 
-/// What decimals may miss it by.
+/// Tolerance for decimal fractions.
 const MARGIN: f64 = 1e-9;
 
-/// One entry as written; what is absent is taken from the entry below it.
+/// An entry as written. A missing field is taken from the entry below.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -31,7 +30,6 @@ pub struct Entry {
     pub scale_down_boundary: Option<f64>,
 }
 
-/// The names of an entry's fields.
 pub const FIELDS: [&str; 10] = [
     "model_id",
     "namespace",
@@ -45,20 +43,19 @@ pub const FIELDS: [&str; 10] = [
     "scaleDownBoundary",
 ];
 
-/// How the saturation engines read the metrics.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Thresholds {
-    /// A replica with this share of its KV cache in use is saturated.
+    /// A replica that uses this share of its KV cache is saturated.
     pub kv_cache: f64,
     /// A replica with this many waiting requests is saturated.
     pub queue_length: f64,
-    /// Less spare KV cache than this, on average, asks for a replica.
+    /// Average spare KV cache below which a replica is added.
     pub kv_spare: f64,
-    /// Fewer spare places in the queue than this, on average, ask for a replica.
+    /// Average spare queue length below which a replica is added.
     pub queue_spare: f64,
-    /// Token engine: the share of the capacity above which more is needed.
+    /// Token engine: utilization above which capacity is missing.
     pub scale_up: f64,
-    /// Token engine: the share of the capacity below which some is spare.
+    /// Token engine: utilization below which capacity is spare.
     pub scale_down: f64,
     pub analyzer: Analyzer,
     pub limiter: bool,
@@ -66,15 +63,15 @@ pub struct Thresholds {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Analyzer {
-    /// Shares of KV cache and queue, one replica at a time.
+    /// Compares shares of KV cache and queue, and changes one replica at a time.
     #[default]
     Shares,
-    /// Tokens in use against tokens that fit.
+    /// Compares tokens in use with the token capacity.
     Tokens,
 }
 
 impl Default for Thresholds {
-    /// What upstream ships.
+    /// Upstream's defaults.
     fn default() -> Self {
         Self {
             kv_cache: 0.80,
@@ -90,7 +87,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// `entry` over these.
+    /// Applies the fields of `entry`.
     #[must_use]
     pub fn with(&self, entry: &Entry) -> Self {
         Self {
@@ -105,13 +102,13 @@ impl Thresholds {
         }
     }
 
-    /// With the choices that are made once for the whole fleet.
+    /// Takes over the settings that apply to the whole fleet.
     #[must_use]
     pub fn under(self, fleet: &Self) -> Self {
         Self { analyzer: fleet.analyzer, limiter: fleet.limiter, ..self }
     }
 
-    /// Upstream leaves what is not written at zero, and fills in the token engine's two only after validation.
+    /// Upstream reads missing fields as zero, and sets the token engine's defaults only after validation.
     pub fn read(entry: &Entry, mode: Mode) -> Self {
         match mode {
             Mode::Steersman => Self::default().with(entry),
@@ -128,7 +125,7 @@ impl Thresholds {
         }
     }
 
-    /// The token engine's two where they are zero.
+    /// Sets the token engine's thresholds if they are zero.
     #[must_use]
     pub fn filled(mut self) -> Self {
         let shipped = Self::default();
@@ -175,7 +172,7 @@ impl Thresholds {
         Ok(())
     }
 
-    /// Thresholds with which an idle replica is saturated, so that replicas would be added without end.
+    /// Thresholds with which an idle replica is saturated would add replicas without end.
     pub fn always_saturated(&self) -> Option<String> {
         let zero = |name: &str| Some(format!("{name} is 0, with which every idle replica counts as saturated"));
         match self {
@@ -209,7 +206,7 @@ fn analyzer(name: &str) -> Analyzer {
     if name == TOKENS { Analyzer::Tokens } else { Analyzer::Shares }
 }
 
-/// Upstream takes any other name for none.
+/// Upstream treats any other name as none.
 pub fn known_analyzer(entry: &Entry) -> Result<(), String> {
     match entry.analyzer_name.as_deref() {
         None | Some("" | TOKENS) => Ok(()),

@@ -1,5 +1,5 @@
-//! Which models may be scaled to zero, and after how long: ConfigMaps `model-scale-to-zero-config` and
-//! `wva-model-scale-to-zero-config`. Comes in: their entries; goes out: the two settings of any model.
+//! Reads which models may be scaled to zero and after which time, from ConfigMaps `model-scale-to-zero-config` and
+//! `wva-model-scale-to-zero-config`.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::duration;
 use super::note::{Notes, entries, unknown_fields, yaml};
 use crate::variant::Mode;
 
-/// Idle for this long, where nothing else is said.
+/// Default retention period.
 pub const RETENTION: SignedDuration = SignedDuration::from_mins(10);
 const LONG: SignedDuration = SignedDuration::from_hours(24);
 const SHORT: SignedDuration = SignedDuration::from_mins(1);
 
-/// The names of an entry's fields, in both spellings.
+/// Fields of an entry in both spellings.
 pub const FIELDS: [&str; 7] = [
     "modelID",
     "namespace",
@@ -26,12 +26,12 @@ pub const FIELDS: [&str; 7] = [
     "retention_period",
 ];
 
-/// The two spellings of one map.
+/// The two formats of the ConfigMap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// `__defaults__` and `model.*`, camelCase.
+    /// Keys `__defaults__` and `model.*`, fields in camelCase.
     Camel,
-    /// `default` and any other key, `snake_case`.
+    /// Key `default` and any other, fields in `snake_case`.
     Snake,
 }
 
@@ -46,7 +46,7 @@ pub struct Entry {
     pub retention: Option<String>,
 }
 
-/// Both settings of one level; absent: the next level speaks.
+/// Settings of one level. An absent one is taken from the next level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Level {
     pub enabled: Option<bool>,
@@ -59,16 +59,16 @@ pub struct ScaleToZero {
     /// By namespace, empty for any, and model.
     #[serde(skip)]
     pub models: BTreeMap<(String, String), Level>,
-    /// What `WVA_SCALE_TO_ZERO` says.
+    /// Value of `WVA_SCALE_TO_ZERO`.
     pub environment: bool,
-    /// The entries that these come from, by key, the good parts of bad ones among them.
+    /// The source of these settings by key, including the valid parts of invalid entries.
     pub entries: BTreeMap<String, Entry>,
-    /// Keys that cannot be read and never were, with the model that each is about where that much can be read. What they
-    /// say may be that a model must not sleep.
+    /// Keys of entries that could never be read, with their model if it is known. Such an entry may forbid scale to
+    /// zero.
     pub unread: BTreeMap<String, Option<String>>,
 }
 
-/// Whom an entry is about.
+/// The model of an entry.
 #[derive(Deserialize)]
 struct Whom {
     #[serde(rename = "modelID", alias = "model_id")]
@@ -84,7 +84,7 @@ impl ScaleToZero {
         self.first(namespace, model, |level| level.retention).unwrap_or(RETENTION)
     }
 
-    /// The key of an entry that may speak of the model, and that nobody can read.
+    /// The key of an unreadable entry that may be about the model.
     pub fn unknown(&self, model: &str) -> Option<&str> {
         let about = |whom: &Option<String>| whom.as_deref().is_none_or(|whom| whom == model);
         self.unread.iter().find(|(_, whom)| about(whom)).map(|(key, _)| key.as_str())
@@ -97,7 +97,7 @@ impl ScaleToZero {
     }
 }
 
-/// What is bad in `data` is taken from `last`, key by key.
+/// Invalid entries keep their value in `last`, by key.
 pub fn read(
     data: &BTreeMap<String, String>,
     spelling: Spelling,
@@ -131,7 +131,7 @@ pub fn read(
         match entry.model_id.clone() {
             _ if key == defaults_key => read.defaults = level,
             None => {}
-            // Upstream tells entries apart by the model alone.
+            // Upstream distinguishes entries by model alone.
             Some(model) if mode == Mode::Upstream && read.models.keys().any(|(_, known)| *known == model) => {
                 notes.duplicate(key, &model);
             }
@@ -152,7 +152,8 @@ pub fn read(
     read
 }
 
-/// Entries of the newer map under the older map's name would be passed over, and the model be put to sleep after all.
+/// Reports entries in the format of the newer map under the name of the older one. They are ignored, so a model would
+/// be scaled to zero although they forbid it.
 fn tell_ignored(data: &BTreeMap<String, String>, speaks: &impl Fn(&str) -> bool, notes: &mut Notes<'_>) {
     let (read, passed_over): (BTreeMap<_, _>, BTreeMap<_, _>) =
         data.iter().map(|(key, text)| (key.clone(), text.clone())).partition(|(key, _)| speaks(key));

@@ -1,6 +1,5 @@
-//! Scale to zero, and the last replica of a model.
-//! Comes in: the numbers of all variants of one model; goes out: zero for all where the model is idle and may sleep, one
-//! for the cheapest where it may not.
+//! Enforces scale to zero: an idle model gets 0 replicas, and a model without scale to zero keeps one of its cheapest
+//! variant.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +7,24 @@ use serde::Serialize;
 
 use crate::variant::factor::Explanation;
 
-/// What a replica costs where nothing is said.
+/// Cost of a replica if none is set.
 pub const USUAL_COST: f64 = 10.0;
 
-/// Whether the model may sleep.
+/// Whether a model may be scaled to zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Sleep {
     /// Scale to zero is off for the model.
     Forbidden,
-    /// Requests came within the retention period, or are here now.
+    /// There were requests within the retention period.
     Awake,
-    /// No request came, and something else speaks against it: what.
+    /// There was no request, but something else blocks scale to zero.
     Kept(Explanation),
-    /// Nobody can say whether requests came: the cause.
+    /// Whether there were requests is unknown.
     Unknown(Explanation),
     Idle,
 }
 
-/// True where a number was changed.
+/// Returns whether a number was changed.
 pub fn enforce(targets: &mut BTreeMap<String, i32>, costs: &BTreeMap<String, f64>, sleep: &Sleep) -> bool {
     match sleep {
         Sleep::Awake | Sleep::Kept(_) | Sleep::Unknown(_) => false,

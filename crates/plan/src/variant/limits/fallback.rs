@@ -1,5 +1,4 @@
-//! The number of a variant for which no engine has one.
-//! Comes in: the last decision, the bounds and the model's other variants; goes out: a number and its reason.
+//! Computes the number of a variant for which no engine has one.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -18,7 +17,7 @@ pub struct Variant {
     pub previous: Previous,
 }
 
-/// The last decision; without a time there was none.
+/// The last decision. There is none if `at` is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Previous {
     pub replicas: i32,
@@ -49,9 +48,9 @@ pub enum Path {
 /// When a model without a number counts as abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Never: what is not known lowers nothing.
+    /// Never: unknown data lowers nothing.
     Endless,
-    /// After this long, the model may then go to zero or not.
+    /// After `period`. `zero`: the model may then be scaled to zero.
     Retention { period: SignedDuration, zero: bool },
 }
 
@@ -61,7 +60,7 @@ pub struct Fallen {
     pub reason: String,
     /// `reason` without what bounds changed; None if they changed nothing.
     pub unclamped_reason: Option<String>,
-    /// When it was decided; that of the last decision where nothing changed.
+    /// Time of the decision; that of the last one if nothing changed.
     pub at: Timestamp,
 }
 
@@ -123,8 +122,8 @@ fn kept(variant: &Variant, now: Timestamp) -> Fallen {
 }
 
 impl Previous {
-    /// The reason of a number that bounds change to `to`, and the reason without that. Earlier bounds are not mentioned:
-    /// bounds that change often must not make the reason longer each time.
+    /// The reason after bounds change the number to `to`, and the reason without that. Earlier bounds are dropped, so
+    /// that the reason does not grow with every change of the bounds.
     pub fn clamped(&self, to: i32) -> (String, String) {
         let unclamped = self.unclamped_reason.as_ref().unwrap_or(&self.reason);
         let reason = format!("{unclamped} (clamped from {} to {to} for bounds)", self.replicas);

@@ -1,6 +1,4 @@
-//! The accelerators that the cluster has.
-//! Comes in: what variants want and what nodes offer; goes out: how much of it each gets, whoever holds a grant first, then the most
-//! saturated.
+//! Distributes the cluster's GPUs: first up to earlier grants, then to the most saturated variants.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Wanted {
     pub variant: String,
-    /// As the object names it.
     pub accelerator: String,
     pub current: i32,
     pub target: i32,
-    /// What it was granted and is about to take. Up to that it comes first: else a grant that is being carried out would be taken
-    /// back.
+    /// Replicas granted earlier. They are served first, because otherwise a grant would be revoked while it is carried
+    /// out.
     pub held: i32,
     /// Accelerators per replica.
     pub gpus: i32,
@@ -31,7 +28,7 @@ pub struct Granted {
     pub reason: String,
 }
 
-/// Accelerators by the short name of their type. Taken are those of `wanted` that run, and nothing else.
+/// `offered`: GPUs by short product name. Only running replicas of `wanted` count as used.
 pub fn limit(wanted: &[Wanted], offered: &BTreeMap<String, i32>) -> Vec<Granted> {
     let mut free = offered.clone();
     for one in wanted {
@@ -73,7 +70,7 @@ fn granted(one: &Wanted, added: Option<i32>) -> Granted {
     Granted { variant: one.variant.clone(), target, gpus, limited, reason }
 }
 
-/// The product name of a node's label as objects name it: `NVIDIA-A100-PCIE-80GB` is an `A100`.
+/// The short name of a node's product label: `NVIDIA-A100-PCIE-80GB` is an `A100`.
 pub fn short(product: &str) -> String {
     let parts: Vec<&str> = product.split('-').collect();
     match parts.as_slice() {

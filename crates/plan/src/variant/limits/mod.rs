@@ -1,5 +1,4 @@
-//! What no engine may overstep.
-//! Comes in: the numbers that an engine wants; goes out: numbers within bounds, with the reason where one was changed.
+//! Limits the numbers of the engines: bounds, scale to zero, GPUs, and the fallback without an engine.
 
 pub mod enforce;
 pub mod fallback;
@@ -17,7 +16,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Should both contradict each other, the upper one holds: too few replicas cost less than a surprise.
+    /// If the bounds contradict each other, the upper one wins: too few replicas do less harm than unexpected ones.
     pub fn clamp(self, replicas: i32) -> i32 {
         let raised = replicas.max(self.min).max(0);
         self.max.map_or(raised, |max| raised.min(max.max(0)))
@@ -32,7 +31,7 @@ impl Bounds {
         self.clamp(replicas) == replicas
     }
 
-    /// The bound that does not allow `replicas`.
+    /// The bound that excludes `replicas`.
     pub fn binding(self, replicas: i32) -> Option<Explanation> {
         let bound = |code: FactorCode, name: &str, value: i32| {
             Explanation::of(Factor::replicas(code, value), format!("{name}={value}"))

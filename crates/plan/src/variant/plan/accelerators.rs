@@ -1,6 +1,5 @@
-//! The accelerators that all variants share, where the limiter is on.
-//! Comes in: what nodes offer, what runs and what was decided; goes out: what is left for each variant before anything is decided,
-//! and decisions that promise nothing that is not there.
+//! Applies the GPU limit: estimates the room of each variant before models are decided, and limits the decisions
+//! afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,16 +20,17 @@ fn is_on(seen: &Seen) -> bool {
     seen.config.thresholds("", "", Mode::Steersman).is_some_and(|thresholds| thresholds.limiter)
 }
 
-/// Accelerators that nobody uses or is about to take. What one model leaves may be another's in the same pass: the last word has `share`.
+/// GPUs that are neither in use nor granted. Each model sees the same free GPUs, so `share` has to resolve competing
+/// claims.
 pub struct Free<'a> {
     offered: &'a BTreeMap<String, i32>,
     left: BTreeMap<String, i32>,
-    /// Replicas that a variant was granted and is about to take.
+    /// Replicas that a variant was granted and does not have yet.
     coming: BTreeMap<&'a NamespacedName, i32>,
 }
 
 impl<'a> Free<'a> {
-    /// None: nobody counts them, or nobody could.
+    /// `None` if the limiter is off or the GPUs could not be counted.
     pub fn of(seen: &'a Seen, conflicts: &BTreeMap<NamespacedName, Conflict>) -> Option<Self> {
         let offered = seen.gpus.known().filter(|_| is_on(seen) && seen.settings.mode == Mode::Steersman)?;
         let mut left = offered.clone();
@@ -47,7 +47,7 @@ impl<'a> Free<'a> {
         Some(Self { offered, left, coming })
     }
 
-    /// How many replicas there are accelerators for, never fewer than there are, and what there is.
+    /// Replicas that there are GPUs for, at least `current`, and an explanation of the supply.
     pub fn room(&self, variant: &VariantSeen, current: i32) -> (i32, Explanation) {
         let accelerator = variant.accelerator();
         let own = self.coming.get(&variant.key).copied().unwrap_or_default().saturating_mul(variant.gpus());
@@ -60,7 +60,7 @@ fn place(variant: &VariantSeen) -> (String, String) {
     (variant.key.namespace.clone(), variant.workload())
 }
 
-/// Replicas that it was granted and does not have yet, for as long as it is waited for.
+/// Replicas that were granted and are still awaited.
 fn about_to_come(seen: &Seen, variant: &VariantSeen) -> i32 {
     let waits = seen.memory.waits.get(&variant.memory_key()).filter(|waits| waits.unfollowed.is_none());
     let since = waits.and_then(|waits| waits.above).filter(|(current, _)| variant.current() == Some(*current));
@@ -68,7 +68,7 @@ fn about_to_come(seen: &Seen, variant: &VariantSeen) -> i32 {
     awaited.map_or(0, |(current, _)| variant.previous().replicas.saturating_sub(current).max(0))
 }
 
-/// Replicas with accelerators: where they cannot be looked at, as many as there last were.
+/// Replicas that use GPUs. If the scale target cannot be read, the last known number.
 fn in_use(variant: &VariantSeen) -> i32 {
     let last = || variant.status.as_ref()?.current_alloc.as_ref().map(|alloc| alloc.num_replicas);
     match &variant.target {
@@ -77,7 +77,7 @@ fn in_use(variant: &VariantSeen) -> i32 {
     }
 }
 
-/// Where the limiter is on, accelerators that are not there are not promised.
+/// Limits decisions to the GPUs that exist, if the limiter is on.
 pub fn share(seen: &Seen, plan: &mut FleetPlan) {
     if !is_on(seen) {
         return;
@@ -91,9 +91,9 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
         let mut one = wants(variant, decision, replicas, target);
         match (seen.settings.mode, decision.unfollowed) {
             (Mode::Upstream, _) => {}
-            // Whoever does not take what it was granted is served last.
+            // A variant that does not take its granted replicas is served last.
             (Mode::Steersman, true) => one.spare_kv = f64::INFINITY,
-            // Also where nothing is known of it now: what is missing takes nothing back.
+            // A granted number is kept even if metrics are missing now.
             (Mode::Steersman, false) => one.held = variant.previous().replicas,
         }
         places.push(variant);
@@ -111,7 +111,7 @@ pub fn share(seen: &Seen, plan: &mut FleetPlan) {
             };
             limit(&wanted, offered).into_iter().zip(&wanted).map(told).collect()
         }
-        // Upstream scales as if there were no limit; here nothing grows on what nobody has counted.
+        // Without a count of GPUs nothing grows. Upstream scales as if there were no limit.
         Lookup::Unknown(_) if seen.settings.mode == Mode::Upstream => Vec::new(),
         Lookup::Unknown(why) => {
             let text = format!("the accelerators could not be counted: {why}");
@@ -151,7 +151,7 @@ fn wants(variant: &VariantSeen, decision: &Decision, current: i32, target: i32) 
     }
 }
 
-/// Objects that cannot be worked with use their accelerators all the same.
+/// Objects that cannot be decided on still use their GPUs.
 fn unseen(seen: &Seen, plan: &FleetPlan, counted: &[&VariantSeen]) -> Vec<Wanted> {
     let mut counted: BTreeSet<(String, String)> = counted.iter().map(|variant| place(variant)).collect();
     let mut unseen = Vec::new();
@@ -166,7 +166,7 @@ fn unseen(seen: &Seen, plan: &FleetPlan, counted: &[&VariantSeen]) -> Vec<Wanted
     unseen
 }
 
-/// What there is of an accelerator, for whoever wonders why it is not enough.
+/// Explains how much of an accelerator the nodes offer.
 fn offer(accelerator: &str, offered: &BTreeMap<String, i32>) -> Explanation {
     let about = |code: FactorCode, text: String| {
         Explanation::of(Factor::about(code, Reference::Accelerator(accelerator.to_owned())), text)

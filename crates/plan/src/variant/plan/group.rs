@@ -1,5 +1,4 @@
-//! All variants of one model, decided together.
-//! Comes in: the variants that can be decided, with the model's metrics; goes out: a decision for each.
+//! Decides all variants of one model together.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +25,9 @@ pub struct Group<'a> {
     pub model: &'a str,
     pub variants: &'a [&'a VariantSeen],
     pub metrics: Option<&'a ModelSeen>,
-    /// A variant of the model takes no part, and may run all the same.
+    /// A variant of the model is not decided on, but may serve requests.
     pub runs_apart: bool,
-    /// Where accelerators are counted: those that nobody uses.
+    /// `None` if GPUs are not limited.
     pub free: Option<&'a Free<'a>>,
 }
 
@@ -44,7 +43,7 @@ impl<'a> Group<'a> {
         Self { seen, namespace, model: model_name, variants, metrics: seen.models.get(model), runs_apart, free }
     }
 
-    /// The pods of one of these variants, sorted.
+    /// Pods of these variants, sorted.
     pub fn pods(&self) -> Result<Vec<(&'a VariantSeen, &'a PodSeen)>, Silence> {
         let pods =
             self.metrics.map_or(Err(&Silence::Missing), |metrics| metrics.pods.as_ref()).map_err(Clone::clone)?;
@@ -55,7 +54,6 @@ impl<'a> Group<'a> {
         Ok(pods)
     }
 
-    /// The variant whose replica a pod is.
     pub fn owner(&self, pod: &PodSeen) -> Option<&'a VariantSeen> {
         let owns = |variant: &&&VariantSeen| variant.spec.scale_target_ref.as_ref().is_some_and(|to| pod.target.is(to));
         self.variants.iter().find(owns).copied()
@@ -84,10 +82,10 @@ impl<'a> Group<'a> {
         let before: BTreeMap<String, i32> =
             before.map(|(name, replicas)| (name.clone(), self.clamp(&name, replicas))).collect();
         let mut after = before.clone();
-        // Whoever there is no accelerator for is started last.
+        // A variant without a free GPU is started last.
         let cost = |state: &State| if state.limits().allow(1) { state.cost } else { f64::INFINITY };
         let costs = states.iter().map(|state| (state.variant.clone(), cost(state)));
-        // Whoever could not be looked at may serve: then nobody has to be started.
+        // A variant that could not be observed may serve requests, so no other has to be started.
         if sleep != Sleep::Forbidden || !self.runs_apart {
             enforce(&mut after, &costs.collect(), &sleep);
         }
@@ -107,7 +105,7 @@ impl<'a> Group<'a> {
         bounds.unwrap_or_default().clamp(replicas)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one stage after the other, told in one place")]
+    #[expect(clippy::too_many_arguments, reason = "the stages of a decision, one after the other")]
     fn decision(
         &self,
         variant: &VariantSeen,
@@ -151,7 +149,7 @@ impl<'a> Group<'a> {
             let (bound, words) = match slowed.or_else(|| bounds.binding(story.wish)) {
                 Some(bound) => (bound.clone(), format!("wanted {}, limited by {bound}", story.wish)),
                 None => {
-                    // It stands in for another, which tells the wish.
+                    // The variant replaces another one, whose decision reports the wanted number.
                     story.wish = replicas;
                     let others = "what other variants cannot have";
                     let bound = Explanation::new(FactorCode::OtherVariantsLimited, others);
@@ -198,7 +196,7 @@ impl<'a> Group<'a> {
             story.hold.get_or_insert_with(blocked);
         }
         if let Some(why) = self.settling(variant, replicas) {
-            replicas = bounds.clamp(variant.previous().replicas);
+            replicas = bounds.clamp(previous.replicas);
             story.hold = Some(why);
             story.binding = Binding::Hold;
         }
@@ -219,7 +217,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Two settings that work against each other.
+    /// Reports that `minReplicas` prevents the enabled scale to zero.
     fn never_sleeps(&self, variant: &VariantSeen, sleep: &Sleep) -> Option<Finding> {
         (variant.spec.min_replicas > 0 && *sleep != Sleep::Forbidden).then(|| Finding {
             severity: Severity::Info,
@@ -232,7 +230,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Why a lower number has to wait.
+    /// Blocks a scale-down within the stabilization window.
     fn settling(&self, variant: &VariantSeen, replicas: i32) -> Option<Explanation> {
         let previous = variant.previous();
         let age = self.seen.now.duration_since(previous.at?);
@@ -243,7 +241,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The pods, if there is a figure of each: half of the truth is none.
+    /// The ready pods, if all of them have metrics. Partial metrics are not used: they could understate the load.
     fn measured(&self, asleep: bool) -> Result<Vec<(&'a VariantSeen, &'a PodSeen)>, Metrics> {
         if asleep {
             return Err(Metrics::Asleep);
@@ -261,20 +259,19 @@ impl<'a> Group<'a> {
         };
         let any = !pods.is_empty();
         pods.retain(|(_, pod)| pod.ready);
-        let usable = |value: Option<f64>| value.is_some_and(|value| value.is_finite() && value >= 0.0);
         for (_, pod) in &pods {
             let missing = [
                 (FactorCode::PodKvCacheUnknown, "KV cache usage", pod.kv),
                 (FactorCode::PodQueueUnknown, "queue length", pod.queue),
             ];
-            if let Some((code, what, _)) = missing.into_iter().find(|(.., value)| !usable(*value)) {
+            if let Some((code, what, _)) = missing.into_iter().find(|(.., value)| replicas::valid(*value).is_none()) {
                 let factor = Factor::about(code, Reference::Pod(pod.name.to_string()));
                 return Err(Metrics::Partial(Explanation::of(factor, format!("pod {} has no {what}", pod.name))));
             }
         }
         for variant in self.variants {
             let target = variant.target.known().and_then(Option::as_ref);
-            // A StatefulSet counts replicas that are on their way out.
+            // `readyReplicas` of a StatefulSet includes pods that are being scaled down.
             let told = |target: &TargetSeen| target.ready.min(variant.current().unwrap_or_default());
             let ready = target.map_or(0, |target| told(target).max(target.ready_pods));
             let known = pods.iter().filter(|(owner, _)| owner.key == variant.key).count();
@@ -297,7 +294,7 @@ impl<'a> Group<'a> {
         targets.map(|target| target.ready.max(target.ready_pods).max(0)).fold(0, i32::saturating_add)
     }
 
-    /// Then nobody has to look at how metrics are collected.
+    /// Reported instead of missing metrics, so that users do not look for a fault in the collection of metrics.
     fn none_ready(&self) -> Explanation {
         let (mut factors, mut asked) = (Vec::new(), Vec::new());
         for variant in self.variants {
@@ -311,7 +308,7 @@ impl<'a> Group<'a> {
         Explanation { factors, text }
     }
 
-    /// What was decided, or runs, stays where the engine would have less.
+    /// Drops decisions below the number that would be held.
     fn lower_nothing(&self, said: &mut Said, why: Explanation) {
         for variant in self.variants {
             let kept = hold(variant, self.seen.now).replicas;
@@ -340,7 +337,7 @@ impl<'a> Group<'a> {
                 let mut replicas = replicas::by_share(pods, Mode::Steersman);
                 replicas::share_out(&mut replicas, picker.unwrap_or_default());
                 let mut analysis = shares::analyze(&replicas, &thresholds, Mode::Steersman);
-                // A variant that is still starting has no metrics, and is in transition all the same.
+                // A starting variant has no metrics, but counts as in transition.
                 for state in states.iter().filter(|state| state.current > 0) {
                     analysis.pods.entry(state.variant.clone()).or_default();
                 }
@@ -357,9 +354,7 @@ impl<'a> Group<'a> {
             Analyzer::Tokens => {
                 let queue = match self.metrics.map(|metrics| &metrics.queue) {
                     Some(Lookup::Known(queue)) => *queue,
-                    Some(Lookup::Unknown(why)) => {
-                        return Err(queue_unknown(why));
-                    }
+                    Some(Lookup::Unknown(why)) => return Err(queue_unknown(why)),
                     None => None,
                 };
                 let (replicas, guessed) = replicas::by_token(self, pods, memory)?;

@@ -1,5 +1,4 @@
-//! What a variant keeps while nothing can be decided.
-//! Comes in: one variant with its last decision; goes out: a number that is no lower than what runs, and its reason.
+//! Computes the number that a variant keeps while nothing can be decided.
 
 use jiff::Timestamp;
 
@@ -8,7 +7,7 @@ use crate::variant::seen::VariantSeen;
 
 const NOTHING_RUNS: &str = "First run: nothing runs yet, waiting for requests";
 
-/// A number without a decision of this reconcile, and why it is what it is.
+/// A number that was kept, not decided.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     pub replicas: i32,
@@ -17,7 +16,7 @@ pub struct Held {
     pub unclamped_reason: Option<String>,
 }
 
-/// No lower than the last decision and what the workload is asked to have, and within bounds.
+/// At least the last decision and `spec.replicas`, within bounds.
 pub fn hold(variant: &VariantSeen, now: Timestamp) -> Held {
     let (bounds, previous) = (variant.bounds(), variant.previous());
     let current = variant.current().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The rules for the fleet: who takes part, model by model, then what all share.
-//! Comes in: `Seen`; goes out: a decision for every object and what was learned.
+//! Plans the fleet: sorts out the objects that cannot be decided, decides each model, then applies the shared GPU
+//! limit.
 
 mod accelerators;
 mod group;
@@ -33,34 +33,35 @@ use super::story::{Binding, Story};
 use super::target::is_decided_for;
 use super::{legacy_texts, names};
 
-/// An object whose replicas may not be any has none to decide on.
+/// Smallest `spec.maxReplicas` we act on. An object stored under an older schema may have 0; it keeps its last decision
+/// instead of being scaled to zero.
 const LEAST_MAXIMUM: i32 = 1;
 
 /// Reported for every variant of a model whose plan panics.
 const DEFECTIVE: &str = "internal error: deciding on this model failed because of a defect of the operator. Its replicas stay \
                          as they are, and other models are not affected. See the operator's log for \"panicked\", and report it";
 
-/// What shall be, for every object that is not being deleted.
+/// The decisions for all objects that are not being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FleetPlan {
     pub decisions: BTreeMap<NamespacedName, Decision>,
-    /// To be kept for the next pass.
+    /// State for the next reconcile.
     pub memory: Memory,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
     pub standing: Standing,
-    /// None: there is nothing to publish, since nothing is known or another object decides.
+    /// `None` if there is nothing to publish: no number is known, or another object decides.
     pub replicas: Option<i32>,
     pub reason: String,
     /// `reason` without what bounds changed; None if they changed nothing.
     pub unclamped_reason: Option<String>,
     pub accelerator: String,
-    /// Share of the capacity that is free; whoever has least is served first where accelerators are short.
+    /// Free share of the capacity. Variants with the smallest share get scarce GPUs first.
     pub spare: f64,
     pub metrics: Metrics,
-    /// Its workload was asked for more in vain.
+    /// The scale target did not follow an earlier scale-up.
     pub unfollowed: bool,
     pub conflict: Option<Conflict>,
     pub story: Story,
@@ -69,29 +70,29 @@ pub struct Decision {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Standing {
-    /// An engine has a number.
+    /// The number was decided in this reconcile.
     Decided,
-    /// The number is what it was.
+    /// The last number is kept.
     Held,
-    /// The object cannot be worked with: why.
+    /// The object cannot be decided on, with the reason.
     Failed(Explanation),
-    /// Another object decides.
+    /// Another object decides on the scale target.
     Suppressed,
 }
 
-/// What is known of the model's metrics.
+/// Availability of the model's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Metrics {
     NotAsked,
     Found,
     Silent(Silence),
-    /// Some are there and some are not: which.
+    /// Some metrics are missing; the explanation names them.
     Partial(Explanation),
-    /// No replica runs that could have any.
+    /// No replica runs, so there are no metrics.
     Asleep,
 }
 
-/// Total: every fleet gets an answer, and no object's trouble is another's.
+/// Total: every object gets a decision, and an error in one object does not affect others.
 pub fn plan(seen: &Seen) -> FleetPlan {
     let living: Vec<&VariantSeen> = seen.variants.iter().filter(|variant| !variant.deleting).collect();
     let able: Vec<&VariantSeen> = living.iter().copied().filter(|variant| unable(&variant.spec).is_none()).collect();
@@ -101,7 +102,7 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         plan.memory.forget(seen.now);
     }
     let mut groups: BTreeMap<NamespacedName, Vec<&VariantSeen>> = BTreeMap::new();
-    // Models of which a variant takes no part and may run all the same.
+    // Models with a variant that is not decided on but may serve requests.
     let mut unseen: BTreeSet<NamespacedName> = BTreeSet::new();
     for variant in living {
         let conflict = conflicts.get(&variant.key);
@@ -154,17 +155,17 @@ pub fn plan(seen: &Seen) -> FleetPlan {
         }
     }
     accelerators::share(seen, &mut plan);
-    // Nobody knows what the others do meanwhile.
+    // Progress of a variant that was not evaluated now is unknown; a stale timer would count as elapsed.
     plan.memory.waits.retain(|key, _| looked_at.contains(key));
     plan
 }
 
-/// Why the spec alone already stands against any number.
+/// An error in the spec that rules out any decision.
 fn unable(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
     if spec.model_id.is_empty() {
         return Some(Explanation::new(FactorCode::ModelIDEmpty, "ModelID is empty - cannot optimize"));
     }
-    // Schemas refuse it; of an object that was stored under another one it must not end what runs.
+    // Current schemas reject this value. An object stored under an older one must not be scaled to zero by it.
     if let Some(max) = spec.max_replicas.filter(|max| *max < LEAST_MAXIMUM) {
         let text = format!(
             "spec.maxReplicas={max} allows no replica at all - cannot optimize: set it to {LEAST_MAXIMUM} or more, or leave \
@@ -180,21 +181,21 @@ fn unable(spec: &VariantAutoscalingSpec) -> Option<Explanation> {
     })
 }
 
-/// Whether replicas may serve that nobody can look at. A workload that was deleted may be on its way back for a while.
+/// Whether an object that is not decided on may have replicas. A deleted scale target may be recreated, so it counts
+/// for a while.
 fn may_run(variant: &VariantSeen, now: Timestamp) -> bool {
     let stored = variant.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let missing = conditions::find(stored, names::TARGET).filter(|told| told.status == "False");
     let lately = missing.is_none_or(|told| now.duration_since(told.last_transition_time.0) <= FOLLOW);
     let there = match &variant.target {
-        Lookup::Unknown(_) => true,
         Lookup::Known(None) => lately,
-        Lookup::Known(Some(_)) => true,
+        Lookup::Known(Some(_)) | Lookup::Unknown(_) => true,
     };
     let previous = variant.previous();
     there && previous.at.is_some() && previous.replicas > 0
 }
 
-/// For an object that takes no part: what it last published stays, within its bounds.
+/// The decision for an object that cannot be decided on: the last published number, within its bounds.
 fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>) -> Decision {
     let previous = variant.previous();
     let known = previous.at.is_some() && standing != Standing::Suppressed;
@@ -204,7 +205,6 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
         (_, Some(conflict)) => conflict.explanation(),
         (_, None) => Explanation::default(),
     };
-    // A number that was stored without a reason gets one.
     let (reason, unclamped_reason) = if previous.reason.is_empty() {
         (why.text.clone(), None)
     } else if known && kept != previous.replicas {
@@ -229,12 +229,12 @@ fn apart(variant: &VariantSeen, standing: Standing, conflict: Option<&Conflict>)
 }
 
 impl VariantSeen {
-    /// Under which passes remember it.
+    /// Key of the variant in `Memory`.
     pub fn memory_key(&self) -> String {
         Memory::key(&self.key.namespace, &self.spec.model_id, &self.key.name)
     }
 
-    /// The workload as people name it.
+    /// Kind and name, for messages.
     pub fn workload(&self) -> String {
         self.spec.scale_target_ref.as_ref().map(|to| format!("{} {}", to.kind, to.name)).unwrap_or_default()
     }
@@ -243,7 +243,7 @@ impl VariantSeen {
         Bounds { min: self.spec.min_replicas, max: self.spec.max_replicas.filter(|max| *max >= LEAST_MAXIMUM) }
     }
 
-    /// What the workload is asked to have.
+    /// `spec.replicas` of the scale target.
     pub fn current(&self) -> Option<i32> {
         self.target.known()?.as_ref().map(|target| target.replicas.unwrap_or(1).max(0))
     }
@@ -258,14 +258,14 @@ impl VariantSeen {
         said.unwrap_or(counted).max(1)
     }
 
-    /// Never a reason to say nothing: an empty one is published too.
+    /// Empty if unknown. The decision is published in any case.
     pub fn accelerator(&self) -> String {
         let label = || self.labels.get(names::ACCELERATOR_LABEL).cloned();
         let stored = || self.status.as_ref()?.desired_optimized_alloc.as_ref()?.accelerator.clone();
         self.spec.accelerator.clone().or_else(label).or_else(stored).unwrap_or_default()
     }
 
-    /// The stored decision, if it holds for this workload.
+    /// The stored decision, if it was made for this scale target.
     pub fn previous(&self) -> fallback::Previous {
         let status = self.status.as_ref().filter(|_| !self.begins_anew());
         let stored = status.and_then(|status| status.desired_optimized_alloc.clone()).unwrap_or_default();
@@ -281,27 +281,27 @@ impl VariantSeen {
         }
     }
 
-    /// Whatever number is stored was not decided for this workload as it is: it was another's, or another object has decided
-    /// on it since.
+    /// Whether the stored decision does not apply: it was made for another scale target, or another object decided in
+    /// between.
     pub fn begins_anew(&self) -> bool {
         self.is_moved() || self.status.as_deref().is_some_and(suppressed)
     }
 
-    /// The stored status is about another workload: `scaleTargetRef` was changed since. What that one had says nothing about
-    /// this one.
+    /// Whether `scaleTargetRef` was changed since the status was written, so that the status is about another scale
+    /// target.
     pub fn is_moved(&self) -> bool {
         let (Some(status), Some(target)) = (self.status.as_deref(), self.spec.scale_target_ref.as_ref()) else {
             return false;
         };
         match status.decision.as_ref().and_then(|decision| decision.scale_target_ref.as_ref()) {
             Some(decided) => !is_decided_for(decided, target),
-            // Earlier operators named no group.
+            // Earlier operators stored no group.
             None => legacy_texts::scale_target(status)
                 .is_some_and(|decided| (decided.kind, decided.name) != (target.kind.clone(), target.name.clone())),
         }
     }
 
-    /// Bounds that schemas refuse, of an object that was stored under another one.
+    /// Contradicting bounds, which an object stored under an older schema may have.
     fn odd_bounds(&self) -> Option<Finding> {
         let Bounds { min, max } = self.bounds();
         let message = match max {
@@ -313,7 +313,7 @@ impl VariantSeen {
         Some(Finding { severity: Severity::Warning, reason: "BoundsContradict", message, remedy })
     }
 
-    /// What of the spec is not acted on.
+    /// Fields of the spec that are ignored or invalid.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.cost().is_none() {

@@ -1,5 +1,4 @@
-//! From what was seen of pods to what the engines read.
-//! Comes in: a model's pods with their owners; goes out: replicas for either engine, and what workloads' arguments teach.
+//! Converts observed pods into the input of the engines, and records capacities derived from engine arguments.
 
 use super::group::Group;
 use crate::variant::Mode;
@@ -10,7 +9,7 @@ use crate::variant::saturation::tokens::capacity::{Lengths, Memory, Origin, Reco
 use crate::variant::saturation::{shares, tokens};
 use crate::variant::seen::{PodSeen, VariantSeen};
 
-/// Only upstream gets here with a figure missing, and takes it for zero.
+/// A missing value counts as zero. Only upstream mode gets here with one.
 pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Replica> {
     let queue = |queue: f64| if mode == Mode::Upstream { queue.trunc() } else { queue };
     let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| shares::Replica {
@@ -23,7 +22,7 @@ pub fn by_share(pods: &[(&VariantSeen, &PodSeen)], mode: Mode) -> Vec<shares::Re
     pods.iter().map(replica).collect()
 }
 
-/// What waits at the endpoint picker would wait at the replicas if it let it through.
+/// Distributes requests that wait at the endpoint picker over the replicas, where they would wait otherwise.
 #[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
 pub fn share_out(replicas: &mut [shares::Replica], waiting: f64) {
     let each = waiting / replicas.len() as f64;
@@ -32,23 +31,23 @@ pub fn share_out(replicas: &mut [shares::Replica], waiting: f64) {
     }
 }
 
-/// A pod whose queue nobody can weigh, as none of its requests has ended lately: exactly what a saturated one looks like.
-/// What others of the model say, or said before, is the best guess; it may add replicas and never takes any away.
+/// A pod with queued requests of unknown length, because none completed recently. A saturated pod looks exactly like
+/// this. The length is estimated from other pods or earlier values; the estimate may add replicas but never removes
+/// any.
 pub struct Guessed {
-    /// Whose pod it is. Which one changes under load from pass to pass, and is no news.
+    /// The variant of the pod. The pod is not named, because under load it changes with every reconcile.
     pub variant: String,
 }
 
-/// Why not: a capacity that nobody knows.
+/// Fails if the capacity of a pod is unknown.
 pub fn by_token(
     group: &Group<'_>,
     pods: &[(&VariantSeen, &PodSeen)],
     memory: &mut Memory,
 ) -> Result<(Vec<tokens::Replica>, Option<Guessed>), Explanation> {
     let mode = group.seen.settings.mode;
-    let weigh = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
     let usual = usual(group, pods, memory);
-    let unweighed = |pod: &PodSeen| mode == Mode::Steersman && pod.queue > Some(0.0) && weigh(pod.input).is_none();
+    let unweighed = |pod: &PodSeen| mode == Mode::Steersman && pod.queue > Some(0.0) && valid(pod.input).is_none();
     let replica = |(owner, pod): &(&VariantSeen, &PodSeen)| {
         let key = Memory::key(group.namespace, group.model, &owner.key.name);
         let measured = || memory.records.get(&key).filter(|record| record.origin == Origin::Live);
@@ -71,9 +70,9 @@ pub fn by_token(
             tokens_in_use: in_use(pod.kv.unwrap_or_default(), total_kv),
             total_kv,
             queue,
-            input: weigh(pod.input).or(guess.map(|usual| usual.input)).unwrap_or_default(),
-            output: weigh(pod.output).or(guess.map(|usual| usual.output)).unwrap_or_default(),
-            hit_rate: weigh(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
+            input: valid(pod.input).or(guess.map(|usual| usual.input)).unwrap_or_default(),
+            output: valid(pod.output).or(guess.map(|usual| usual.output)).unwrap_or_default(),
+            hit_rate: valid(pod.hit_rate).filter(|rate| *rate <= 1.0).unwrap_or_default(),
         })
     };
     let replicas = pods.iter().map(replica).collect::<Result<Vec<_>, Explanation>>()?;
@@ -81,11 +80,10 @@ pub fn by_token(
     Ok((replicas, guessed.map(|variant| Guessed { variant })))
 }
 
-/// How long the model's requests are, on average over the pods that have finished some, and else as they were last.
+/// Average request length of the model over pods with completed requests, or else the last known value.
 fn usual(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memory) -> Option<Lengths> {
     let lengths = pods.iter().filter_map(|(_, pod)| {
-        let whole = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
-        Some((whole(pod.input).filter(|input| *input > 0.0)?, whole(pod.output).unwrap_or_default()))
+        Some((valid(pod.input).filter(|input| *input > 0.0)?, valid(pod.output).unwrap_or_default()))
     });
     let lengths: Vec<(f64, f64)> = lengths.collect();
     let key = Memory::key(group.namespace, group.model, "");
@@ -98,17 +96,22 @@ fn usual(group: &Group<'_>, pods: &[(&VariantSeen, &PodSeen)], memory: &mut Memo
     Some(usual)
 }
 
+/// The value, if it can be a count or a share.
+pub fn valid(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite() && *value >= 0.0)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
 fn in_use(kv: f64, total_kv: i64) -> i64 {
     whole((kv * total_kv as f64).round()).clamp(0, total_kv.max(0))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "that is meant; not a number becomes zero")]
+#[expect(clippy::cast_possible_truncation, reason = "truncation is intended; NaN becomes 0")]
 fn whole(value: f64) -> i64 {
     value as i64
 }
 
-/// The arguments of each workload, for variants of which no pod was ever measured. New arguments make old figures void.
+/// Records engine arguments for variants without measured pods. Changed arguments invalidate earlier measurements.
 pub fn learn(group: &Group<'_>, memory: &mut Memory) {
     for variant in group.variants {
         let Some(target) = variant.target.known().and_then(Option::as_ref) else { continue };

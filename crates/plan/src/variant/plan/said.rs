@@ -1,6 +1,4 @@
-//! What the engines say about one model, in numbers and words.
-//! Comes in: an engine's analysis and the state of each variant; goes out: what every variant should have, with and without
-//! bounds, and why.
+//! Turns an engine's analysis into a recommendation for each variant, with and without limits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,16 +8,16 @@ use crate::variant::factor::{Explanation, Factor, FactorCode, Reference};
 use crate::variant::saturation::{State, shares, tokens};
 use crate::variant::solve::{Need, Offer, Reason, cost_aware};
 
-/// What an engine says about the model.
+/// An engine's recommendation for a model.
 pub struct Said {
     pub signal: Explanation,
     pub need: String,
-    /// By variant: what it wants within bounds, what it wants without, and why.
+    /// By variant.
     pub numbers: BTreeMap<String, Number>,
     pub spare: f64,
     /// An earlier decision is still being carried out.
     pub waits: Option<Explanation>,
-    /// Why nothing is lowered, although something is decided.
+    /// Why nothing is lowered.
     pub doubt: Option<Explanation>,
 }
 
@@ -27,22 +25,23 @@ pub struct Number {
     pub granted: i32,
     pub wish: i32,
     pub reason: String,
-    /// What keeps it from its wish beside the bounds.
+    /// The obstacle between `granted` and `wish`, other than the bounds.
     pub limit: Option<Explanation>,
 }
 
-/// One wrong figure shall not ask for a thousand replicas: in one pass a variant at most doubles, or gets so many more.
+/// Limit of growth in one reconcile: a variant at most doubles or gets this many more, so that a single wrong value
+/// cannot request a thousand replicas.
 const GROWTH: i32 = 4;
 
 const NO_CHANGE: &str = "saturation-only mode: no-change";
 
-/// `picker`: how many requests wait before the replicas, where there is an endpoint picker.
+/// `picker`: requests that wait at the endpoint picker, if there is one.
 pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f64>) -> Said {
     let bounded = shares::targets(analysis, states, true);
     let free = shares::targets(analysis, states, false);
     let current = |name: &str| states.iter().find(|state| state.variant == *name).map_or(0, |state| state.current);
     let number = |(name, target): (&String, &i32)| {
-        // Whoever is to have fewer, and still has them, keeps them while one is missing.
+        // A pending scale-down stops while a replica is missing.
         let kept = bounded.transition && analysis.missing.is_some() && *target < current(name);
         let least = if kept { current(name) } else { *target };
         let wish = free.replicas.get(name).copied().filter(|_| !kept).unwrap_or(least);
@@ -109,20 +108,20 @@ pub fn by_shares(analysis: &shares::Analysis, states: &[State], picker: Option<f
     }
 }
 
-/// Those that were asked for more in vain.
+/// Variants whose scale target did not follow a scale-up, with the requested number.
 fn unfollowed(states: &[State]) -> impl Iterator<Item = (&State, i32)> {
     states.iter().filter_map(|state| Some((state, state.unfollowed?)))
 }
 
-/// While something is missing, the number that was asked for in vain stands, whoever else grows meanwhile: the workload may follow
-/// any time, and nobody waits for it.
+/// Keeps requesting the number while capacity is missing, even if other variants grow in the meantime: the scale target
+/// may follow at any time.
 fn unmoved(state: &State, asked: i32) -> (i32, Option<Explanation>) {
     let granted = state.limits().clamp(asked).max(state.current);
     let limit = if granted > state.current { Some(state.unmoved(granted)) } else { state.out_of_room(asked) };
     (granted, limit)
 }
 
-/// What keeps a variant from its wish beside its bounds.
+/// The obstacle to growing to `wish`, other than the bounds.
 fn obstacle(state: &State, wish: i32) -> Option<Explanation> {
     if state.stuck {
         return Some(Explanation::new(FactorCode::ReplicasNotReady, "replicas that do not become ready"));
@@ -130,12 +129,12 @@ fn obstacle(state: &State, wish: i32) -> Option<Explanation> {
     state.out_of_room(wish)
 }
 
-/// Whether a scale-down to `number` that is not followed yet can be taken back: its bounds may be what asks for it.
+/// Whether a pending scale-down to `number` can be cancelled. One that the bounds require cannot.
 fn takes_back(state: &State, number: i32) -> bool {
     state.unfollowed.is_none() && state.bounds.clamp(state.current) > number
 }
 
-/// An earlier decision is still being carried out: by which variants, and how far they are.
+/// Explains which variants are still carrying out an earlier decision.
 pub fn in_transition(awaited: Vec<Explanation>) -> Explanation {
     let texts: Vec<&str> = awaited.iter().map(|one| one.text.as_str()).collect();
     let text = format!("an earlier decision is still being carried out: {}", texts.join(", "));
@@ -144,7 +143,7 @@ pub fn in_transition(awaited: Vec<Explanation>) -> Explanation {
     Explanation { factors, text }
 }
 
-/// Whom all others wait for.
+/// The variants that are in transition.
 fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<Explanation> {
     let told = |state: &State| {
         let State { variant, current, .. } = state;
@@ -170,7 +169,7 @@ fn awaited(analysis: &shares::Analysis, states: &[State]) -> Vec<Explanation> {
     states.iter().filter_map(told).collect()
 }
 
-/// Whom nobody waits for any more.
+/// Adds the variants that are no longer waited for.
 fn add_given_up(signal: &mut Explanation, states: &[State]) {
     for State { variant, current, pending, hangs, over, .. } in states {
         let (code, text) = match (hangs, over) {
@@ -199,7 +198,7 @@ pub fn by_tokens(analysis: &tokens::Analysis, states: &[State]) -> Said {
         capacity: variant.capacity,
         current: state.current,
         ready: state.ready(),
-        // More of what does not become ready is of no use, nor of what does not come.
+        // A variant whose replicas do not become ready or do not appear gets no more.
         bounds: if state.stuck || state.unfollowed.is_some() {
             state.limits().at_most(state.current)
         } else {

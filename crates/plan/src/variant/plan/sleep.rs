@@ -1,5 +1,4 @@
-//! Whether a model may sleep.
-//! Comes in: its requests, its queue and what its pods hold; goes out: that it may, or what speaks against it.
+//! Decides whether a model may be scaled to zero. Any unknown input blocks it.
 
 use jiff::SignedDuration;
 use steersman_reconcile::Lookup;
@@ -13,10 +12,10 @@ use crate::variant::saturation::engine_args::EngineArgs;
 use crate::variant::saturation::tokens::capacity::Memory;
 use crate::variant::seen::{ModelSeen, PodSeen};
 
-/// Servers of some versions count one block of an empty cache as in use; this much of the next is rounding.
+/// Some versions of vLLM count one block of an empty cache as used; half a block more allows for rounding.
 const ONE_BLOCK: f64 = 1.5;
 
-/// What counts as empty where nobody knows how large a cache is.
+/// Used share that counts as empty if the size of the cache is unknown.
 const EMPTY: f64 = 1e-3;
 
 impl Group<'_> {
@@ -24,7 +23,6 @@ impl Group<'_> {
         self.seen.config.zero(self.namespace).retention(self.namespace, self.model)
     }
 
-    /// A model sleeps only if everything that could speak against it is known not to.
     pub fn sleep(&self, metrics: &Metrics, memory: &Memory) -> Sleep {
         if !self.seen.config.zero(self.namespace).enabled(self.namespace, self.model) {
             return Sleep::Forbidden;
@@ -62,7 +60,7 @@ impl Group<'_> {
         }
     }
 
-    /// Which pod has something to do. Also one that is not ready: it may have been a moment ago.
+    /// The first pod with work. Pods that are not ready count too: they may have been ready a moment ago.
     fn loaded(&self, seen: &ModelSeen, memory: &Memory) -> Option<Explanation> {
         let mut pods: Vec<&PodSeen> = seen.pods.iter().flatten().collect();
         pods.sort_by(|a, b| a.name.cmp(&b.name));
@@ -84,7 +82,7 @@ impl Group<'_> {
         })
     }
 
-    /// Up to which share of its cache a pod has nothing to do.
+    /// Largest used share of an idle pod's cache.
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     fn empty(&self, pod: &PodSeen, memory: &Memory) -> f64 {
         let Some(total) = pod.total_kv.filter(|total| *total > 0) else { return EMPTY };
@@ -94,7 +92,8 @@ impl Group<'_> {
         ONE_BLOCK * block as f64 / total as f64
     }
 
-    /// Falling asleep is no reason to be awake: whoever follows the number may take minutes.
+    /// Blocks scale to zero within the retention period after the last change. A change to 0 does not count: the scale
+    /// target may take minutes to follow it, and counting it would cancel it.
     fn young(&self) -> Option<Explanation> {
         let changed = self.variants.iter().filter_map(|variant| {
             let previous = variant.previous();

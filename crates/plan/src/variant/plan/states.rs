@@ -1,6 +1,4 @@
-//! Every variant of a model as its workload is.
-//! Comes in: the workloads and since when they are not as they are to be; goes out: a state for each, without what nobody waits
-//! for any more.
+//! Builds the state of each variant of a model from its scale target. Expired waits are cleared.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,8 +11,7 @@ use crate::variant::saturation::waits::Awaited;
 use crate::variant::seen::VariantSeen;
 use crate::variant::told::is_unmoved_at;
 
-/// A workload that has not followed a decision for so long is taken as it is, and so are replicas that neither become ready
-/// nor go.
+/// Time that a scale target has to follow a decision, and replicas have to become ready or terminate.
 pub const FOLLOW: SignedDuration = SignedDuration::from_mins(10);
 
 impl Group<'_> {
@@ -44,8 +41,8 @@ impl Group<'_> {
         self.variants.iter().map(state).collect()
     }
 
-    /// In every pass, whether anything can be decided or not: what was awaited before a sleep or an outage is not what is
-    /// awaited after it.
+    /// Runs in every reconcile, even if nothing can be decided, so that timers do not survive an outage or a scale to
+    /// zero.
     pub fn states_by_now(&self, memory: &mut Memory) -> Vec<State> {
         let now = self.seen.now;
         let too_long = |since: Timestamp| now.duration_since(since) > FOLLOW;
@@ -73,8 +70,8 @@ impl Group<'_> {
     }
 }
 
-/// After a restart the stored decision still says that the workload stays at what it has: that need not take another ten
-/// minutes to find out.
+/// After a restart the stored decision shows that the scale target does not follow, so another ten minutes of waiting
+/// are not needed.
 fn is_stored_unmoved(variant: &VariantSeen, current: i32) -> bool {
     variant.status.as_deref().is_some_and(|status| is_unmoved_at(status, current))
 }

@@ -1,5 +1,5 @@
-//! One model in upstream's way, its defects included: no bounds, what is missing is zero, and who has no number publishes
-//! what it last did. Comes in: the group; goes out: a decision for each variant.
+//! Decides one model as the Go operator does, including its defects: bounds are ignored, missing metrics are zero, and
+//! a variant without a target publishes its last one.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ fn decision(group: &Group<'_>, variant: &VariantSeen, metrics: &Metrics, said: O
     let failed = matches!(metrics, Metrics::Silent(Silence::Failed(_)));
     let kept = match previous.replicas {
         1.. => previous.replicas,
-        _ if failed => group.states().iter().find(|state| state.variant == *name).map_or(0, |state| state.current),
+        _ if failed => current(&group.states(), name),
         _ => 0,
     };
     let replicas = target.unwrap_or(kept);

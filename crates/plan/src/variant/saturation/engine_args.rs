@@ -1,5 +1,4 @@
-//! What the arguments of a vLLM server say about its capacity.
-//! Comes in: command, arguments and environment of the containers; goes out: the settings that matter, defaults filled in.
+//! Reads the settings that determine the capacity of a vLLM server from its containers, and fills in defaults.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +19,16 @@ pub struct EngineArgs {
     pub block_size: i64,
     pub kv_cache_dtype: String,
     pub tensor_parallel_size: i64,
-    /// Zero: not set.
+    /// 0 if not set.
     pub num_gpu_blocks_override: i64,
     pub max_num_batched_tokens: i64,
     pub max_num_seqs: i64,
     pub max_model_len: i64,
     pub enforce_eager: bool,
-    /// The engine of vLLM since 0.8.
+    /// The V1 engine, default since vLLM 0.8.
     pub v1: bool,
     pub chunked_prefill: bool,
-    /// Tokens that one step can work on.
+    /// Tokens per scheduler step.
     pub effective_batched_tokens: i64,
 }
 
@@ -119,7 +118,7 @@ impl EngineArgs {
         }
     }
 
-    /// Servers that hold the same number of tokens.
+    /// Whether both servers have the same token capacity.
     pub fn alike(&self, other: &Self) -> bool {
         let of = |args: &Self| {
             (
@@ -134,7 +133,7 @@ impl EngineArgs {
     }
 }
 
-/// The words of a shell's `-c` line in place of the shell.
+/// Replaces a `sh -c` command line by its words.
 fn unwrapped(words: Vec<String>) -> Vec<String> {
     let shell = words.first().is_some_and(|first| matches!(first.rsplit('/').next(), Some("sh" | "bash")));
     let line = words.iter().position(|word| word == "-c" || word == "-lc" || word == "-ec");
@@ -144,7 +143,7 @@ fn unwrapped(words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// As a shell would, quotes and continued lines included; variables stay as they are.
+/// Splits like a shell, with quotes and continued lines. Variables are not expanded.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

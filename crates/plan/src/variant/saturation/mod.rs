@@ -1,5 +1,4 @@
-//! How full the running replicas are, and what that asks for.
-//! Comes in: metrics per pod and the state of each variant of one model; goes out: what is spare and what is missing.
+//! Measures how saturated the running replicas are, and how many more or fewer are needed.
 
 pub mod engine_args;
 pub mod shares;
@@ -13,30 +12,29 @@ use serde::Serialize;
 use super::factor::{Explanation, Factor, FactorCode};
 use super::limits::Bounds;
 
-/// One variant of the model as its workload is.
+/// The scale target of one variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct State {
     pub variant: String,
-    /// Replicas that the workload has.
     pub current: i32,
-    /// The last decision, unless nobody waits for it any more.
+    /// The last decision. `None` if it is no longer waited for.
     pub desired: Option<i32>,
-    /// Of `current`, those that are not ready.
+    /// Replicas of `current` that are not ready.
     pub pending: i32,
-    /// They have not become ready for so long that nobody waits for them: such a variant keeps its number, and others grow.
+    /// Replicas have been unready for more than 10 minutes. The variant keeps its number, and others grow.
     pub stuck: bool,
-    /// So it was a moment ago, too: a container that crashes again and again is ready in between, which is no news.
+    /// Stays true until all replicas have been ready for 3 minutes, so that a crash loop does not flap.
     pub hangs: bool,
-    /// It has had more that are ready for so long that nobody waits for them to go: a rollout that pauses.
+    /// More pods than `current` have been ready for more than 10 minutes, as in a paused rollout.
     pub over: bool,
-    /// It was asked for this number for so long, and has stayed as it is, that others grow in its place.
+    /// The number that the scale target was asked for and did not follow for 10 minutes. Others grow instead.
     pub unfollowed: Option<i32>,
-    /// Accelerators per replica.
+    /// GPUs per replica.
     pub gpus: i32,
     pub accelerator: String,
     pub cost: f64,
     pub bounds: Bounds,
-    /// Where accelerators are counted: how many replicas there are any for, and what there is.
+    /// If GPUs are limited: the replicas that there are GPUs for, and an explanation of the supply.
     pub room: Option<(i32, Explanation)>,
 }
 
@@ -45,18 +43,18 @@ impl State {
         self.current.saturating_sub(self.pending).max(0)
     }
 
-    /// What it may have, by its own bounds and by what there is.
+    /// The bounds, reduced to the replicas that there are GPUs for.
     pub fn limits(&self) -> Bounds {
         self.room.as_ref().map_or(self.bounds, |(most, _)| self.bounds.at_most(*most))
     }
 
-    /// What keeps it from a wish, where that is neither of its bounds.
+    /// The missing GPUs, if they and not the bounds prevent `wish`.
     pub fn out_of_room(&self, wish: i32) -> Option<Explanation> {
         let (most, why) = self.room.as_ref()?;
         (*most < wish && self.bounds.allow(*most)).then(|| why.clone().reworded(format!("gpu-limiter: {why}")))
     }
 
-    /// What keeps it from a number that nothing here stands against, and what may be done about it.
+    /// Explains that the scale target does not follow `number`, and what to check.
     pub fn unmoved(&self, number: i32) -> Explanation {
         let current = self.current;
         let advice = match current {
@@ -74,7 +72,7 @@ impl State {
         )
     }
 
-    /// Whether as many as it is to have will be measured if one waits.
+    /// Whether the number of measured pods is expected to reach `current`.
     pub fn is_moving(&self, measured: i32) -> bool {
         match measured.cmp(&self.current) {
             Ordering::Less => !self.stuck,
@@ -83,7 +81,7 @@ impl State {
         }
     }
 
-    /// A decision that the workload has not followed yet. Nothing decided, or zero, is none.
+    /// A decision that the scale target has not followed yet. A decision of 0 is never awaited.
     pub fn awaited(&self) -> Option<i32> {
         self.desired.filter(|desired| *desired != 0 && *desired != self.current)
     }

@@ -1,5 +1,5 @@
-//! The first saturation engine: shares of KV cache and queue, one replica at a time.
-//! Comes in: both figures of every pod; goes out: whether a replica is missing or to spare, and which variant shall change.
+//! The first saturation engine: compares KV cache and queue of the pods with thresholds, and changes one replica at a
+//! time.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use super::State;
 use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
 
-/// A projection that misses its mark by rounding alone would make replicas come and go.
+/// Prevents replicas from flapping when a projection misses a threshold by rounding.
 const MARGIN: f64 = 1e-9;
 
-/// One pod; what was not measured does not get here.
+/// A measured pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replica {
     pub pod: String,
@@ -29,12 +29,12 @@ pub struct Replica {
 pub struct Analysis {
     pub replicas: usize,
     pub non_saturated: usize,
-    /// Averages over those that are not saturated.
+    /// Average over replicas that are not saturated.
     pub spare_kv: f64,
     pub spare_queue: f64,
     /// Why a replica is missing.
     pub missing: Option<String>,
-    /// The others can carry the load of one that goes.
+    /// The other replicas can carry the load of one.
     pub one_can_go: bool,
     /// Pods with metrics, by variant.
     pub pods: BTreeMap<String, i32>,
@@ -61,12 +61,11 @@ pub fn analyze(replicas: &[Replica], thresholds: &Thresholds, mode: Mode) -> Ana
     analysis.missing = missing(&analysis, thresholds, mode);
     analysis.one_can_go = match mode {
         Mode::Upstream => {
-            let load = |threshold: f64, spare: f64| threshold - spare;
-            let kv = load(thresholds.kv_cache, analysis.spare_kv);
-            let queue = load(thresholds.queue_length, analysis.spare_queue);
+            let kv = thresholds.kv_cache - analysis.spare_kv;
+            let queue = thresholds.queue_length - analysis.spare_queue;
             fits_without_one(free.len(), kv, queue, thresholds, 0.0)
         }
-        // The load of saturated replicas has to go somewhere too.
+        // The load of saturated replicas has to be carried too.
         Mode::Steersman => {
             let kv = mean(replicas.iter().map(|replica| replica.kv));
             let queue = mean(replicas.iter().map(|replica| replica.queue));
@@ -91,7 +90,7 @@ fn missing(analysis: &Analysis, thresholds: &Thresholds, mode: Mode) -> Option<S
         )),
         (true, false) => Some(format!("KV spare Saturation low ({spare_kv:.3} < {kv_spare:.3})")),
         (false, true) => Some(format!("queue spare Saturation low ({spare_queue:.1} < {queue_spare:.1})")),
-        // Nothing is below a trigger of zero.
+        // A trigger of 0 never fires, even if all replicas are saturated.
         (false, false) if mode == Mode::Steersman && analysis.non_saturated == 0 => {
             Some("every replica is saturated".to_owned())
         }
@@ -99,7 +98,7 @@ fn missing(analysis: &Analysis, thresholds: &Thresholds, mode: Mode) -> Option<S
     }
 }
 
-/// Whether `count` replicas with this average load could be one fewer.
+/// Whether one of `count` replicas with this average load can be removed.
 #[expect(clippy::cast_precision_loss, reason = "no fleet has so many pods")]
 fn fits_without_one(count: usize, kv: f64, queue: f64, thresholds: &Thresholds, margin: f64) -> bool {
     if count < 2 {
@@ -110,15 +109,15 @@ fn fits_without_one(count: usize, kv: f64, queue: f64, thresholds: &Thresholds, 
         && thresholds.queue_length - queue * more >= thresholds.queue_spare + margin
 }
 
-/// What the engine asks for, by variant. A variant that is not here keeps what it has.
+/// Replica targets by variant. A variant that is not here keeps its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Targets {
     pub replicas: BTreeMap<String, i32>,
-    /// An earlier decision is still being carried out; nothing new is decided.
+    /// An earlier decision is still being carried out, so nothing new is decided.
     pub transition: bool,
 }
 
-/// `bounded`: no variant is asked for more or less than its bounds allow.
+/// `bounded`: targets stay within the bounds.
 pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets {
     if analysis.replicas == 0 {
         let replicas = states.iter().map(|state| (state.variant.clone(), state.current)).collect();
@@ -142,7 +141,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
     let bounds = |variant: &str| state(variant).filter(|_| bounded).map(State::limits).unwrap_or_default();
     let told = |variant: &str| state(variant).map_or(0.0, |state| state.cost);
     let cost = |variant: &str| analysis.costs.get(variant).copied().unwrap_or_else(|| told(variant));
-    // New bounds do the same in this pass.
+    // Whether changed bounds already cause such a change in this reconcile.
     let changes = |way: Ordering| {
         let by_bounds = |(variant, count): (&String, &i32)| {
             let kept = bounds(variant).clamp(*count);
@@ -152,7 +151,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
         replicas.iter().any(by_bounds)
     };
     if analysis.missing.is_some() {
-        // What keeps a workload from more is no bound of the wish.
+        // The unbounded target ignores that a scale target cannot follow.
         let ready = |state: &State| state.pending == 0 || state.stuck && !bounded;
         let follows = |state: &State| state.unfollowed.is_none() || !bounded;
         let settled = |variant: &str| state(variant).is_none_or(|state| ready(state) && follows(state));
@@ -161,7 +160,7 @@ pub fn targets(analysis: &Analysis, states: &[State], bounded: bool) -> Targets 
             .filter(|(variant, count)| settled(variant) && bounds(variant).allow(count.saturating_add(1)));
         let cheapest = open.min_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
         let cheapest = cheapest.map(|(variant, count)| (variant.clone(), *count));
-        // Those that run may not grow, and none of them is about to: then one begins that does not run.
+        // If no running variant may grow and none is about to, a variant without replicas is started.
         let comes = states.iter().any(|state| state.pending > 0 && !state.stuck);
         let begins = || {
             let idle = states.iter().filter(|state| bounded && !comes && !replicas.contains_key(&state.variant));

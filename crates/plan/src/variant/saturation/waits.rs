@@ -1,66 +1,65 @@
-//! Workloads that are not as they are to be.
-//! Comes in: what is awaited of one; goes out: since when it is seen so, which is kept from one pass to the next.
+//! Tracks since when scale targets deviate from their decisions.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::tokens::capacity::Memory;
 
-/// For so long after it was last asked in vain, a workload is not the first one that is asked for more.
+/// Time after the last attempt during which a scale target that did not follow is not asked first.
 const ANOTHER_TRY: SignedDuration = SignedDuration::from_hours(1);
 
-/// So long all have to be ready until it is forgotten that some were not: a container that crashes again and again is ready for
-/// moments.
+/// Time that all replicas have to be ready before their unready time is forgotten: a crash-looping container is ready
+/// for moments.
 const WHOLE: SignedDuration = SignedDuration::from_mins(3);
 
-/// What is awaited of a workload, and since when it is seen so.
+/// Timers of one scale target. Each holds the value it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Replicas that it is to have, of which some are not ready.
+    /// `spec.replicas`, while some replicas are not ready.
     pub short: Option<(i32, Timestamp)>,
-    /// Since when all of them are ready again.
+    /// Since when all replicas are ready again.
     pub whole: Option<Timestamp>,
-    /// Replicas that it is to have, while more are ready.
+    /// `spec.replicas`, while more pods are ready.
     pub over: Option<(i32, Timestamp)>,
-    /// Replicas that it is told to have, while a larger number is decided, whichever that is.
+    /// `spec.replicas`, while any larger number is decided.
     pub above: Option<(i32, Timestamp)>,
-    /// A smaller number that is decided, and the one that it is told to have.
+    /// The smaller number that is decided, and `spec.replicas`.
     pub below: Option<((i32, i32), Timestamp)>,
     pub unfollowed: Option<Unfollowed>,
 }
 
-/// A number that a workload was asked for in vain.
+/// A scale-up that a scale target did not follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfollowed {
     pub asked: i32,
-    /// What it has stayed at.
+    /// `spec.replicas`, which did not change.
     pub stayed: i32,
-    /// When it was last asked.
+    /// When it was last requested.
     pub last: Timestamp,
 }
 
-/// A workload, and what it is not yet.
+/// The deviations of a scale target.
 #[derive(Clone, Copy, Debug)]
 pub struct Awaited {
-    /// Replicas that it is told to have.
+    /// `spec.replicas`.
     pub current: i32,
-    /// Some of them are not ready.
+    /// Some replicas are not ready.
     pub short: bool,
-    /// More are ready.
+    /// More pods are ready.
     pub over: bool,
-    /// Another number is decided.
+    /// The decided number, if it is another one.
     pub desired: Option<i32>,
 }
 
 impl Memory {
-    /// Since when it is awaited. Whatever has changed meanwhile is awaited anew.
+    /// Updates the timers. A timer restarts when its value changes.
     pub fn wait(&mut self, key: &str, awaited: Awaited, now: Timestamp) -> Waits {
         let mut before = self.waits.remove(key).unwrap_or_default();
         if before.whole.is_some_and(|since| now.duration_since(since) >= WHOLE) {
             (before.short, before.whole) = (None, None);
         }
         let Awaited { current, .. } = awaited;
-        // Those of another count are others.
+        // A changed number means other replicas, so the timer does not carry over.
         let whole = before.short.filter(|(count, _)| !awaited.short && *count == current);
         let above = awaited.desired.filter(|desired| *desired > current);
         let below = awaited.desired.filter(|desired| *desired < current);
@@ -78,8 +77,8 @@ impl Memory {
         waits
     }
 
-    /// The number that a workload was asked for in vain, until it moves. `asked`: the number above `current` that it is to have by
-    /// now; `in_vain`: it is to have more for too long.
+    /// The number that the scale target was asked for and did not follow, until it moves. `asked`: the decided number
+    /// above `current`; `in_vain`: a larger number has been decided for too long.
     pub fn unfollowed(
         &mut self,
         key: &str,

@@ -1,5 +1,4 @@
-//! Which variants shall carry what is missing, and which may give up what is spare.
-//! Comes in: the model's need in tokens, and price and capacity of each variant; goes out: a number for each.
+//! Selects the variants that add missing capacity or give up spare capacity, by cost.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,26 +13,26 @@ use super::limits::Bounds;
 pub struct Offer {
     pub variant: String,
     pub cost: f64,
-    /// Tokens per replica; zero: not known.
+    /// Tokens per replica; 0 if unknown.
     pub capacity: f64,
     pub current: i32,
-    /// Of `current`, those that serve.
+    /// Replicas of `current` that serve.
     pub ready: i32,
     pub bounds: Bounds,
 }
 
-/// What the model lacks or has too much of, in tokens. A lack counts first.
+/// Missing or spare tokens of a model. If both are set, only `required` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Need {
     pub required: f64,
     pub spare: f64,
 }
 
-/// The cheapest way. `bounded`: no variant is asked for more or less than its bounds allow.
+/// The cheapest targets. `bounded`: targets stay within the bounds.
 pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BTreeMap<String, i32> {
     let mut offers: Vec<Offer> = offers.to_vec();
     if mode == Mode::Steersman {
-        // Ties go by name, whatever the order in which the variants were listed.
+        // Ties are broken by name, so that the order of the input does not matter.
         offers.sort_by(|a, b| a.variant.cmp(&b.variant));
     }
     if !bounded {
@@ -48,7 +47,7 @@ pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BT
     } else if need.spare > 0.0 {
         scale_down(&mut offers, need.spare, &mut targets, mode);
     }
-    // What bounds alone change is theirs to tell.
+    // A change caused by bounds alone is not the solver's: bounds are applied and reported later.
     let told = |(variant, target): (String, i32)| {
         let solved = begin.get(&variant) != Some(&target);
         let target = if solved { target } else { current.get(&variant).copied().unwrap_or(target) };
@@ -57,8 +56,8 @@ pub fn cost_aware(offers: &[Offer], need: Need, bounded: bool, mode: Mode) -> BT
     targets.into_iter().map(told).collect()
 }
 
-/// Begins with what bounds leave of each variant, and with the need that is left then: what bounds add has not to be bought,
-/// and what they take away is not to spare. What they add does not serve yet, so that nobody gives way to it.
+/// Applies the bounds first and returns the remaining need: replicas added by bounds reduce what is required, replicas
+/// removed by bounds reduce what is spare. Added replicas are not ready, so no other variant shrinks because of them.
 fn beside_bounds(offers: &mut [Offer], mut need: Need) -> Need {
     let lacks = need.required > 0.0;
     for offer in offers {
@@ -87,8 +86,8 @@ fn scale_up(offers: &mut [Offer], required: f64, targets: &mut BTreeMap<String, 
     }
 }
 
-/// In upstream's way only the cheapest variant can be the last one standing; where that one does not run, the model ends.
-/// Replicas that are still starting carry nothing: nobody gives way to them, and taking them away spares nothing.
+/// Replicas that are still starting have no capacity: no variant shrinks because of them, and removing them frees
+/// nothing. Upstream protects only the cheapest variant; if that one does not run, the model loses its last replica.
 fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i32>, mode: Mode) {
     let cheapest = offers.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)).map(|offer| offer.variant.clone());
     match mode {
@@ -108,13 +107,13 @@ fn scale_down(offers: &mut [Offer], spare: f64, targets: &mut BTreeMap<String, i
     }
 }
 
-/// Beyond any number of replicas it does not matter how far.
+/// Caps the number far above any real one.
 #[expect(clippy::cast_possible_truncation, reason = "bounded before")]
 fn whole(replicas: f64) -> i32 {
     replicas.clamp(0.0, 1_000_000.0) as i32
 }
 
-/// Why a variant gets its number, in upstream's words.
+/// Why a variant gets its number, in the Go operator's wording.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum Reason {
     Up { required: f64 },

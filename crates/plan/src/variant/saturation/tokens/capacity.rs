@@ -1,6 +1,4 @@
-//! What is known about how many tokens a replica can hold, kept from one pass to the next.
-//! Comes in: what pods were measured to hold and what workloads are configured for; goes out: an answer for variants that
-//! have no pod to measure.
+//! Remembers token capacities between reconciles, for variants without a pod to measure.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::variant::saturation::engine_args::EngineArgs;
 use crate::variant::saturation::waits::Waits;
 
-/// Observations of one kind of load that count.
+/// Observations kept per kind of load.
 const WINDOW: usize = 10;
 const KEEP_RECORDS: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_HISTORY: SignedDuration = SignedDuration::from_hours(24);
 
-/// Where a record comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -32,7 +29,7 @@ pub struct Record {
     /// Per replica.
     pub gpus: i32,
     pub origin: Origin,
-    /// Tokens that fit into the KV cache; zero: not known.
+    /// KV cache capacity in tokens; 0 if unknown.
     pub total_kv: i64,
     /// Tokens that a replica can serve.
     pub effective: i64,
@@ -46,7 +43,7 @@ pub struct Observations {
     pub at: Option<Timestamp>,
 }
 
-/// How long the requests of a model are, in tokens.
+/// Average request length of a model in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
     pub input: f64,
@@ -54,17 +51,17 @@ pub struct Lengths {
     pub at: Timestamp,
 }
 
-/// Kept between passes; losing it costs accuracy, never safety.
+/// State between reconciles. Losing it costs accuracy, not safety.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// By `namespace|model|variant`.
     pub records: BTreeMap<String, Record>,
-    /// Tokens in use when replicas had a queue, by model, accelerators and length of the answers.
+    /// Tokens in use of saturated replicas, by model, accelerators and output length.
     pub history: BTreeMap<String, Observations>,
     /// By `namespace|model|`.
     #[serde(default)]
     pub lengths: BTreeMap<String, Lengths>,
-    /// By the same key as records: workloads that are not as they are to be.
+    /// Timers of scale targets, by the same key as `records`.
     #[serde(default)]
     pub waits: BTreeMap<String, Waits>,
 }
@@ -83,8 +80,8 @@ impl Memory {
         seen.at = Some(now);
     }
 
-    /// A replica without a queue that carries so many tokens shows that fewer were not the most: one that had a queue may have been
-    /// about to begin.
+    /// Removes observations below `carried`: a replica without a queue that carries more shows that they were not the
+    /// capacity. The replica that had a queue then may have been starting.
     pub fn refute(&mut self, key: &str, carried: i64) {
         let Some(seen) = self.history.get_mut(key) else { return };
         seen.tokens.retain(|tokens| *tokens >= carried);
@@ -100,7 +97,8 @@ impl Memory {
         (!tokens.is_empty()).then(|| (sum / tokens.len() as f64) as i64)
     }
 
-    /// A record of the same model on like hardware and settings; a measured one is preferred. `within`: how its key begins.
+    /// A record of the same model on equal hardware with equal settings, preferably measured. `within`: prefix of its
+    /// key.
     pub fn like(&self, key: &str, within: &str, record: &Record) -> Option<&Record> {
         let fits = |(other_key, other): &(&String, &Record)| {
             let alike = match (&record.args, &other.args) {
@@ -119,7 +117,7 @@ impl Memory {
         found.into_iter().next()
     }
 
-    /// Drops what is too old to be true.
+    /// Drops expired entries.
     pub fn forget(&mut self, now: Timestamp) {
         self.records.retain(|_, record| now.duration_since(record.at) <= KEEP_RECORDS);
         self.lengths.retain(|_, known| now.duration_since(known.at) <= KEEP_HISTORY);

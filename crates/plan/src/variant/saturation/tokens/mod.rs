@@ -1,6 +1,4 @@
-//! The second saturation engine: tokens in use against tokens that fit.
-//! Comes in: metrics of every pod of one model, with what is remembered of its capacity; goes out: supply, demand, and what
-//! is missing or spare.
+//! The second saturation engine: compares tokens in use with the token capacity of the pods.
 
 pub mod capacity;
 
@@ -15,7 +13,7 @@ use super::engine_args::EngineArgs;
 use crate::variant::Mode;
 use crate::variant::config::thresholds::Thresholds;
 
-/// As many bytes of a request as make a token, on average.
+/// Average size of a token in a request.
 const BYTES_PER_TOKEN: f64 = 4.0;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -25,24 +23,23 @@ pub struct Replica {
     pub accelerator: String,
     pub cost: f64,
     pub tokens_in_use: i64,
-    /// Tokens that fit into the KV cache; zero: not known.
+    /// KV cache capacity in tokens; 0 if unknown.
     pub total_kv: i64,
     pub queue: i64,
-    /// Averages per request; zero: none came.
+    /// Averages per request; 0 if there was no request.
     pub input: f64,
     pub output: f64,
-    /// Share of the input that the prefix cache spares.
+    /// Share of the input that is found in the prefix cache.
     pub hit_rate: f64,
 }
 
-/// Requests that wait before they reach a replica.
+/// Requests that wait at the endpoint picker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SchedulerQueue {
     pub requests: f64,
     pub bytes: f64,
 }
 
-/// The model that is looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model<'a> {
     pub namespace: &'a str,
@@ -57,11 +54,11 @@ pub struct Model<'a> {
 pub struct Analysis {
     pub variants: Vec<VariantCapacity>,
     pub supply: f64,
-    /// With the replicas that are still starting.
+    /// Supply including starting replicas.
     pub anticipated: f64,
     pub demand: f64,
     pub required: f64,
-    /// Those that serve do not suffice, whatever is still starting.
+    /// The ready replicas do not suffice. Starting replicas are ignored.
     pub short: bool,
     pub spare: f64,
     pub utilization: f64,
@@ -81,7 +78,7 @@ pub struct VariantCapacity {
     pub utilization: f64,
 }
 
-/// Averages over the pods that have seen requests.
+/// Averages over pods with requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     input: f64,
@@ -97,11 +94,11 @@ pub fn analyze(model: &Model<'_>, replicas: &[Replica], states: &[State], memory
     };
     if model.mode == Mode::Steersman {
         replicas.sort_by(|a, b| a.pod.cmp(&b.pod));
-        // All that is observed in this pass counts for all of its pods, whichever comes first.
+        // Observations are recorded before any capacity is computed, so that the order of the pods does not matter.
         for replica in replicas.iter().filter(|replica| full(model, replica)) {
             memory.observe(&history(replica), replica.tokens_in_use, model.now);
         }
-        // One with a short queue is about to be full itself.
+        // A pod with a short queue is nearly full, so it does not refute anything.
         for replica in replicas.iter().filter(|replica| replica.queue == 0) {
             memory.refute(&history(replica), replica.tokens_in_use);
         }
@@ -182,7 +179,7 @@ fn load(replicas: &[&Replica]) -> Load {
     Load { input: mean(|pod| pod.input), output: mean(|pod| pod.output), hit_rate: mean(|pod| pod.hit_rate) }
 }
 
-/// A replica with a queue shows what it can do at most: the tokens that it has in use.
+/// The tokens in use of a pod with a long queue are its capacity.
 fn full(model: &Model<'_>, replica: &Replica) -> bool {
     let queue = replica.queue >= truncated(model.thresholds.queue_length);
     queue && replica.tokens_in_use > 0 && replica.total_kv > 0
@@ -211,12 +208,12 @@ fn history_key(model: &Model<'_>, replica: &Replica, gpus: i32) -> String {
     let key = format!("{}|{}|{length}", model.name, replica.accelerator);
     match model.mode {
         Mode::Upstream => key,
-        // The same model of another team may run otherwise, and a replica on more accelerators carries more.
+        // Another namespace may run the same model with other settings, and a replica with more GPUs has more capacity.
         Mode::Steersman => format!("{}|{key}|{gpus}", model.namespace),
     }
 }
 
-/// Tokens in flight when as many requests run as one step has room for.
+/// Tokens in flight if as many requests run as fit into one scheduler step.
 pub fn derived(args: &EngineArgs, input: f64, output: f64) -> i64 {
     if output <= 0.0 {
         return 0;
@@ -249,11 +246,11 @@ fn remember(
     memory.records.insert(key, record);
 }
 
-/// For a variant without a pod to measure.
+/// Capacity of a variant without measured pods.
 fn stored(model: &Model<'_>, state: &State, load: Load, memory: &Memory) -> i64 {
     let key = Memory::key(model.namespace, model.name, &state.variant);
     let Some(record) = memory.records.get(&key) else { return 0 };
-    // The same model of another team may run otherwise.
+    // Another namespace may run the same model with other settings.
     let within = if model.mode == Mode::Steersman { format!("{}|", model.namespace) } else { String::new() };
     let like = memory.like(&key, &within, record);
     if record.origin == Origin::Live {
@@ -270,7 +267,8 @@ fn stored(model: &Model<'_>, state: &State, load: Load, memory: &Memory) -> i64 
         (Mode::Upstream, None) => record.effective,
         (Mode::Upstream, Some(like)) if record.effective <= 0 => like.effective,
         (Mode::Upstream, Some(_)) => record.effective,
-        // The tokens of one step are many times fewer than a replica holds: as a capacity they would add replicas without end.
+        // Tokens per scheduler step are far fewer than a replica holds; as a capacity they would add replicas without
+        // end.
         (Mode::Steersman, like) => like.filter(|like| like.origin == Origin::Live).map_or(0, |like| like.effective),
     }
 }
@@ -295,8 +293,8 @@ fn float(tokens: i64) -> f64 {
     tokens as f64
 }
 
-/// Not a number becomes zero, and nothing overflows.
-#[expect(clippy::cast_possible_truncation, reason = "that is meant")]
+/// NaN becomes 0, and large values saturate.
+#[expect(clippy::cast_possible_truncation, reason = "truncation is intended")]
 fn truncated(value: f64) -> i64 {
     value as i64
 }
