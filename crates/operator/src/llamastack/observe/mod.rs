@@ -201,7 +201,7 @@ fn former_server(object: &DynamicObject) -> Result<v1alpha1::Server, DecodeError
 fn config_maps(live: &Live, uid: &str) -> Vec<ObservedConfigMap> {
     let ours = |map: &&DynamicObject| {
         let generated = map.labels().get(names::COMPONENT).is_some_and(|value| value == names::GENERATED);
-        generated && controller(map).is_some_and(|reference| reference.uid == uid)
+        generated && controller(*map).is_some_and(|reference| reference.uid == uid)
     };
     let text = |map: &DynamicObject| map.data["data"][CONFIG_KEY].as_str().unwrap_or_default().to_owned();
     live.of(&gvk_of::<ConfigMap>())
