@@ -1,5 +1,4 @@
-//! Short ways to what a spec says.
-//! Comes in: a spec of v1alpha2; goes out: single values, with the default where the spec says nothing.
+//! Reads single values of a v1alpha2 spec, with their defaults.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use steersman_api::llamastack::v1alpha2::{
@@ -25,7 +24,7 @@ fn networking(spec: &LlamaStackDistributionSpec) -> Option<&Networking> {
     spec.networking.as_ref()
 }
 
-/// 0 counts as not given.
+/// A port of 0 counts as unset.
 pub fn port(spec: &LlamaStackDistributionSpec) -> i32 {
     given_port(spec).unwrap_or(PORT)
 }
@@ -34,12 +33,12 @@ fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
     networking(spec)?.port.filter(|port| *port != 0)
 }
 
-/// Whether the port is the one that a server listens on of its own accord.
+/// A server without any setting listens on this port.
 pub fn usual_port(spec: &LlamaStackDistributionSpec) -> bool {
     port(spec) == PORT
 }
 
-/// The Secret with the server's certificate. None: it speaks plain HTTP.
+/// The Secret with the server's certificate. None: plain HTTP.
 pub fn certificate(spec: &LlamaStackDistributionSpec) -> Option<&str> {
     let tls = networking(spec)?.tls.as_ref().filter(|tls| tls.enabled == Some(true))?;
     tls.secret_name.as_deref().filter(|name| !name.is_empty())
@@ -53,12 +52,12 @@ pub fn allowed_from(spec: &LlamaStackDistributionSpec) -> Option<&AllowedFrom> {
     networking(spec)?.allowed_from.as_ref()
 }
 
-/// What the spec asks for, before any autoscaler.
+/// The replicas in the spec. An autoscaler may have set others.
 pub fn replicas(spec: &LlamaStackDistributionSpec) -> i32 {
     workload(spec).and_then(|workload| workload.replicas).unwrap_or(1)
 }
 
-/// At most 0 pods are none to scale.
+/// A section whose `maxReplicas` is 0 or less scales nothing and counts as absent.
 pub fn autoscaling(spec: &LlamaStackDistributionSpec) -> Option<&Autoscaling> {
     workload(spec)?.autoscaling.as_ref().filter(|autoscaling| autoscaling.max_replicas > 0)
 }
@@ -80,19 +79,19 @@ pub fn env(spec: &LlamaStackDistributionSpec) -> &[EnvVar] {
     overrides(spec).and_then(|overrides| overrides.env.as_deref()).unwrap_or_default()
 }
 
-/// The name of the distribution. An empty text counts as not given.
+/// The name of the distribution. An empty string counts as unset.
 pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
     spec.distribution.name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Of the server's pods.
+/// The service account of the server's pods.
 pub fn service_account(object: &ObservedObject) -> String {
     let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
     given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))
 }
 
-/// As in v1alpha1, a server that says neither on which port nor with what environment it listens gets no Service. Whoever
-/// writes what only v1alpha2 can say, or wants the server reached from outside, means to reach it.
+/// A v1alpha1 server without a port or environment variables gets no Service. A spec that uses fields of v1alpha2
+/// alone, or exposes the server, expects one.
 pub fn wants_service(spec: &LlamaStackDistributionSpec) -> bool {
     let new = spec.providers.is_some()
         || spec.resources.is_some()

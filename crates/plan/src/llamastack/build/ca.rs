@@ -1,5 +1,4 @@
-//! The certificates that the server trusts when it calls others.
-//! Comes in: ConfigMaps with certificates in PEM form; goes out: one bundle of all of them, or what is wrong with them.
+//! Bundles the CA certificates that the server trusts besides those of its image.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +16,9 @@ use crate::llamastack::config::problem::reason;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 
-/// The key of the bundle, and of a ConfigMap for which the spec names none.
+/// The key of the bundle, and the default key of a ConfigMap in the spec.
 pub const KEY: &str = "ca-bundle.crt";
-/// The ConfigMap that Open Data Hub keeps in every namespace.
+/// The ConfigMap that Open Data Hub maintains in every namespace.
 pub const CLUSTER: &str = "odh-trusted-ca-bundle";
 
 const KEY_LIMIT: usize = 253;
@@ -28,7 +27,7 @@ const COUNT_LIMIT: usize = 1000;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// An empty name counts as none.
+/// A bundle with an empty name counts as unset.
 pub fn named(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
     let bundle = spec.networking.as_ref()?.tls.as_ref()?.ca_bundle.as_ref()?;
     Some(bundle).filter(|bundle| !bundle.config_map_name.is_empty())
@@ -38,20 +37,20 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
     bundle.config_map_keys.clone().filter(|keys| !keys.is_empty()).unwrap_or_else(|| vec![KEY.to_owned()])
 }
 
-/// None: nothing beyond what is in the image.
+/// All certificates as one PEM text. None: no certificates besides those of the image.
 pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     let mut certificates = Vec::new();
     let named = named(&snapshot.object.spec);
     if let Some(bundle) = named {
         let keys = keys(bundle);
         keys.iter().try_for_each(|key| valid_key(key))?;
-        // One that is absent, or has not the key, is told of by whoever checks references.
+        // A missing ConfigMap or key is reported by the check of references.
         let Some(data) = &snapshot.trust.named else { return Ok(None) };
         for key in keys {
             certificates.extend(read(&key, data.get(&key).map(String::as_str).unwrap_or_default())?);
         }
     }
-    // What the cluster offers of itself is no reason to refuse: a key that cannot be used is passed over.
+    // A bad key in the cluster's ConfigMap is skipped: the user did not ask for it.
     let offered: &BTreeMap<String, String> = &snapshot.trust.cluster.clone().unwrap_or_default();
     certificates.extend(offered.iter().filter_map(|(key, text)| read(key, text).ok()).flatten());
     let size = certificates.iter().map(String::len).sum::<usize>();
@@ -121,7 +120,7 @@ fn valid_key(key: &str) -> Result<(), FieldError> {
     refuse(format!("failed to validate ConfigMap key '{key}': {fault}"))
 }
 
-/// The certificates of one key, each written anew. Other blocks, such as private keys, are left where they are.
+/// The certificates of one key, encoded again. Other PEM blocks, such as private keys, are skipped.
 fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -154,8 +153,8 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     Ok(found)
 }
 
-/// The outer form of X.509: a sequence of a sequence (what is signed), a sequence (how) and bits (the signature), and
-/// nothing after it.
+/// Checks the outer form of X.509: a sequence of the signed part (sequence), the algorithm (sequence) and the signature
+/// (bit string), without trailing bytes.
 fn is_certificate(der: &[u8]) -> bool {
     let whole = |(tag, body, rest): (u8, &[u8], &[u8])| (tag == 0x30 && rest.is_empty()).then(|| body.to_vec());
     let Some(inside) = element(der).and_then(whole) else { return false };
@@ -169,7 +168,7 @@ fn is_certificate(der: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// Tag, content and what follows.
+/// Splits DER into tag, content and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, mut rest) = rest.split_first()?;

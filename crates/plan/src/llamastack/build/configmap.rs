@@ -1,5 +1,4 @@
-//! ConfigMaps with the server's configuration, one for each content.
-//! Comes in: a configuration and the ConfigMaps that are there; goes out: the one to write, and those that must stay.
+//! ConfigMaps with generated configurations, one for each content.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +10,15 @@ use super::child;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedConfigMap, ObservedObject, Snapshot};
 
-/// How many configurations stay, the one in use among them, so that a look back is possible.
+/// Number of configurations to keep, including the one in use, so that the previous one can be inspected.
 pub const KEPT: usize = 2;
 
-/// The whole hash, of which the name has the beginning.
+/// Annotation with the whole hash; the name has its first digits.
 const HASH: &str = "steersman.dev/config-hash";
 
 const DIGITS: [usize; 3] = [8, 16, 64];
 
-/// A ConfigMap that has the content keeps its name; otherwise the name is longer where another content has the short one.
+/// Reuses the ConfigMap with this content. Otherwise a name that another content has is made longer.
 pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -> String {
     if let Some(known) = there.iter().find(|known| known.config_yaml == text) {
         return known.name.clone();
@@ -37,8 +36,8 @@ pub fn generated(object: &ObservedObject, name: &str, hash: &str, text: &str) ->
     map
 }
 
-/// Those besides `current` that stay, as they are. All do until the Deployment uses what it should (`wanted`: the names of
-/// the ConfigMaps of ours that its pods shall mount) and somebody has looked which ones pods still run with.
+/// The ConfigMaps to keep besides `current`. All stay until the Deployment mounts exactly `wanted` and the ConfigMaps
+/// in use by ReplicaSets are known.
 pub fn kept<'a>(
     snapshot: &'a Snapshot,
     current: Option<&str>,
@@ -57,8 +56,8 @@ pub fn kept<'a>(
     newest.into_iter().enumerate().filter(|(place, map)| *place < room || needed(map)).map(|(_, map)| map).collect()
 }
 
-/// Whether the live Deployment uses exactly the `wanted` ones of our ConfigMaps, and all of its pods are of that template:
-/// an older one that starts again needs what it was made with.
+/// Whether the live Deployment mounts exactly the `wanted` ConfigMaps of ours and all pods are of that template. A pod
+/// of an older template that restarts needs its old ConfigMap.
 pub fn followed(snapshot: &Snapshot, wanted: &BTreeSet<String>) -> bool {
     let Some(live) = &snapshot.deployment else { return false };
     let ours = |name: &String| {
@@ -77,7 +76,7 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
     volumes.filter_map(|volume| volume.pointer("/configMap/name")?.as_str().map(ToOwned::to_owned)).collect()
 }
 
-/// As a write that changes nothing: what is not written is swept.
+/// Writes the ConfigMap unchanged, because prune deletes what the plan does not write.
 pub fn unchanged(object: &ObservedObject, map: &ObservedConfigMap) -> DynamicObject {
     generated(object, &map.name, &crate::llamastack::resolution::digest(&map.config_yaml), &map.config_yaml)
 }

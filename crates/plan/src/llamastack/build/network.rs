@@ -1,6 +1,4 @@
-//! How the server is reached.
-//! Comes in: the object and its port; goes out: its Service, its Ingress or Route, and the policy on who
-//! may connect.
+//! The children that make the server reachable: Service, Ingress or Route, and NetworkPolicy.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -21,7 +19,7 @@ use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 use crate::llamastack::{fields, names};
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// On the namespaces of OpenShift's routers.
+/// Label of the namespaces of OpenShift's routers.
 const ROUTERS: (&str, &str) = ("network.openshift.io/policy-group", "ingress");
 
 pub fn scheme(spec: &LlamaStackDistributionSpec) -> &'static str {
@@ -65,7 +63,7 @@ pub fn ingress(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     ingress
 }
 
-/// OpenShift's own kind of an Ingress.
+/// OpenShift's Route, which k8s-openapi does not have.
 pub struct Route;
 
 impl Resource for Route {
@@ -77,8 +75,8 @@ impl Resource for Route {
     type Scope = NamespaceResourceScope;
 }
 
-/// The way from outside is HTTPS in any case: with the server's own certificate, or else with the router's. Who comes by
-/// plain HTTP is sent there, because API keys travel on it.
+/// Clients outside the cluster use HTTPS in any case, with the certificate of the server or else of the router. Plain
+/// HTTP is redirected, because requests carry API keys.
 pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     let termination = if fields::certificate(&object.spec).is_some() { "passthrough" } else { "edge" };
     let mut spec = json!({
@@ -94,12 +92,11 @@ pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     route
 }
 
-/// As the spec gives it.
 pub fn host(expose: &ExposeForm) -> Option<&str> {
     expose.hostname().filter(|host| !host.is_empty())
 }
 
-/// Made where the spec says who may connect, and where the operator's ConfigMap wants one for every server.
+/// The spec's `allowedFrom` makes a policy, and so does the operator's feature flag for every server.
 pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
     let object = &snapshot.object;
     let from = match fields::allowed_from(&object.spec) {
@@ -124,7 +121,7 @@ pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
     Some(child::<NetworkPolicy>(object, names::network_policy(&object.name), json!({ "spec": spec })))
 }
 
-/// The pods beside the server, the operator, the namespaces that are listed, and OpenShift's routers if `routed`.
+/// Admits the pods of the namespace, the operator, the listed namespaces, and OpenShift's routers if `routed`.
 fn peers(allowed: &AllowedFrom, operator: Option<&str>, routed: bool) -> Vec<NetworkPolicyPeer> {
     let namespaces = |selector| NetworkPolicyPeer { namespace_selector: Some(selector), ..Default::default() };
     let listed: Vec<&str> = allowed.namespaces.iter().flatten().map(String::as_str).collect();

@@ -1,5 +1,4 @@
-//! How many pods there are.
-//! Comes in: what was seen; goes out: the number of replicas, the autoscaler that changes it, and the limit on evictions.
+//! The number of replicas, the autoscaler that changes it, and the limit on evictions.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec, MetricTarget,
@@ -18,8 +17,9 @@ use crate::llamastack::{fields, names};
 
 const CPU_PERCENT: i32 = 80;
 
-/// None: somebody else decides; to write the field as well would be a war that pods pay for. Under an autoscaler of the
-/// spec the live value is kept until that owns the field, because leaving it out as its sole owner would reset it to 1.
+/// The value of `spec.replicas`. None: another field manager owns the field, and two writers would scale the pods up and
+/// down in turn. With an autoscaler in the spec the live value is applied until the autoscaler owns the field: an apply
+/// without it by the sole owner resets it to 1.
 pub fn replicas(snapshot: &Snapshot) -> Option<i32> {
     let spec = &snapshot.object.spec;
     let wanted = fields::replicas(spec);
@@ -33,7 +33,7 @@ pub fn replicas(snapshot: &Snapshot) -> Option<i32> {
     }
 }
 
-/// The fewest pods that the autoscaler may leave.
+/// Lower limit of the autoscaler.
 pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
     autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
 }
@@ -72,7 +72,7 @@ pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> Dynamic
     hpa
 }
 
-/// Where the spec gives none, only several pods get one: a single one could never be moved off its node.
+/// Without a budget in the spec, only several replicas get one: a single pod could never be moved off its node.
 pub fn disruption_budget(object: &ObservedObject) -> Option<DynamicObject> {
     let spec = &object.spec;
     let given = fields::workload(spec).and_then(|workload| workload.pod_disruption_budget.as_ref());

@@ -1,5 +1,4 @@
-//! APIs that the server shall not serve.
-//! Comes in: their names in either spelling; goes out: the file without them and without their providers.
+//! Removes the disabled APIs and their providers from the configuration.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +9,12 @@ use super::draft::{self, Draft};
 use super::problem::reason;
 use super::{FieldError, apis};
 
-/// Names as in the file. An API that the spec gives providers for cannot be meant.
+/// The disabled APIs by their names in the file. Disabling an API that the spec has providers for is an error.
 pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (place, written) in draft.spec.disabled.iter().flatten().enumerate() {
         let key = match apis::key(written) {
-            // One API under two names: it was renamed in 0.7.
+            // The API was renamed in 0.7.
             "agents" if !draft.serves("agents") && draft.serves("responses") => "responses",
             "responses" if !draft.serves("responses") && draft.serves("agents") => "agents",
             key => key,
@@ -46,7 +45,7 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
     names
 }
 
-/// The sections of the spec that give providers for an API.
+/// The sections of the spec with providers of an API.
 fn providing(draft: &Draft<'_>, key: &str) -> Vec<FieldPath> {
     let inline = draft.spec.providers.as_ref().map(apis::of).into_iter().flatten();
     let inline = inline.filter(|(api, form)| api.key == key && form.is_some_and(|form| !form.all().is_empty()));

@@ -5,21 +5,21 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 
 use super::base::Base;
 
-/// How the spec's providers and those of the base come together.
+/// How providers of the spec are merged with those of the base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
-    /// By provider id: the rest of the base stays.
+    /// By provider id: other entries of the base stay.
     #[default]
     Overlay,
-    /// By API: nothing of the base stays where the spec has providers.
+    /// By API: no entry of the base stays if the spec has providers of the API.
     Replace,
 }
 
 pub struct Input<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
-    /// None: there is none, or it is not known here.
+    /// None: there is no base, or it is unknown.
     pub base: Option<&'a Base>,
     pub merge: Merge,
-    /// Of the containers that run before the server.
+    /// Image of the init containers.
     pub operator_image: &'a str,
 }

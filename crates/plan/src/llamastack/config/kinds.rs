@@ -1,6 +1,5 @@
-//! What the server's own providers read: a wrong key is no error to the server, it is silently not there.
-//! Comes in: an API and a provider's name or type; goes out: its type, and the keys under which it looks for address,
-//! secret and files. Facts of the packages 0.4 to 0.7; what is not listed gets the keys of the specification.
+//! The configuration keys that the server's own providers read, as of the packages 0.4 to 0.7. The server silently
+//! ignores a wrong key. A provider that is not listed gets the keys of the specification.
 
 use super::apis::{Api, INFERENCE, SAFETY, TELEMETRY, TOOL_RUNTIME, VECTOR_IO};
 use super::version::Server;
@@ -11,13 +10,13 @@ pub(super) struct Kind {
     pub place: Place,
     pub endpoint: Option<&'static str>,
     pub secret: Option<&'static str>,
-    /// Namespace of the `persistence` block without which it does not start.
+    /// Namespace of the required `persistence` block.
     pub namespace: Option<&'static str>,
-    /// Name of the file that its required `db_path` points to.
+    /// File name for the required `db_path`.
     pub file: Option<&'static str>,
-    /// Keys that it does not start without and that nobody but the user knows.
+    /// Required keys that only the user can know.
     pub needs: &'static [&'static str],
-    /// It refuses or passes on keys that it does not know, so it gets no others.
+    /// The provider rejects or forwards unknown keys, so it gets no others.
     pub exact: bool,
 }
 
@@ -41,7 +40,7 @@ impl Kind {
         format!("{}::{}", self.place.prefix(), self.name)
     }
 
-    /// Three providers of the first servers read `url`.
+    /// Three providers of servers before 0.4 read `url`.
     pub fn endpoint(&self, server: &Server) -> Option<&'static str> {
         match self.name {
             "vllm" | "ollama" | "tgi" if server.before(0, 4) => Some("url"),
@@ -93,7 +92,7 @@ const URL: Option<&str> = Some("url");
 const API_KEY: Option<&str> = Some("api_key");
 const API_TOKEN: Option<&str> = Some("api_token");
 
-/// Remote ones before inline ones of the same name: a bare name means the remote one where there is one.
+/// Remote kinds precede inline kinds of the same name: a bare name means the remote one if there is one.
 const KINDS: [Kind; 51] = [
     remote(INFERENCE, "vllm", BASE_URL, API_TOKEN),
     remote(INFERENCE, "ollama", BASE_URL, None),
@@ -149,7 +148,7 @@ const KINDS: [Kind; 51] = [
     inline(TELEMETRY, "meta-reference"),
 ];
 
-/// By bare name or by type (`inline::faiss`).
+/// Finds a kind by its bare name or its type (`inline::faiss`).
 pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
     let typed = |kind: &&Kind| kind.type_() == provider;
     let bare = |kind: &&Kind| kind.name == provider;

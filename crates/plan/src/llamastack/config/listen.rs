@@ -1,5 +1,4 @@
-//! How the server listens.
-//! Comes in: networking of the spec; goes out: port and certificates, as the pod needs them and as the file says them.
+//! The port and the certificates of the server.
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
@@ -10,18 +9,17 @@ use super::draft::{self, Draft};
 use super::problem::reason;
 
 const DEFAULT_PORT: i32 = 8321;
-/// The server's own check of its file.
+/// The server rejects lower ports in its configuration.
 const LOWEST_PORT: i32 = 1024;
 
 pub const TLS_PATH: &str = "/etc/llama-stack-tls";
 pub const TLS_CERT: &str = "/etc/llama-stack-tls/tls.crt";
 pub const TLS_KEY: &str = "/etc/llama-stack-tls/tls.key";
 
-/// Port and certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub port: i32,
-    /// The Secret with `tls.crt` and `tls.key`, to be mounted at `TLS_PATH`. None: plain HTTP.
+    /// The Secret with `tls.crt` and `tls.key`, mounted at `TLS_PATH`. None: plain HTTP.
     pub tls_secret: Option<String>,
 }
 
@@ -37,7 +35,7 @@ pub(super) fn port(spec: &LlamaStackDistributionSpec) -> i32 {
     spec.networking.as_ref().and_then(|networking| networking.port).unwrap_or(DEFAULT_PORT)
 }
 
-/// `server` keeps what else the base has there.
+/// Other keys that the base has in `server` stay.
 pub(super) fn set(draft: &mut Draft<'_>) {
     let listen = Listen::of(draft.spec);
     if (1..LOWEST_PORT).contains(&listen.port) {

@@ -1,5 +1,4 @@
-//! The spec's providers over those of the base.
-//! Comes in: entries of the spec; goes out: the file with them in it, the spec's first.
+//! Merges the spec's providers over those of the base, the spec's first.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +10,11 @@ use super::problem::reason;
 use super::providers::Entry;
 use super::{FieldError, Merge, apis};
 
-/// The annotation that chooses.
+/// The annotation that selects the way of merging.
 pub const ANNOTATION: &str = "steersman.dev/provider-merge";
 
 impl Merge {
-    /// Absent: overlay.
+    /// Without the annotation: overlay.
     pub fn of(annotations: Option<&BTreeMap<String, String>>) -> Result<Self, FieldError> {
         match annotations.and_then(|annotations| annotations.get(ANNOTATION)).map(String::as_str) {
             None | Some("overlay") => Ok(Self::Overlay),
@@ -30,7 +29,8 @@ impl Merge {
     }
 }
 
-/// A base entry with the same effective id gives way; in `replace`, all base entries of the API do.
+/// An entry of the spec replaces the base entry with the same effective id, or with `replace` all base entries of the
+/// API.
 pub(super) fn providers(draft: &mut Draft<'_>, entries: &[Entry], merge: Merge) {
     let mut providers = draft::take(&mut draft.config, "providers");
     let Some(given) = &draft.spec.providers else {

@@ -1,6 +1,4 @@
-//! The server's `config.yaml`, made from what the user asks for and what the distribution brings.
-//! Comes in: a spec of v1alpha2 and the base configuration of its distribution; goes out: the file, its hash, and what the
-//! pod needs besides, or everything that stands against it.
+//! Generates the server's `config.yaml` from a spec and the base configuration of its distribution.
 
 mod apis;
 pub mod base;
@@ -53,28 +51,28 @@ pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
 
-/// The file and what the pod needs besides.
+/// The file, and the parts of the pod that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     pub config_yaml: String,
-    /// Of the text, in hexadecimal digits.
+    /// SHA-256 of the text in hexadecimal digits.
     pub hash: String,
     pub config_version: i64,
-    /// All entries of the file.
+    /// Number of providers in the file.
     pub provider_count: i64,
-    /// What the spec adds.
+    /// Number of resources that the spec adds.
     pub resource_count: i64,
     /// Variables with values of Secrets: unique, in a fixed order.
     pub env: Vec<EnvVar>,
-    /// Every key of every Secret that is needed, by each place that asks for it.
+    /// The required keys of Secrets, once for each place in the spec.
     pub secrets: Vec<SecretUse>,
-    /// What was left out or has no effect.
+    /// Fields that were left out or have no effect.
     pub remarks: Vec<FieldError>,
     pub listen: Listen,
     pub pod: Pod,
 }
 
-/// All errors at once, not the first: each of them would cost its author a round.
+/// Returns all errors at once, so that the user can correct them in one round.
 pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     let (mut draft, prepare) = build(input);
     let version = match input.base {
@@ -108,7 +106,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     })
 }
 
-/// A ConfigMap takes 1 MiB, with its name and labels.
+/// A ConfigMap holds 1 MiB, including its name and labels.
 const SIZE_LIMIT: usize = 1_000_000;
 
 fn too_large(size: usize) -> FieldError {
@@ -124,14 +122,14 @@ fn too_large(size: usize) -> FieldError {
     )
 }
 
-/// What can be said of a spec whose base is not at hand is said; the rest is left to `generate`.
+/// The result of checking a spec without writing the file.
 pub struct Checked {
     pub errors: Vec<FieldError>,
     pub remarks: Vec<FieldError>,
     pub secrets: Vec<SecretUse>,
 }
 
-/// The same way as `generate`, without a file at the end.
+/// Checks a spec as `generate` does. Without a base, the checks that depend on it are skipped.
 pub fn check(input: &Input<'_>) -> Checked {
     let (draft, _) = build(input);
     let version = input.base.and_then(|base| detect_version(&base.config).err());
@@ -139,7 +137,7 @@ pub fn check(input: &Input<'_>) -> Checked {
     Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses }
 }
 
-/// For an object whose file is not generated: what can be wrong all the same.
+/// Checks an object whose file is not generated.
 pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     let mut draft = Draft::new(spec, None);
     draft.errors = consistent::errors(spec);
@@ -148,7 +146,7 @@ pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
 }
 
-/// Disabled APIs go before resources are bound, so that no model gets a provider that is not there.
+/// Disabled APIs are removed before resources are bound, so that no model gets a provider that is not there.
 fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let mut draft = Draft::new(input.spec, input.base);
     draft.errors = consistent::errors(input.spec);
@@ -173,7 +171,7 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     (draft, prepare)
 }
 
-/// The prepared values reach the server through the start script only.
+/// The prepared values reach the server only through the start script, which a user's command replaces.
 fn own_command(draft: &mut Draft<'_>) {
     let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
     if overrides.is_some_and(|overrides| overrides.command.as_ref().is_some_and(|command| !command.is_empty())) {

@@ -1,5 +1,4 @@
-//! Variables without which the server does not start.
-//! Comes in: the finished file; goes out: a remark for each variable that neither a Secret nor the spec sets.
+//! Reports environment variables that the server does not start without and that nothing sets.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +35,7 @@ pub(super) fn tell(draft: &mut Draft<'_>, prepare: Prepare) {
     draft.remarks.extend(remarks);
 }
 
-/// An entry whose provider is there only with some variable is skipped with all that is in it.
+/// The server skips an entry whose provider depends on a variable, with all that is in it.
 fn collect(value: &Value, needed: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => needed.extend(ids::needed(text).map(ToOwned::to_owned)),

@@ -1,5 +1,4 @@
-//! Providers of the spec as entries of the file.
-//! Comes in: providers in every form; goes out: entries with id, type and config, in the order of the spec.
+//! Expands the providers of the spec to entries of the file, in the order of the spec.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +39,7 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
     entries
 }
 
-/// As the user wrote it: without a number where there is no list.
+/// The path that the user wrote: with an index only in a list.
 fn path(api: Api, form: &ProviderForm, place: usize) -> FieldPath {
     let path = path!(spec.providers).field(api.field);
     match form {
@@ -49,7 +48,7 @@ fn path(api: Api, form: &ProviderForm, place: usize) -> FieldPath {
     }
 }
 
-/// An entry of an API that the server does not know stops it.
+/// Whether telemetry is left out: a server does not start with an entry of an API that it does not have.
 fn skipped(draft: &mut Draft<'_>) -> bool {
     if draft.base.is_none() || draft.serves(TELEMETRY.key) || draft.server.before(0, 3) {
         return false;
@@ -69,7 +68,7 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
     true
 }
 
-/// False: nothing can be said of its id.
+/// Whether the provider has an id that can be compared with others.
 fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
     let refuse = |message: &str, remedy: String| FieldError::new(path.field("id"), reason::INVALID, message, remedy);
     let problem = match provider.id.as_deref() {
@@ -90,7 +89,7 @@ fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, pat
     false
 }
 
-/// Explicit and derived ids together, over all APIs.
+/// Explicit and derived ids must be unique over all APIs.
 fn unique<'a>(
     draft: &mut Draft<'_>,
     owners: &mut BTreeMap<&'a str, Api>,
@@ -131,7 +130,8 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
     )
 }
 
-/// A name with `::` is a type already. Others are remote, unless only an inline one is known, here or to the base.
+/// A name with `::` is a type already. Other names are remote, unless only an inline kind is known, here or in the
+/// base.
 fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> String {
     let name = &provider.provider;
     if name.contains("::") {
@@ -145,7 +145,7 @@ fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) 
     if in_base(&inline) && !in_base(&remote) { inline } else { remote }
 }
 
-/// Settings first, so that fields with a meaning of their own win over them.
+/// Settings come first, so that the dedicated fields override them.
 fn config(
     draft: &mut Draft<'_>,
     api: Api,
@@ -197,7 +197,7 @@ fn config(
     config
 }
 
-/// A provider without what it needs stops the server.
+/// The server does not start without the required keys of a provider.
 fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &FieldPath) {
     for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
         let (field, remedy) = match kind.endpoint(&draft.server) {
@@ -212,7 +212,7 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
     }
 }
 
-/// The key that the provider reads and the one of the specification; servers ignore what they do not read.
+/// The key that the provider reads and the one of the specification. Servers ignore keys that they do not read.
 fn keys(
     draft: &mut Draft<'_>,
     kind: Option<&Kind>,
@@ -237,18 +237,18 @@ fn keys(
     }
 }
 
-/// What it does not start without and the user need not know.
+/// Required keys that have a default.
 fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
     let mut defaults = Map::new();
     let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
     if let Some(namespace) = kind.namespace {
         let id = ids::of(provider);
-        // Two stores of one kind must not write into each other's.
+        // Two stores of one kind must not share a namespace.
         let namespace = if id == kind.name { namespace.to_owned() } else { format!("{namespace}::{id}") };
         let backend = storage::backend(&draft.config, storage::KV);
         defaults.insert("persistence".to_owned(), json!({ "namespace": namespace, "backend": backend }));
     }
-    // Has to be there, but may be nothing.
+    // The key is required, but may be null.
     if kind.type_() == "remote::milvus" {
         defaults.insert("token".to_owned(), Value::Null);
     }
@@ -270,7 +270,7 @@ pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, p
     }
 }
 
-/// A kind of JSON value, for messages; never the value, which may be a secret.
+/// Names the kind of a JSON value for messages; the value itself may be a secret.
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,5 +1,4 @@
-//! Models, tools and shields that the spec registers.
-//! Comes in: names or objects; goes out: entries with a provider each, added to those of the base.
+//! Registers the models, tools and shields of the spec, each with a provider.
 
 use serde_json::{Map, Value, json};
 use steersman_reconcile::{FieldPath, message, path};
@@ -124,7 +123,7 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
     put(draft, "models", "model_id", made);
 }
 
-/// Tools and shields: names only, all on one provider.
+/// Registers tools or shields, which have a name only and share one provider.
 fn named(
     draft: &mut Draft<'_>,
     entries: &[Entry],
@@ -159,7 +158,7 @@ fn named(
     put(draft, section, id_key, made);
 }
 
-/// The spec's first, else the first that is installed from an image, else the base's first that is always there.
+/// The first provider of the spec, else the first external one, else the first of the base that is always there.
 fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Known> {
     let always = |id: &str| Known { id: id.to_owned(), only_with: None };
     if let Some(own) = entries.iter().find(|entry| entry.api == api) {
@@ -181,7 +180,7 @@ fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str
     ));
 }
 
-/// An unknown id stops the server. Those of the base count, and those that are installed from images.
+/// The server does not start with an unknown id. Ids of the base and of external providers count.
 fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     let known = draft.ids(INFERENCE.key);
     let external = draft.external_ids(INFERENCE.key);
@@ -203,7 +202,7 @@ fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     ));
 }
 
-/// Twice the same would be registered twice: it is written once, as it stands last.
+/// An entry listed twice is registered once, with its last values.
 fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &FieldPath) {
     let same =
         |known: &Value| known.get(id_key) == entry.get(id_key) && known.get("provider_id") == entry.get("provider_id");
@@ -221,7 +220,7 @@ fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str
     }
 }
 
-/// After those of the base; one of the base with the same id and provider gives way.
+/// Appends the entries to those of the base. They replace base entries with the same id and provider.
 fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
     draft.resources += made.len() as i64;
     let key = |resource: &Value| {
@@ -229,7 +228,7 @@ fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
         (known(id_key), known("provider_id"))
     };
     Layout::of(draft).change(&mut draft.config, section, |list| {
-        // An entry without a provider is served by whoever is there.
+        // A base entry without a provider is served by any provider.
         list.retain(|base| !made.iter().any(|own| key(own) == key(base) || key(base) == (key(own).0, None)));
         list.extend(made);
     });

@@ -1,4 +1,4 @@
-//! The findings of a plan: one function for each rule, the most serious finding first.
+//! The findings of a plan: one function for each rule.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, 
 use crate::llamastack::validate::unread_problem;
 use crate::llamastack::{fields, names};
 
-/// A finding with the field of the spec that it is about.
+/// A finding and the field of the spec that it is about.
 pub struct SpecFinding {
     pub field: Option<FieldPath>,
     pub finding: Finding<Message>,
 }
 
 impl SpecFinding {
-    /// As the status stores it.
+    /// The finding as the status stores it.
     pub fn code(&self) -> FindingCode {
         let severity = match self.finding.severity {
             Severity::Blocker => FindingSeverity::Blocker,
@@ -75,7 +75,7 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         .chain(of_fields(&unread, Severity::Warning))
         .map(|(field, finding)| SpecFinding { field, finding })
         .collect();
-    // Stable: within one severity the order of the rules stays.
+    // The sort is stable: within one severity the order of the rules stays.
     findings.sort_by_key(|found| found.finding.severity);
     findings
 }
@@ -92,7 +92,7 @@ fn name(object: &ObservedObject) -> Option<Finding<Message>> {
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let kept = adoption::kept(snapshot, setup)?;
     let mut template = build::template(&snapshot.object, setup);
-    // Where pods had better run is ours to choose, and nothing to tell of pods that run already.
+    // Our default placement is no reason to report running pods as different.
     let given =
         fields::workload(&snapshot.object.spec).and_then(|workload| workload.topology_spread_constraints.as_ref());
     if let Some(pod) = &mut template.spec {
@@ -102,7 +102,7 @@ fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     adoption::finding(&kept, &snapshot.object.name, &json!(template)).map(Finding::from)
 }
 
-/// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
+/// A base is written for one image. An image that replaces it and has no base of its own may need another.
 fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
     let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
@@ -230,7 +230,7 @@ fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Messa
     })
 }
 
-/// Names only: a value may be a secret.
+/// Lists names only: a value may be a secret.
 fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
     let repeated: BTreeSet<&str> = repeated(given).collect();
@@ -245,7 +245,7 @@ fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
     })
 }
 
-/// The API server takes such a list in a manifest and fails on it in an apply.
+/// The API server accepts such a list in a manifest and fails on it in an apply.
 fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::workload(&object.spec)?.topology_spread_constraints.as_ref()?;
     let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
@@ -259,7 +259,7 @@ fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
     })
 }
 
-/// Where the spec asks for an autoscaler, that is how it should be.
+/// With an autoscaler in the spec, another owner of the replicas is expected.
 fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
@@ -297,7 +297,7 @@ fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
     })
 }
 
-/// A claim is never changed once it is there.
+/// An existing claim is never changed.
 fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<Finding<Message>> {
     let storage = fields::storage(&object.spec)?;
     let default = Quantity(build::STORAGE_SIZE.to_owned());
@@ -319,7 +319,7 @@ fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<
     })
 }
 
-/// That a registry is being asked is no news. That it does not resolution is.
+/// A registry request in flight is not reported, a failed one is.
 fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding<Message>> {
     let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
     Some(Finding {

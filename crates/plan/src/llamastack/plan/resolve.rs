@@ -1,5 +1,5 @@
-//! Resolves the names in a spec: image, configuration, Secrets and certificates. Private to the plan, so that a configuration is
-//! generated once per reconcile.
+//! Resolves the names in a spec: image, configuration, Secrets and certificates. Private to the plan, so that a
+//! configuration is generated once per reconcile.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, S
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
 use crate::oci::{Choice, LabelsSeen, choose};
 
-/// The key with the server's configuration.
+/// The ConfigMap key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
 
 pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
@@ -66,7 +66,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         Ok(image) => image,
         Err(finding) => {
             resolution.image_error = Some(finding);
-            // That the distribution has no base follows from that, and is no second thing to mend.
+            // A missing base is a consequence of the image error and not reported twice.
             resolution.config_errors.clear();
             return resolution;
         }
@@ -75,7 +75,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         && resolution.missing_secrets.is_empty()
         && resolution.config_map_errors.is_empty();
     if whole && resolution.labels_awaited.is_none() {
-        // A tag may move, and a node may have an older image of it: what was generated for one image runs in that one.
+        // A tag may move, and a node may have an older image of it. The configuration must run in the image it was
+        // generated for.
         let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
         let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
@@ -85,7 +86,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
     resolution
 }
 
-/// Which base counts, as far as it is known.
+/// Chooses the base, as far as the labels are known.
 fn choice(snapshot: &Snapshot) -> Choice {
     let running = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
@@ -94,14 +95,14 @@ fn choice(snapshot: &Snapshot) -> Choice {
     choose(fields::distribution(&snapshot.object.spec), &snapshot.labels, running)
 }
 
-/// An image whose labels decide on an object's configuration, and the account whose pods pull it.
+/// An image whose labels determine an object's configuration, and the account whose pods pull it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelsWanted {
     pub image: String,
     pub service_account: String,
 }
 
-/// None: nothing is generated, or from a base that is part of this release, so that no registry is needed.
+/// The image whose labels to read. None: nothing is generated, or the base is part of this release.
 pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<LabelsWanted> {
     let spec = &object.spec;
     let known = fields::distribution(spec).and_then(base::distribution);
@@ -113,7 +114,7 @@ pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<Lab
     (!shipped).then(|| LabelsWanted { image, service_account: fields::service_account(object) })
 }
 
-/// The digest decides where both a tag and a digest are given; the tag stays for those who read it.
+/// A reference may have both a tag and a digest: the digest decides, the tag stays readable.
 fn with_digest(image: &str, labels: &LabelsSeen) -> String {
     match labels {
         LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
@@ -121,7 +122,7 @@ fn with_digest(image: &str, labels: &LabelsSeen) -> String {
     }
 }
 
-/// An empty string counts as not given.
+/// An empty string counts as unset.
 fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding<Message>> {
     let spec = &object.spec;
     let name = fields::distribution(spec);
@@ -161,15 +162,15 @@ fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding
     }
 }
 
-/// The image that a server of this distribution has now, where it is not known which one it should have.
+/// The current image of a server of this distribution, while the operator's ConfigMap with the images cannot be read.
 fn running<'a>(settings: &Settings, object: &'a ObservedObject, name: &str) -> Option<&'a String> {
     let status = object.status.as_ref().filter(|_| settings.operator_config.images == Images::Unknown)?;
     let active = status.distribution_config.as_ref()?.active_distribution.as_deref();
     status.resolved_distribution.as_ref().filter(|_| active == Some(name))?.image.as_ref()
 }
 
-/// A newer version of the operator may have another base. It is for the image of that version, and an image that only
-/// stays because no other is known goes on with the configuration that it has.
+/// Refuses a base of a newer operator version for an image that stays only because no other is known: the base is made
+/// for another image.
 fn fits(
     snapshot: &Snapshot,
     source: Source,
@@ -198,7 +199,7 @@ fn fits(
 }
 
 fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDistribution {
-    // A configuration that the user gives has no base.
+    // A user's own configuration has no base.
     let base = base.filter(|_| source != Source::Override);
     ResolvedDistribution {
         image: Some(image.to_owned()),
@@ -207,7 +208,7 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
     }
 }
 
-/// The generated configuration, where the spec asks for one.
+/// Generates the configuration, if the spec asks for one.
 fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
     let spec = &snapshot.object.spec;
     let (generated, errors, remarks): (_, Vec<FieldError>, Vec<FieldError>) = if resolution.source == Source::Generated
@@ -239,7 +240,7 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
         let checked = check_without_file(spec);
         (None, checked.errors, checked.remarks)
     };
-    // What is no port at all, and a distribution that is not one, are told by rules of the plan in words of their own.
+    // Rules of the plan report an invalid port and an invalid distribution in words of their own.
     let listens = (1..=65_535).contains(&fields::port(spec));
     let (distribution, port) = (path!(spec.distribution), path!(spec.networking.port));
     let told = |problem: &FieldError| {
@@ -250,7 +251,7 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
     generated
 }
 
-/// That an image has no base is one thing, what is wrong with its labels another.
+/// Adds the reason why the labels of the image give no base.
 fn explained(mut errors: Vec<FieldError>, why: &NoBase) -> Vec<FieldError> {
     if let NoBase::Labels(wrong) = why {
         for error in errors.iter_mut().filter(|error| error.reason == reason::NO_BASE) {
@@ -261,7 +262,7 @@ fn explained(mut errors: Vec<FieldError>, why: &NoBase) -> Vec<FieldError> {
     errors
 }
 
-/// What was noticed of the labels although there is a base.
+/// Remarks about unusable labels of an image that has a base all the same.
 fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<FieldError> {
     let Choice::Use { resolved, remark } = choice else { return Vec::new() };
     let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
@@ -287,7 +288,7 @@ fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError>
     })
 }
 
-/// Everything that an object refers to: what there is to look up.
+/// The references to look up for an object.
 pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     let mut all = references(&object.spec, &object.namespace);
     let overrides = fields::overrides(&object.spec);
@@ -298,7 +299,7 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
         if let Some(namespace) = &object.former.config_namespace {
             reference.named.namespace.clone_from(namespace);
         }
-        // What is copied from elsewhere is one key.
+        // A ConfigMap from another namespace is copied as one key.
         if own_command && object.former.config_namespace.is_none() {
             reference.keys.clear();
         }
@@ -318,7 +319,7 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
         })
         .collect();
     let referred = referred(&snapshot.object);
-    // Nothing is known of what was not looked up, so that nothing is built on it.
+    // A reference that was not looked up counts as absent, so that nothing is built on it.
     for reference in &referred {
         found.entry(reference.named.clone()).or_insert(Found::Absent);
     }
@@ -328,7 +329,7 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
     (resolution.missing_secrets, resolution.config_map_errors) = (secrets, others);
 }
 
-/// The ConfigMap to mount. None: there is none to mount, or it cannot be told.
+/// The ConfigMap to mount. None: nothing is mounted, or it could not be read.
 fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) -> Option<Config> {
     let object = &snapshot.object;
     let ours = |text: &str, hash: &str| Config {
@@ -346,7 +347,7 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
             let known =
                 |known: &&ObservedReference| !known.secret && known.name == *name && known.namespace == namespace;
             let content = snapshot.references.iter().find(known)?.content.as_ref()?;
-            // A pod mounts only what is beside it, so that what is elsewhere is copied.
+            // A pod mounts ConfigMaps of its own namespace only, so that one from another namespace is copied.
             if elsewhere.is_some() {
                 let text = content.get(CONFIG_KEY)?;
                 return Some(ours(text, &digest(text)));

@@ -1,22 +1,21 @@
-//! Nothing secret leaves a server's answer for the status, where everybody reads it.
-//! Comes in: settings and messages as the server tells them; goes out: the same with stars for what looks secret. Servers
-//! mask some of it themselves; which, depends on their version and on the provider.
+//! Masks secrets in a server's responses, because everyone can read the status. Servers mask some values themselves,
+//! depending on their version and the provider.
 
 use serde_json::{Map, Value};
 
-/// As the servers write it themselves.
+/// The mask that servers use themselves.
 const STARS: &str = "********";
 
-/// As part of a word in a name, these say that its value is nobody's business.
+/// Parts of words in the name of a secret value.
 const SECRET: [&str; 8] =
     ["password", "passwd", "passphrase", "secret", "credential", "apikey", "privatekey", "accesskey"];
-/// The same as whole words.
+/// Whole words in the name of a secret value.
 const SECRET_WORDS: [&str; 3] = ["pass", "pwd", "authorization"];
-/// Keys that are not secret, by the word before.
+/// Words that make the key after them plain, as in `primary_key`.
 const PLAIN_KEYS: [&str; 8] = ["primary", "partition", "sort", "public", "foreign", "cache", "index", "unique"];
-/// As texts they are secret; as numbers they say how many, as in `max_tokens`.
+/// Words of names whose strings are secret and whose numbers are not, as in `max_tokens`.
 const TOKENS: [&str; 3] = ["tokens", "auth", "bearer"];
-/// How keys of well-known services begin.
+/// Prefixes of the keys of well-known services.
 const PREFIXES: [&str; 9] = ["sk-", "hf_", "nvapi-", "gsk_", "ghp_", "github_pat_", "AKIA", "xai-", "tvly-"];
 const SHORTEST_KEY: usize = 12;
 
@@ -58,7 +57,7 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// `apiKey`, `api_key`, `API-KEY`: the same two words.
+/// Splits a name into words: `apiKey`, `api_key` and `API-KEY` have the same two.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before_small = false;
@@ -75,7 +74,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Running text, at most this long.
+/// Masks running text and truncates it to `longest` characters.
 pub fn text(given: &str, longest: usize) -> String {
     let mut told = String::new();
     let mut before = String::new();
@@ -85,7 +84,7 @@ pub fn text(given: &str, longest: usize) -> String {
         told.push_str(&piece[word.len()..]);
         match word {
             "" => {}
-            // Set apart from its name, as in JSON.
+            // A separator after the name, as in JSON.
             ":" | "=" => before.push_str(word),
             _ => word.clone_into(&mut before),
         }
@@ -114,7 +113,7 @@ fn masked(before: &str, word: &str) -> String {
     {
         return format!("{name}={STARS}");
     }
-    // Where something lies in the server's memory is another place after each start.
+    // A memory address differs after each start of the server and would change the status.
     match word.split_once("0x") {
         Some((start, place)) if place.len() >= 6 && place.chars().all(|c| c.is_ascii_hexdigit()) => {
             format!("{start}0x…")

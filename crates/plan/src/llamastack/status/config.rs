@@ -19,7 +19,7 @@ use crate::llamastack::validate::referenced_by;
 
 const UPGRADE: &str = "UpgradeConfigFailure";
 
-/// In the order of the way: Secrets, configuration, Deployment.
+/// The conditions in order: Secrets, configuration, Deployment.
 pub fn statements(
     snapshot: &Snapshot,
     resolution: &SpecResolution,
@@ -32,7 +32,7 @@ pub fn statements(
         .collect()
 }
 
-/// The conditions of which there is nothing to say.
+/// The conditions that do not apply to the object.
 pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
     let unconfigured = resolution.setup.as_ref().is_some_and(|setup| setup.config.is_none());
     [
@@ -45,11 +45,11 @@ pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
     .collect()
 }
 
-/// What runs from now on.
+/// Sets the fields about the configuration in use.
 pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
     status.resolved_distribution = Some(setup.distribution.clone());
-    // Until the Deployment is observed to use the new configuration, it uses the one before.
+    // The Deployment uses the previous configuration until it is observed to use the new one.
     let deployed = setup.deployed_config(snapshot).map(|config| config.name.clone());
     let before = status.deployed_config_map_name.take().filter(|_| setup.config.is_some());
     status.deployed_config_map_name = deployed.or(before);
@@ -66,7 +66,7 @@ pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut L
     });
 }
 
-/// Whether the server runs with what was generated for the very spec that is there.
+/// Whether the server runs with the configuration that was generated for this generation of the spec.
 pub fn made(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
@@ -122,7 +122,7 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
     Some(statement(CONFIG_GENERATED, Truth::False, reason, message))
 }
 
-/// Whether the same spec had a configuration under another version of the operator. Once told, it stays that.
+/// Whether the same spec had a configuration under another version of the operator. Stays true once reported.
 fn upgraded(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let Some(known) = condition(snapshot, CONFIG_GENERATED).filter(|known| known.observed_generation == generation)
@@ -140,7 +140,7 @@ fn updated(snapshot: &Snapshot, resolution: &SpecResolution, refused: bool, outc
         let message = format!("Failed to update Deployment: {}", failure);
         return Some(statement(DEPLOYMENT_UPDATED, Truth::False, "DeploymentUpdateFailed", message));
     }
-    // Until the Deployment was seen to use it, what was said before stands.
+    // The stored condition stays until the Deployment is observed to use the configuration.
     let message = texts::deployed(setup.deployed_config(snapshot).filter(|_| !refused)?);
     Some(statement(DEPLOYMENT_UPDATED, Truth::True, "DeploymentUpdateSucceeded", message))
 }

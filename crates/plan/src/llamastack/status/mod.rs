@@ -24,7 +24,7 @@ use super::stored_status::{
 };
 use super::{fields, names, rollout};
 
-/// From the children to the spec.
+/// Conditions of the children first, those of the spec last.
 const ORDER: [&str; 9] = [
     DEPLOYMENT_READY,
     STORAGE_READY,
@@ -37,10 +37,10 @@ const ORDER: [&str; 9] = [
     SPEC_ACCEPTED,
 ];
 
-/// Stands for the name of the distribution where the object names an image.
+/// Name of the distribution of an object that names an image.
 const CUSTOM: &str = "custom";
 
-/// Where the Deployment is on its way, with the words for it.
+/// The phase of the Deployment and its message.
 struct Progress {
     phase: Phase,
     message: String,
@@ -61,7 +61,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     let starting = snapshot.deployment.as_ref().is_some_and(|live| !complete(live));
     status.pod_problem = pods::problem(snapshot).filter(|_| starting);
     let refusal = refusal(plan, outcome);
-    // What runs already is as good as it was; what is new waits with its configuration.
+    // A running server with the configuration of this spec keeps its status. A new spec waits for its configuration.
     let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(snapshot));
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
@@ -88,7 +88,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
     statements.extend(available(snapshot, refusal.is_some() || waits.is_some(), &status));
-    // While a registry is asked, only a part of what there is to say of the spec is known.
+    // While a registry request is in flight, only some of the findings are known.
     if refusal.is_some() || !resolution.asks_registry(snapshot) {
         statements.push(spec(&plan.findings));
         status.findings = Some(codes.clone());
@@ -102,7 +102,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     dated(&stored, status, snapshot.now)
 }
 
-/// `lastUpdated` says when something else changed; on its own it would make every pass a write.
+/// `lastUpdated` records a change of another field; on its own it would make every reconcile a write.
 fn dated(
     stored: &LlamaStackDistributionStatus,
     mut status: LlamaStackDistributionStatus,
@@ -115,7 +115,7 @@ fn dated(
     status
 }
 
-/// What stands against the object until somebody changes something. A failure that may pass by itself does not.
+/// The error that blocks the object until something changes. A transient failure does not.
 fn refusal(plan: &Plan, outcome: &Outcome) -> Option<String> {
     let blocker = plan.findings.iter().find(|finding| finding.severity == Severity::Blocker);
     let refused = outcome.failure.as_ref().filter(|failure| !failure.transient);
@@ -131,8 +131,8 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
     let was = snapshot.object.status.as_ref().and_then(|status| status.phase);
     let followed = reports_generation(snapshot) && was != Some(Phase::Failed) && !awaits_labels(snapshot);
     let live = match &snapshot.deployment {
-        // What could not be written is not what runs, however well that runs. And where something was written for a new
-        // spec, what was seen is older and says nothing about it.
+        // After a failed write the observed Deployment is not the wanted one. After a write for a new spec it is older
+        // than the spec.
         Some(live) if outcome.failure.is_none() && (followed || outcome.written == 0) => live,
         snapshot => {
             let phase = if snapshot.is_some() { Phase::Initializing } else { Phase::Pending };
@@ -159,7 +159,7 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
     }
 }
 
-/// What the object serves, where.
+/// Sets the addresses, the distribution and the server's fields.
 fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
     let object = &snapshot.object;
     let spec = &object.spec;
@@ -172,7 +172,7 @@ fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistr
     server::shown(snapshot, progress.phase == Phase::Ready, status);
 }
 
-/// Empty where no address has been assigned yet.
+/// Empty until an address is assigned.
 fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     match &snapshot.route {
         ObservedRoute::Admitted { host } => return format!("https://{host}"),
@@ -183,7 +183,7 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
-/// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.
+/// Counts the available pods. If the spec is refused, these are the pods of the previous spec.
 fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
     let say = |truth, reason: &str, message| {
         Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
@@ -194,7 +194,7 @@ fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistribution
     };
     let (wanted, ObservedDeployment { ready, updated, pods: all, .. }) =
         (rollout::wanted_replicas(snapshot, live), live);
-    // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
+    // A rollout is in progress while pods of the old template serve, even if enough pods are available.
     let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
     let why = |message: String| pods::explained(snapshot, status.pod_problem.as_ref(), message);
     match status.phase {
@@ -215,7 +215,7 @@ fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistribution
     }
 }
 
-/// How the children are.
+/// The conditions of the children.
 fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
     let spec = &snapshot.object.spec;
@@ -232,8 +232,8 @@ fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<St
     .collect()
 }
 
-/// Of a spec that cannot be acted on, the children of the one before stay, unless somebody else removes them. That they are
-/// still as they were is no word about the new spec.
+/// The children of the previous spec stay while the spec is refused, unless someone deletes them. A condition is
+/// reported only if it changed for the worse: an unchanged child says nothing about the new spec.
 fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
     let said = [
         statement(STORAGE_READY, storage(snapshot, outcome, false)),
@@ -246,7 +246,7 @@ fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
     said.into_iter().filter(news).collect()
 }
 
-/// Where all was `written`, a child that was not seen has been made since.
+/// If all was `written`, a child that was not observed has been created since.
 fn storage(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<String, String> {
     let name = names::volume_claim(&snapshot.object.name);
     if let Some(failure) = failure_of("PersistentVolumeClaim", outcome) {
@@ -262,7 +262,7 @@ fn storage(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<Stri
     }
 }
 
-/// What stands against a child of this kind.
+/// The failed write of a child of this kind.
 fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
     let failure = outcome.failure.as_ref()?;
     (failure.object.kind == kind).then(|| failure.to_string())
@@ -302,7 +302,7 @@ fn spec(findings: &[Finding]) -> Statement {
     Statement { type_: SPEC_ACCEPTED.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
-/// Nothing is said about what the spec does not ask for.
+/// Removes conditions about fields that the spec does not have.
 fn forget(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
     let spec: &LlamaStackDistributionSpec = &snapshot.object.spec;
     if fields::storage(spec).is_none() {

@@ -1,5 +1,4 @@
-//! Secrets and ConfigMaps that an object needs.
-//! Comes in: a spec, and later what was found of them; goes out: each reference with its place, and what is missing.
+//! The Secrets and ConfigMaps that a spec refers to, and which of them are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,7 @@ pub enum Kind {
     ConfigMap,
 }
 
-/// Which object is meant.
+/// Identifies a referenced object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     pub kind: Kind,
@@ -23,7 +22,7 @@ pub struct Named {
     pub name: String,
 }
 
-/// What a reference is for; each has words of its own.
+/// Purpose of a reference; each has its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Value,
@@ -32,28 +31,28 @@ enum Use {
     CaBundle,
 }
 
-/// One place in the spec that names a Secret or a ConfigMap.
+/// A reference of the spec to a Secret or a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub named: Named,
-    /// Keys that have to be there.
+    /// Required keys.
     pub keys: Vec<String>,
     /// The field that holds the name.
     pub path: FieldPath,
     used: Use,
-    /// A ConfigMap of another namespace must be opened to all by a label.
+    /// The ConfigMap is in another namespace, where it needs a label that opens it to all.
     foreign: bool,
 }
 
-/// What was found of one object.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Absent,
-    /// Its keys; None where only its existence was asked for.
+    /// The keys of the object. None: only its existence was checked.
     There(Option<BTreeSet<String>>),
 }
 
-/// All of them, in the order of the spec.
+/// All references, in the order of the spec.
 pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Reference> {
     let named = |kind, name: &str| Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
     let input = Input { spec, base: None, merge: Merge::Overlay, operator_image: "" };
@@ -106,7 +105,7 @@ pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Ref
     all
 }
 
-/// What was not asked for is not said to be missing.
+/// A reference that was not looked up is not reported.
 pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for reference in references {
@@ -123,12 +122,12 @@ pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<
 }
 
 impl Reference {
-    /// The configuration of the server. v1alpha1 can take it from another namespace.
+    /// Whether it is the server's configuration, which v1alpha1 can take from another namespace.
     pub fn is_config(&self) -> bool {
         self.used == Use::Config
     }
 
-    /// In this namespace, if it is the configuration of the server. None: in the object's own.
+    /// Moves a reference to the server's configuration to this namespace. None: it stays in the object's own.
     #[must_use]
     pub fn with_config_namespace(mut self, namespace: Option<&str>) -> Self {
         if let Some(namespace) = namespace.filter(|namespace| self.is_config() && **namespace != self.named.namespace) {
@@ -185,7 +184,7 @@ impl Reference {
     }
 }
 
-/// As the condition `SecretsResolved` says it.
+/// The text of the condition `SecretsResolved`.
 pub fn referenced_by(problem: &FieldError) -> String {
     let last = problem.path.segments().last();
     let inside = ["name", "key"].iter().any(|field| last == Some(&Segment::Field((*field).into())));

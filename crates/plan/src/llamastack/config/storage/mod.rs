@@ -1,5 +1,4 @@
-//! Where the server keeps its state.
-//! Comes in: the two stores of the spec; goes out: the backends of the file with them, each replaced on its own.
+//! Replaces the storage backends of the file by those of the spec, each independently of the other.
 
 mod postgres;
 mod redis;
@@ -15,15 +14,15 @@ use super::{FieldError, ids, providers, secrets};
 
 pub use postgres::{Parts, exports, parse};
 
-/// One of the two kinds of backends.
+/// A kind of backend.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     prefix: &'static str,
-    /// The name that the rest of the file refers to, unless its `stores` say another.
+    /// The backend's name in the file, unless `stores` names another.
     name: &'static str,
-    /// The store that tells which backend counts.
+    /// The entry of `stores` that names the backend.
     told_by: &'static str,
-    /// Where servers before 0.3 have it.
+    /// Key of the backend in files of servers before 0.3.
     top: &'static str,
     file: &'static str,
 }
@@ -33,16 +32,16 @@ pub(super) const KV: Store =
 pub(super) const SQL: Store =
     Store { prefix: "sql_", name: "sql_default", told_by: "inference", top: "inference_store", file: "sql_store.db" };
 
-/// The variables of the container that carry what the spec takes from Secrets.
+/// Variables of the container with values from Secrets.
 pub const KV_PASSWORD: &str = "LLSD_STORAGE_KV_PASSWORD";
 pub const SQL_CONNECTION_STRING: &str = "LLSD_STORAGE_SQL_CONNECTION_STRING";
 
-/// What has to happen with secret values before the server can use them.
+/// Secret values that must be converted before the server can use them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prepare {
     /// The password becomes part of a URL.
     pub kv_password: bool,
-    /// The server takes no connection string, only its parts.
+    /// The server accepts only the parts of a connection string.
     pub sql_connection_string: bool,
 }
 
@@ -63,7 +62,7 @@ pub(super) fn backend(config: &Map<String, Value>, store: Store) -> String {
     }
 }
 
-/// A path beside the files of the distribution. The name of a base may be that of an image, which is no name of a folder.
+/// A path in the folder of the distribution. The name of a base may be an image, which is no valid folder name.
 pub(super) fn file(draft: &Draft<'_>, name: &str) -> String {
     let plain = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let said = ["distro_name", "image_name"].into_iter().filter_map(|key| draft.config.get(key)?.as_str());
@@ -83,7 +82,7 @@ pub(super) fn replace(draft: &mut Draft<'_>) -> Prepare {
     prepare
 }
 
-/// Whether there is a password to be prepared.
+/// Returns whether there is a password to prepare.
 fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     if kv.type_.unwrap_or_default() == KvType::Sqlite {
         unused(draft, path!(spec.storage.kv), "endpoint", "redis", kv.endpoint.is_some());
@@ -119,7 +118,7 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     password.is_some()
 }
 
-/// Whether there is a connection string to be taken apart.
+/// Returns whether there is a connection string to split.
 fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     if sql.type_.unwrap_or_default() == SqlType::Sqlite {
         unused(draft, path!(spec.storage.sql), "connectionString", "postgres", sql.connection_string.is_some());
@@ -140,7 +139,7 @@ fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     let Some(placeholder) = secret(draft, &path, sql.connection_string.as_ref(), SQL_CONNECTION_STRING) else {
         return false;
     };
-    // Only the newest servers take it as it is.
+    // Servers before 1.5 accept only the parts of a connection string.
     let whole = draft.server.since(1, 5);
     let config = if whole { json!({ "connection_string": placeholder }) } else { postgres::config() };
     put(draft, SQL, "postgres", config);
@@ -168,7 +167,7 @@ fn unused(draft: &mut Draft<'_>, store: FieldPath, field: &'static str, type_: &
     }
 }
 
-/// A base that keeps it in a file already is left as it is: another path would lose what is there.
+/// A base that uses a file already stays unchanged: another path would lose the data.
 fn sqlite(draft: &mut Draft<'_>, store: Store) {
     let name = backend(&draft.config, store);
     let is_file = match Layout::of(draft) {
@@ -198,7 +197,7 @@ fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
     let mut storage = draft::take(&mut draft.config, "storage");
     let mut backends = draft::take(&mut storage, "backends");
     if backends.is_empty() {
-        // A file with one backend has no other, while the server's default stores need both.
+        // The server's default stores need both kinds of backends.
         for (store, path) in files {
             let config = json!({ "type": format!("{}sqlite", store.prefix), "db_path": path });
             backends.insert(store.name.to_owned(), config);
@@ -209,7 +208,7 @@ fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
     draft.config.insert("storage".to_owned(), Value::Object(storage));
 }
 
-/// What the server finds in its environment once the start script has read the prepared file.
+/// Variables that the prepared file sets before the server starts.
 pub(super) fn prepared(prepare: Prepare) -> impl Iterator<Item = &'static str> {
     let parts: &[&str] = if prepare.sql_connection_string { &postgres::VARIABLES } else { &[] };
     parts.iter().copied()
