@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::EnvVar;
 use steersman_api::llamastack::v1alpha2::{
-    AllowedFrom, Autoscaling, ExposeForm, LlamaStackDistributionSpec, Networking, Overrides, VolumeStorage, Workload,
+    AllowedFrom, Autoscaling, ExposeForm, LlamaStackDistributionSpec, Overrides, VolumeStorage,
 };
 
 use super::config::external_providers;
@@ -12,16 +12,8 @@ use super::snapshot::ObservedObject;
 const PORT: i32 = 8321;
 const MOUNT_PATH: &str = "/.llama";
 
-pub fn workload(spec: &LlamaStackDistributionSpec) -> Option<&Workload> {
-    spec.workload.as_ref()
-}
-
 pub fn overrides(spec: &LlamaStackDistributionSpec) -> Option<&Overrides> {
-    workload(spec)?.overrides.as_ref()
-}
-
-fn networking(spec: &LlamaStackDistributionSpec) -> Option<&Networking> {
-    spec.networking.as_ref()
+    spec.workload.as_ref()?.overrides.as_ref()
 }
 
 /// A port of 0 counts as unset.
@@ -30,7 +22,7 @@ pub fn port(spec: &LlamaStackDistributionSpec) -> i32 {
 }
 
 fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
-    networking(spec)?.port.filter(|port| *port != 0)
+    spec.networking.as_ref()?.port.filter(|port| *port != 0)
 }
 
 /// A server without any setting listens on this port.
@@ -40,34 +32,34 @@ pub fn usual_port(spec: &LlamaStackDistributionSpec) -> bool {
 
 /// The Secret with the server's certificate. None: plain HTTP.
 pub fn certificate(spec: &LlamaStackDistributionSpec) -> Option<&str> {
-    let tls = networking(spec)?.tls.as_ref().filter(|tls| tls.enabled == Some(true))?;
+    let tls = spec.networking.as_ref()?.tls.as_ref().filter(|tls| tls.enabled == Some(true))?;
     tls.secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
 pub fn exposed(spec: &LlamaStackDistributionSpec) -> Option<&ExposeForm> {
-    networking(spec)?.expose.as_ref().filter(|expose| expose.enabled())
+    spec.networking.as_ref()?.expose.as_ref().filter(|expose| expose.enabled())
 }
 
 pub fn allowed_from(spec: &LlamaStackDistributionSpec) -> Option<&AllowedFrom> {
-    networking(spec)?.allowed_from.as_ref()
+    spec.networking.as_ref()?.allowed_from.as_ref()
 }
 
 /// The replicas in the spec. An autoscaler may have set others.
 pub fn replicas(spec: &LlamaStackDistributionSpec) -> i32 {
-    workload(spec).and_then(|workload| workload.replicas).unwrap_or(1)
+    spec.workload.as_ref().and_then(|workload| workload.replicas).unwrap_or(1)
 }
 
 /// A section whose `maxReplicas` is 0 or less scales nothing and counts as absent.
 pub fn autoscaling(spec: &LlamaStackDistributionSpec) -> Option<&Autoscaling> {
-    workload(spec)?.autoscaling.as_ref().filter(|autoscaling| autoscaling.max_replicas > 0)
+    spec.workload.as_ref()?.autoscaling.as_ref().filter(|autoscaling| autoscaling.max_replicas > 0)
 }
 
 pub fn workers(spec: &LlamaStackDistributionSpec) -> Option<i32> {
-    workload(spec)?.workers.filter(|workers| *workers > 0)
+    spec.workload.as_ref()?.workers.filter(|workers| *workers > 0)
 }
 
 pub fn storage(spec: &LlamaStackDistributionSpec) -> Option<&VolumeStorage> {
-    workload(spec)?.storage.as_ref()
+    spec.workload.as_ref()?.storage.as_ref()
 }
 
 pub fn mount_path(spec: &LlamaStackDistributionSpec) -> &str {

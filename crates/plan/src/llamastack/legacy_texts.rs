@@ -1,23 +1,14 @@
 //! Reads the texts of a stored status, where the Go operator and earlier versions of Steersman stored no codes. No
 //! other module of the family matches a text.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::PodProblem;
-use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_api::meta::conditions;
 use steersman_reconcile::{Finding, sentences};
 
 /// Whether the condition `SpecAccepted` has the text of these findings.
 pub fn reports_findings(stored: &Condition, findings: &[Finding]) -> bool {
-    // Storing truncates long messages, so the text is rendered the same way.
-    let statement = Statement {
-        type_: stored.type_.clone(),
-        truth: Truth::True,
-        reason: String::new(),
-        message: sentences(findings),
-    };
-    let rendered = conditions::merge(&[], &[statement], None, Timestamp::UNIX_EPOCH);
-    rendered.iter().any(|rendered| rendered.message == stored.message)
+    stored.message == conditions::as_stored(&sentences(findings))
 }
 
 /// The ConfigMap that the condition `DeploymentUpdated` names.

@@ -130,24 +130,20 @@ impl OperatorConfig {
     fn images(&mut self, given: BTreeMap<String, Value>) -> BTreeMap<String, String> {
         let mut images = BTreeMap::new();
         for (name, image) in given {
-            let wrong = match image.as_str().map(Reference::parse) {
+            let (cause, remedy) = match image.as_str().map(|image| (image, Reference::parse(image))) {
                 _ if base::distribution(&name).is_none() => {
                     let known = base::names().collect::<Vec<_>>().join(", ");
-                    Some(("there is no such distribution".to_owned(), format!("Use one of {known}.")))
+                    ("there is no such distribution".to_owned(), format!("Use one of {known}."))
                 }
-                Some(Err(bad)) => Some((bad.to_string(), "Correct it.".to_owned())),
-                None => Some(("it is not a text".to_owned(), "Write the image behind the colon.".to_owned())),
-                Some(Ok(_)) => None,
+                Some((image, Ok(_))) => {
+                    images.insert(name, image.to_owned());
+                    continue;
+                }
+                Some((_, Err(bad))) => (bad.to_string(), "Correct it.".to_owned()),
+                None => ("it is not a text".to_owned(), "Write the image behind the colon.".to_owned()),
             };
-            match (wrong, image) {
-                (None, Value::String(image)) => _ = images.insert(name, image),
-                (wrong, _) => {
-                    let (cause, remedy) = wrong.unwrap_or_default();
-                    let message =
-                        format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
-                    self.faults.push(Fault { about: About::Distribution(name), message, remedy });
-                }
-            }
+            let message = format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
+            self.faults.push(Fault { about: About::Distribution(name), message, remedy });
         }
         images
     }

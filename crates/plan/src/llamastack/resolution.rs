@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use steersman_api::llamastack::v1alpha2::{FindingCode, ResolvedDistribution};
 use steersman_reconcile::{Finding, Message};
 
 use super::build::{adoption, configmap};
 use super::config::{FieldError, Generated, Source};
 use super::names;
-use super::snapshot::{ObservedDeployment, Snapshot};
+use super::snapshot::Snapshot;
 use crate::oci::LabelsSeen;
 
 /// Pod annotation with the hash of the configuration that the pod was started with.
@@ -101,16 +100,8 @@ impl Setup {
     pub fn deployed_config(&self, snapshot: &Snapshot) -> Option<&Config> {
         let config = self.config.as_ref()?;
         let live = snapshot.deployment.as_ref()?;
-        let current = has_hash(live, config) || adoption::kept(snapshot, self).is_some();
+        let live_hash = live.template.pointer(CONFIG_HASH).and_then(Value::as_str);
+        let current = live_hash == Some(&config.hash) || adoption::kept(snapshot, self).is_some();
         (current && configmap::mounted(&live.template).contains(&config.name)).then_some(config)
     }
-}
-
-fn has_hash(live: &ObservedDeployment, config: &Config) -> bool {
-    live.template.pointer(CONFIG_HASH).and_then(Value::as_str) == Some(config.hash.as_str())
-}
-
-/// SHA-256 in lower-case hexadecimal digits.
-pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,9 +2,9 @@
 //! restart them.
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
 
+use crate::content_hash;
 use crate::llamastack::config::external_providers;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::{ObservedDeployment, Snapshot};
@@ -55,8 +55,7 @@ fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
             asked[name] = value;
         }
     }
-    let digest = Sha256::digest(asked.to_string());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    content_hash::hex(&asked.to_string())[..16].to_owned()
 }
 
 /// Reports where the kept template differs from the one that this version would write: the spec may have changed while

@@ -1,16 +1,14 @@
 //! Bundles the CA certificates that the server trusts besides those of its image.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{CaBundle, LlamaStackDistributionSpec};
-use steersman_reconcile::{FieldPath, Message, path};
+use steersman_reconcile::path;
 
-use super::child;
+use super::labelled_child;
 use crate::llamastack::config::FieldError;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::names;
@@ -51,55 +49,42 @@ pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
         }
     }
     // A bad key in the cluster's ConfigMap is skipped: the user did not ask for it.
-    let offered: &BTreeMap<String, String> = &snapshot.trust.cluster.clone().unwrap_or_default();
-    certificates.extend(offered.iter().filter_map(|(key, text)| read(key, text).ok()).flatten());
+    let offered = snapshot.trust.cluster.iter().flatten();
+    certificates.extend(offered.filter_map(|(key, text)| read(key, text).ok()).flatten());
+    let fewer = "Name fewer keys, or take out certificates that the server does not need.";
     let size = certificates.iter().map(String::len).sum::<usize>();
     if size > SIZE_LIMIT {
         let message =
             format!("failed to process CA bundle: total size exceeds maximum allowed size of {SIZE_LIMIT} bytes");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Name fewer keys, or take out certificates that the server does not need.",
-        ));
+        return Err(invalid_bundle(message, fewer));
     }
     if certificates.len() > COUNT_LIMIT {
         let message =
             format!("failed to process CA bundle: contains more than {COUNT_LIMIT} certificates (maximum allowed)");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Name fewer keys, or take out certificates that the server does not need.",
-        ));
+        return Err(invalid_bundle(message, fewer));
     }
     if certificates.is_empty() && named.is_some() {
-        let message = "failed to find valid certificates in CA bundle ConfigMaps";
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Put at least one certificate in PEM form into the ConfigMap.",
-        ));
+        let message = "failed to find valid certificates in CA bundle ConfigMaps".to_owned();
+        return Err(invalid_bundle(message, "Put at least one certificate in PEM form into the ConfigMap."));
     }
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
 
 pub fn config_map(object: &ObservedObject, bundle: &str) -> DynamicObject {
     let name = names::ca_bundle(&object.name);
-    let mut map = child::<ConfigMap>(object, name, json!({ "data": { KEY: bundle } }));
-    map.metadata.labels = Some(names::labels_of(&object.name, Some(names::TRUST)));
-    map
+    labelled_child::<ConfigMap>(object, name, Some(names::TRUST), json!({ "data": { KEY: bundle } }))
 }
 
-fn wrong(path: FieldPath, message: impl Into<Message>, remedy: &str) -> FieldError {
-    FieldError::new(path, reason::INVALID, message, remedy)
+fn invalid_bundle(message: String, remedy: &str) -> FieldError {
+    FieldError::new(path!(spec.networking.tls.caBundle), reason::INVALID, message, remedy)
 }
 
 fn valid_key(key: &str) -> Result<(), FieldError> {
     let refuse = |why: String| {
-        let message = format!("failed to validate CA bundle ConfigMap keys: {why}");
-        Err(wrong(
+        Err(FieldError::new(
             path!(spec.networking.tls.caBundle.configMapKeys),
-            message,
+            reason::INVALID,
+            format!("failed to validate CA bundle ConfigMap keys: {why}"),
             "Name keys as they stand in the ConfigMap, such as ca-bundle.crt.",
         ))
     };
@@ -130,11 +115,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            wrong(
-                path!(spec.networking.tls.caBundle),
-                message,
-                "Replace it in the ConfigMap by a certificate in PEM form.",
-            )
+            invalid_bundle(message, "Replace it in the ConfigMap by a certificate in PEM form.")
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =
@@ -144,11 +125,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     }
     if found.is_empty() && !text.trim().is_empty() {
         let message = format!("failed to find valid certificates in CA bundle key '{key}'");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Put certificates in PEM form under this key, or do not name it.",
-        ));
+        return Err(invalid_bundle(message, "Put certificates in PEM form under this key, or do not name it."));
     }
     Ok(found)
 }
@@ -156,9 +133,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
 /// Checks the outer form of X.509: a sequence of the signed part (sequence), the algorithm (sequence) and the signature
 /// (bit string), without trailing bytes.
 fn is_certificate(der: &[u8]) -> bool {
-    let whole = |(tag, body, rest): (u8, &[u8], &[u8])| (tag == 0x30 && rest.is_empty()).then(|| body.to_vec());
-    let Some(inside) = element(der).and_then(whole) else { return false };
-    let mut rest = inside.as_slice();
+    let Some((0x30, mut rest, [])) = element(der) else { return false };
     for expected in [0x30, 0x30, 0x03] {
         match element(rest) {
             Some((tag, body, after)) if tag == expected && !body.is_empty() => rest = after,

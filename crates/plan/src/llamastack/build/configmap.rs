@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::child;
+use super::labelled_child;
+use crate::content_hash;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedConfigMap, ObservedObject, Snapshot};
 
@@ -30,8 +31,7 @@ pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -
 
 pub fn generated(object: &ObservedObject, name: &str, hash: &str, text: &str) -> DynamicObject {
     let data = json!({ "immutable": true, "data": { "config.yaml": text } });
-    let mut map = child::<ConfigMap>(object, name.to_owned(), data);
-    map.metadata.labels = Some(names::labels_of(&object.name, Some(names::GENERATED)));
+    let mut map = labelled_child::<ConfigMap>(object, name.to_owned(), Some(names::GENERATED), data);
     map.metadata.annotations = Some([(HASH.to_owned(), hash.to_owned())].into());
     map
 }
@@ -47,9 +47,9 @@ pub fn kept<'a>(
     let Some(in_use) = snapshot.in_use.as_ref().filter(|_| followed(snapshot, wanted)) else {
         return others().collect();
     };
-    let told = snapshot.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
-    let told = told.and_then(|told| told.config_map_name.as_deref());
-    let needed = |map: &ObservedConfigMap| in_use.contains(&map.name) || told == Some(&map.name);
+    let generation = snapshot.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
+    let reported = generation.and_then(|generation| generation.config_map_name.as_deref());
+    let needed = |map: &ObservedConfigMap| in_use.contains(&map.name) || reported == Some(&map.name);
     let mut newest: Vec<&ObservedConfigMap> = others().collect();
     newest.sort_by(|one, other| (&other.created, &other.name).cmp(&(&one.created, &one.name)));
     let room = KEPT - usize::from(current.is_some());
@@ -78,5 +78,5 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
 
 /// Writes the ConfigMap unchanged, because prune deletes what the plan does not write.
 pub fn unchanged(object: &ObservedObject, map: &ObservedConfigMap) -> DynamicObject {
-    generated(object, &map.name, &crate::llamastack::resolution::digest(&map.config_yaml), &map.config_yaml)
+    generated(object, &map.name, &content_hash::hex(&map.config_yaml), &map.config_yaml)
 }

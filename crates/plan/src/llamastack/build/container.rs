@@ -10,14 +10,13 @@ use steersman_reconcile::quantity::billionths;
 
 use super::pod::{TRUST_FILE, volume_mounts};
 use super::script;
-use crate::llamastack::fields;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
+use crate::llamastack::{config, fields};
 
 type Amounts = BTreeMap<String, Quantity>;
 
 const CONTAINER: &str = "llama-stack";
-const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
 const MEMORY: &str = "1Gi";
 
 pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
@@ -63,7 +62,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
 /// it may refer to the variables before it.
 fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
     let generated = setup.generated.as_ref();
-    let path = generated.map_or(CONFIG_PATH, |generated| generated.pod.config_path);
+    let path = generated.map_or(config::CONFIG_PATH, |generated| generated.pod.config_path);
     let port = fields::port(spec).to_string();
     let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let ours: Vec<EnvVar> = [
@@ -86,7 +85,7 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
 
 /// A request of zero counts as unset. Limits are added only if the user sized the server by `workers`.
 fn resources(spec: &LlamaStackDistributionSpec) -> ResourceRequirements {
-    let given = fields::workload(spec).and_then(|workload| workload.resources.clone()).unwrap_or_default();
+    let given = spec.workload.as_ref().and_then(|workload| workload.resources.clone()).unwrap_or_default();
     let workers = fields::workers(spec);
     let defaults = [
         ("cpu".to_owned(), Quantity(workers.unwrap_or(1).to_string())),

@@ -9,6 +9,8 @@ mod pod;
 pub mod scaling;
 mod script;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
@@ -100,7 +102,7 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
     let object = &snapshot.object;
     let spec = DeploymentSpec {
         replicas: scaling::replicas(snapshot),
-        selector: LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() },
+        selector: matching(names::selector(&object.name)),
         strategy: Some(strategy(&object.spec)),
         template: template(object, setup),
         ..Default::default()
@@ -128,7 +130,23 @@ fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
     }
 }
 
-pub fn child<K: Resource>(object: &ObservedObject, name: String, data: Value) -> DynamicObject {
+fn matching(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: Some(labels), ..Default::default() }
+}
+
+/// A child with the labels of its instance, and of its component if it has one.
+fn labelled_child<K: Resource>(
+    object: &ObservedObject,
+    name: String,
+    component: Option<&str>,
+    data: Value,
+) -> DynamicObject {
+    let mut child = child::<K>(object, name, data);
+    child.metadata.labels = Some(names::labels_of(&object.name, component));
+    child
+}
+
+fn child<K: Resource>(object: &ObservedObject, name: String, data: Value) -> DynamicObject {
     let owner = OwnerReference {
         api_version: API_VERSION.to_owned(),
         kind: Family::Llsd.kind().to_owned(),

@@ -13,7 +13,7 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
 
-use super::child;
+use super::{child, labelled_child, matching};
 use crate::llamastack::operator_config::DefaultPolicy;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 use crate::llamastack::{fields, names};
@@ -58,9 +58,7 @@ pub fn ingress(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
         http: Some(HTTPIngressRuleValue { paths: vec![path] }),
     };
     let spec = IngressSpec { rules: Some(vec![rule]), ..Default::default() };
-    let mut ingress = child::<Ingress>(object, names::ingress(&object.name), json!({ "spec": spec }));
-    ingress.metadata.labels = Some(names::labels_of(&object.name, None));
-    ingress
+    labelled_child::<Ingress>(object, names::ingress(&object.name), None, json!({ "spec": spec }))
 }
 
 /// OpenShift's Route, which k8s-openapi does not have.
@@ -87,9 +85,7 @@ pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     if let Some(host) = host(expose) {
         spec["host"] = json!(host);
     }
-    let mut route = child::<Route>(object, names::route(&object.name), json!({ "spec": spec }));
-    route.metadata.labels = Some(names::labels_of(&object.name, None));
-    route
+    labelled_child::<Route>(object, names::route(&object.name), None, json!({ "spec": spec }))
 }
 
 pub fn host(expose: &ExposeForm) -> Option<&str> {
@@ -113,7 +109,7 @@ pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
         end_port: None,
     };
     let spec = NetworkPolicySpec {
-        pod_selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
+        pod_selector: Some(matching(names::selector(&object.name))),
         policy_types: Some(vec!["Ingress".to_owned()]),
         ingress: Some(vec![NetworkPolicyIngressRule { from: Some(from), ports: Some(vec![port]) }]),
         egress: None,
@@ -128,20 +124,17 @@ fn peers(allowed: &AllowedFrom, operator: Option<&str>, routed: bool) -> Vec<Net
     if listed.contains(&"*") {
         return vec![namespaces(LabelSelector::default())];
     }
-    let beside = NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
-    let named = |name: &str| namespaces(labelled(NAMESPACE_NAME, name));
+    let same_namespace = NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
+    let labelled = |key: &str, value: &str| namespaces(matching([(key.to_owned(), value.to_owned())].into()));
+    let named = |name: &str| labelled(NAMESPACE_NAME, name);
     let with_key = |key: &String| {
         let exists = LabelSelectorRequirement { key: key.clone(), operator: "Exists".to_owned(), values: None };
         namespaces(LabelSelector { match_expressions: Some(vec![exists]), ..Default::default() })
     };
-    std::iter::once(beside)
+    std::iter::once(same_namespace)
         .chain(operator.map(named))
         .chain(listed.iter().map(|name| named(name)))
         .chain(allowed.labels.iter().flatten().map(with_key))
-        .chain(routed.then(|| namespaces(labelled(ROUTERS.0, ROUTERS.1))))
+        .chain(routed.then(|| labelled(ROUTERS.0, ROUTERS.1)))
         .collect()
-}
-
-fn labelled(key: &str, value: &str) -> LabelSelector {
-    LabelSelector { match_labels: Some([(key.to_owned(), value.to_owned())].into()), ..Default::default() }
 }

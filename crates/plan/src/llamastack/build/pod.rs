@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{
     PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, SecretVolumeSource,
     TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{ca, container};
+use super::{ca, container, matching};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
@@ -46,7 +46,7 @@ pub fn template(object: &ObservedObject, setup: &Setup) -> PodTemplateSpec {
 fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
-    let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
+    let spread = spec.workload.as_ref().and_then(|workload| workload.topology_spread_constraints.clone());
     let spread = spread.filter(|given| !given.is_empty());
     let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
     PodSpec {
@@ -122,7 +122,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
             max_skew: 1,
             topology_key: key.to_owned(),
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
-            label_selector: Some(of_instance(object)),
+            label_selector: Some(matching(names::instance(object))),
             match_label_keys: Some(vec![REVISION.to_owned()]),
             ..Default::default()
         })
@@ -131,7 +131,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
 
 fn apart(object: &str) -> Affinity {
     let term = PodAffinityTerm {
-        label_selector: Some(of_instance(object)),
+        label_selector: Some(matching(names::instance(object))),
         topology_key: HOST.to_owned(),
         match_label_keys: Some(vec![REVISION.to_owned()]),
         ..Default::default()
@@ -144,8 +144,4 @@ fn apart(object: &str) -> Affinity {
         }),
         ..Default::default()
     }
-}
-
-fn of_instance(object: &str) -> LabelSelector {
-    LabelSelector { match_labels: Some(names::instance(object)), ..Default::default() }
 }

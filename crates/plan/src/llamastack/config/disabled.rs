@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use steersman_reconcile::{FieldPath, message, path};
 
+use super::apis;
 use super::draft::{self, Draft};
-use super::problem::reason;
-use super::{FieldError, apis};
 
 /// The disabled APIs by their names in the file. Disabling an API that the spec has providers for is an error.
 pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
@@ -20,25 +19,19 @@ pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
             key => key,
         };
         if draft.base.is_some() && !draft.serves(key) {
-            draft.remarks.push(FieldError::new(
+            draft.ignore(
                 path!(spec.disabled).index(place),
-                reason::IGNORED,
                 format!("the distribution has no API {written:?}, so there is nothing to disable"),
                 format!("Remove it, or name one of {}.", served(draft)),
-            ));
+            );
         }
         for at in providing(draft, key) {
-            draft.errors.push(FieldError::new(
+            let cause = format!(": {written} API is disabled but has providers configured.");
+            draft.refuse(
                 at.clone(),
-                reason::INVALID,
-                message![
-                    at,
-                    " conflicts with ",
-                    path!(spec.disabled),
-                    format!(": {written} API is disabled but has providers configured.")
-                ],
+                message![at, " conflicts with ", path!(spec.disabled), cause],
                 format!("Remove the provider configuration or remove '{written}' from the disabled list."),
-            ));
+            );
         }
         names.insert(key.to_owned());
     }
@@ -71,12 +64,11 @@ pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {
     let before = names.len();
     names.retain(|name| !name.as_str().is_some_and(|name| disabled.contains(name)));
     if before > 0 && names.is_empty() {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             path!(spec.disabled),
-            reason::INVALID,
             "every API of the distribution is disabled; a server whose list of APIs is empty serves all of them",
             message!["Leave at least one API, or set ", path!(spec.workload.replicas), " to 0 to stop the server."],
-        ));
+        );
     }
     if listed {
         draft.config.insert("apis".to_owned(), Value::Array(names));

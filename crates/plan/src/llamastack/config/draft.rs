@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{FieldPath, Message};
 
 use super::ids::{self, Known};
+use super::problem::reason;
 use super::secrets::Secrets;
 use super::version::Server;
 use super::{Base, FieldError, apis};
@@ -33,6 +35,16 @@ impl<'a> Draft<'a> {
             secrets: Secrets::default(),
             resources: 0,
         }
+    }
+
+    /// Adds an error with the reason `SpecInvalid`.
+    pub fn refuse(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
+        self.errors.push(FieldError::new(path, reason::INVALID, message, remedy));
+    }
+
+    /// Adds the remark that a field has no effect.
+    pub fn ignore(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
+        self.remarks.push(FieldError::new(path, reason::IGNORED, message, remedy));
     }
 
     /// The entries of an API in the file.

@@ -1,6 +1,5 @@
 //! The vector length of embedding models: a server does not start with a model that lacks it.
 
-use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::Model;
 use steersman_reconcile::FieldPath;
 
@@ -54,15 +53,7 @@ pub(super) fn dimension(model: &Model, path: &FieldPath) -> Result<u64, FieldErr
     }
 }
 
-pub(super) fn is_ours(field: &str, model_type: &str) -> bool {
-    field == FIELD && model_type == "embedding"
-}
-
 fn known(name: &str) -> Option<u64> {
     let last = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     KNOWN.iter().find(|(known, _)| *known == last).map(|(_, length)| *length)
-}
-
-pub(super) fn metadata(length: u64) -> (String, Value) {
-    ("embedding_dimension".to_owned(), Value::from(length))
 }

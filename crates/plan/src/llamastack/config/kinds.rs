@@ -7,7 +7,8 @@ use super::version::Server;
 pub(super) struct Kind {
     pub api: Api,
     pub name: &'static str,
-    pub place: Place,
+    /// `remote` or `inline`.
+    prefix: &'static str,
     pub endpoint: Option<&'static str>,
     pub secret: Option<&'static str>,
     /// Namespace of the required `persistence` block.
@@ -20,24 +21,9 @@ pub(super) struct Kind {
     pub exact: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Remote,
-    Inline,
-}
-
-impl Place {
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Remote => "remote",
-            Self::Inline => "inline",
-        }
-    }
-}
-
 impl Kind {
     pub fn type_(&self) -> String {
-        format!("{}::{}", self.place.prefix(), self.name)
+        format!("{}::{}", self.prefix, self.name)
     }
 
     /// Three providers of servers before 0.4 read `url`.
@@ -70,21 +56,11 @@ impl Kind {
 }
 
 const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> Kind {
-    Kind { api, name, place: Place::Remote, endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
+    Kind { api, name, prefix: "remote", endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
 }
 
 const fn inline(api: Api, name: &'static str) -> Kind {
-    Kind {
-        api,
-        name,
-        place: Place::Inline,
-        endpoint: None,
-        secret: None,
-        namespace: None,
-        file: None,
-        needs: &[],
-        exact: false,
-    }
+    Kind { prefix: "inline", ..remote(api, name, None, None) }
 }
 
 const BASE_URL: Option<&str> = Some("base_url");
@@ -150,9 +126,7 @@ const KINDS: [Kind; 51] = [
 
 /// Finds a kind by its bare name or its type (`inline::faiss`).
 pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
-    let typed = |kind: &&Kind| kind.type_() == provider;
-    let bare = |kind: &&Kind| kind.name == provider;
-    let mut of_api = KINDS.iter().filter(|kind| kind.api == api);
-    let wanted: &dyn Fn(&&Kind) -> bool = if provider.contains("::") { &typed } else { &bare };
-    of_api.find(|kind| wanted(kind))
+    let typed = provider.contains("::");
+    let named = |kind: &Kind| if typed { kind.type_() == provider } else { kind.name == provider };
+    KINDS.iter().find(|kind| kind.api == api && named(kind))
 }

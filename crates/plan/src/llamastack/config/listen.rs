@@ -4,9 +4,8 @@ use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::path;
 
-use super::FieldError;
 use super::draft::{self, Draft};
-use super::problem::reason;
+use crate::llamastack::fields;
 
 const DEFAULT_PORT: i32 = 8321;
 /// The server rejects lower ports in its configuration.
@@ -39,12 +38,11 @@ pub(super) fn port(spec: &LlamaStackDistributionSpec) -> i32 {
 pub(super) fn set(draft: &mut Draft<'_>) {
     let listen = Listen::of(draft.spec);
     if (1..LOWEST_PORT).contains(&listen.port) {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             path!(spec.networking.port),
-            reason::INVALID,
             format!("the server refuses ports below {LOWEST_PORT}, and {} is one", listen.port),
             "Use a higher port; the Ingress can offer another one to the outside.",
-        ));
+        );
     }
     let mut server = draft::take(&mut draft.config, "server");
     server.insert("port".to_owned(), Value::from(listen.port));
@@ -52,8 +50,7 @@ pub(super) fn set(draft: &mut Draft<'_>) {
         server.insert("tls_certfile".to_owned(), Value::from(TLS_CERT));
         server.insert("tls_keyfile".to_owned(), Value::from(TLS_KEY));
     }
-    let workers = draft.spec.workload.as_ref().and_then(|workload| workload.workers).filter(|workers| *workers > 0);
-    if let Some(workers) = workers.filter(|_| !draft.server.before(0, 4)) {
+    if let Some(workers) = fields::workers(draft.spec).filter(|_| !draft.server.before(0, 4)) {
         server.insert("workers".to_owned(), Value::from(workers));
     }
     draft.config.insert("server".to_owned(), Value::Object(server));

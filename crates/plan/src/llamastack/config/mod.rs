@@ -8,7 +8,6 @@ mod draft;
 mod embeddings;
 mod external;
 mod ids;
-mod input;
 mod kinds;
 mod layout;
 mod listen;
@@ -31,6 +30,8 @@ use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{message, path};
 
+use crate::content_hash;
+use crate::llamastack::fields;
 use draft::Draft;
 use problem::reason;
 
@@ -39,10 +40,9 @@ pub use consistent::remarks as without_effect;
 pub use external::{
     External, Installed, all as external_providers, merge as merge_external, merge_files as merge_external_files,
 };
-pub use input::{Input, Merge};
 pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};
-pub use merge::ANNOTATION;
-pub use pod::{CONFIG_DIR, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
+pub use merge::{ANNOTATION, Merge};
+pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
@@ -50,6 +50,15 @@ pub use source::{Source, source};
 pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
+
+pub struct Input<'a> {
+    pub spec: &'a LlamaStackDistributionSpec,
+    /// Absent if there is no base, or if it is unknown.
+    pub base: Option<&'a Base>,
+    pub merge: Merge,
+    /// Image of the init containers.
+    pub operator_image: &'a str,
+}
 
 /// The file, and the parts of the pod that it needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +102,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         return Err(vec![too_large(config_yaml.len())]);
     }
     Ok(Generated {
-        hash: render::hash(&config_yaml),
+        hash: content_hash::hex(&config_yaml),
         config_yaml,
         config_version: version,
         provider_count,
@@ -173,8 +182,8 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
 
 /// The prepared values reach the server only through the start script, which a user's command replaces.
 fn own_command(draft: &mut Draft<'_>) {
-    let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
-    if overrides.is_some_and(|overrides| overrides.command.as_ref().is_some_and(|command| !command.is_empty())) {
+    let command = fields::overrides(draft.spec).and_then(|overrides| overrides.command.as_ref());
+    if command.is_some_and(|command| !command.is_empty()) {
         draft.remarks.push(FieldError::new(
             path!(spec.workload.overrides.command),
             reason::NEEDED,

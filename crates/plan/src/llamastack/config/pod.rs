@@ -17,7 +17,7 @@ use super::storage::{KV_PASSWORD, Prepare, SQL_CONNECTION_STRING};
 /// The volume with the ConfigMap of the configuration, which the Deployment adds, and its mount path.
 pub const CONFIG_VOLUME: &str = "user-config";
 pub const CONFIG_DIR: &str = "/etc/llama-stack";
-const CONFIG: &str = "/etc/llama-stack/config.yaml";
+pub const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
 
 /// The file after external providers were merged into it.
 const MERGED_VOLUME: &str = "final-config";
@@ -72,7 +72,7 @@ pub(super) fn parts(
     secrets: &[SecretUse],
     operator_image: &str,
 ) -> Pod {
-    let mut pod = Pod { config_path: CONFIG, ..Pod::default() };
+    let mut pod = Pod { config_path: CONFIG_PATH, ..Pod::default() };
     if prepare.any() {
         prepared(&mut pod, prepare, secrets, operator_image);
     }
@@ -120,7 +120,7 @@ fn installed(pod: &mut Pod, external: &[External], limit: Option<Quantity>, oper
         });
     }
     let metadata = format!("{PACKAGES_DIR}/metadata");
-    let args = ["merge-providers", "--config", CONFIG, "--metadata", &metadata, "--out", MERGED];
+    let args = ["merge-providers", "--config", CONFIG_PATH, "--metadata", &metadata, "--out", MERGED];
     pod.init_containers.push(Container {
         args: Some(args.map(ToOwned::to_owned).to_vec()),
         env: Some(vec![variable(EXTERNAL_VARIABLE, &json!(external).to_string())]),

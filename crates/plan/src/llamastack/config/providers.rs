@@ -53,18 +53,13 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
     if draft.base.is_none() || draft.serves(TELEMETRY.key) || draft.server.before(0, 3) {
         return false;
     }
-    draft.remarks.push(FieldError::new(
-        path!(spec.providers.telemetry),
-        reason::IGNORED,
+    let telemetry = path!(spec.providers.telemetry);
+    let otel = "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ";
+    draft.ignore(
+        telemetry.clone(),
         "the server of this distribution has no API telemetry, so its providers are left out",
-        message![
-            "Remove ",
-            path!(spec.providers.telemetry),
-            "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ",
-            path!(spec.workload.overrides.env),
-            "."
-        ],
-    ));
+        message!["Remove ", telemetry, otel, path!(spec.workload.overrides.env), "."],
+    );
     true
 }
 
@@ -98,18 +93,19 @@ fn unique<'a>(
     path: &FieldPath,
 ) {
     let id = ids::of(provider);
-    let Some(owner) = owners.insert(id, api) else { return };
-    owners.insert(id, owner);
+    let Some(owner) = owners.get(id) else {
+        owners.insert(id, api);
+        return;
+    };
     let field = if provider.id.is_some() { "id" } else { "provider" };
-    draft.errors.push(FieldError::new(
+    draft.refuse(
         path.field(field),
-        reason::INVALID,
         format!(
             "provider ID {id:?} conflicts with provider in {:?}; all provider IDs must be unique across all API types",
             owner.field
         ),
         "Give one of them another id.",
-    ));
+    );
 }
 
 fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &FieldPath) -> Value {
@@ -159,17 +155,16 @@ fn config(
     config.extend(given.clone());
     let mut set = |draft: &mut Draft<'_>, key: &str, value: &str, by: &str| {
         if given.contains_key(key) {
-            draft.remarks.push(FieldError::new(
+            draft.ignore(
                 path.field("settings").field(key.to_owned()),
-                reason::IGNORED,
                 format!("{key} is set by {by} as well, which wins"),
                 format!("Remove settings.{key} or {by}."),
-            ));
+            );
         }
         config.insert(key.to_owned(), Value::from(value));
     };
     if let Some(endpoint) = &provider.endpoint {
-        let read = kind.map(|kind| kind.endpoint(&draft.server));
+        let read = kind.and_then(|kind| kind.endpoint(&draft.server));
         for key in keys(draft, kind, read, "url", path, "endpoint") {
             set(draft, key, endpoint, "endpoint");
         }
@@ -178,7 +173,7 @@ fn config(
         let at = secrets::path(&path.field("apiKey"), reference);
         let variable = ids::variable(ids::of(provider), "api_key");
         if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
-            let read = kind.map(|kind| kind.secret);
+            let read = kind.and_then(|kind| kind.secret);
             for key in keys(draft, kind, read, "api_key", path, "apiKey") {
                 set(draft, key, &placeholder, "apiKey");
             }
@@ -207,8 +202,7 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
                 format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."),
             ),
         };
-        let message = format!("{} does not start without {key}", kind.type_());
-        draft.errors.push(FieldError::new(field, reason::INVALID, message, remedy));
+        draft.refuse(field, format!("{} does not start without {key}", kind.type_()), remedy);
     }
 }
 
@@ -216,24 +210,23 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
 fn keys(
     draft: &mut Draft<'_>,
     kind: Option<&Kind>,
-    read: Option<Option<&'static str>>,
+    read: Option<&'static str>,
     literal: &'static str,
     path: &FieldPath,
     field: &'static str,
 ) -> Vec<&'static str> {
-    match (kind, read) {
-        (Some(kind), Some(None)) => {
-            draft.remarks.push(FieldError::new(
+    let Some(kind) = kind else { return vec![literal] };
+    match read {
+        Some(key) if key == literal || kind.exact => vec![key],
+        Some(key) => vec![key, literal],
+        None => {
+            draft.ignore(
                 path.field(field),
-                reason::IGNORED,
                 format!("{} does not read {literal}, so {field} has no effect", kind.type_()),
                 format!("Remove {field}, or use the provider's own keys in settings or secretRefs."),
-            ));
+            );
             if kind.exact { Vec::new() } else { vec![literal] }
         }
-        (Some(kind), Some(Some(key))) if key == literal || kind.exact => vec![key],
-        (_, Some(Some(key))) => vec![key, literal],
-        _ => vec![literal],
     }
 }
 
@@ -241,8 +234,8 @@ fn keys(
 fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
     let mut defaults = Map::new();
     let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
+    let id = ids::of(provider);
     if let Some(namespace) = kind.namespace {
-        let id = ids::of(provider);
         // Two stores of one kind must not share a namespace.
         let namespace = if id == kind.name { namespace.to_owned() } else { format!("{namespace}::{id}") };
         let backend = storage::backend(&draft.config, storage::KV);
@@ -253,7 +246,6 @@ fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind
         defaults.insert("token".to_owned(), Value::Null);
     }
     if let Some(file) = kind.file {
-        let id = ids::of(provider);
         let file = if id == kind.name { file.to_owned() } else { format!("{id}-{file}") };
         defaults.insert("db_path".to_owned(), Value::from(storage::file(draft, &file)));
     }

@@ -1,11 +1,11 @@
 //! Renders the configuration as text: the same content yields the same bytes.
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use steersman_reconcile::path;
 
 use super::FieldError;
 use super::problem::reason;
+use crate::content_hash::{self, sorted};
 
 /// Sorts keys at every level; lists keep their order. Strings that YAML 1.1 would read as another type are quoted,
 /// because the server's parser is one of YAML 1.1.
@@ -29,23 +29,7 @@ pub fn read(text: &str) -> Result<Value, String> {
     })
 }
 
-pub fn hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Value of `status.resolvedDistribution.configHash`: independent of the layout of the file.
 pub fn hash_of_base(config: &Value) -> String {
-    format!("sha256:{}", hash(&sorted(config).to_string()))
-}
-
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
-            entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect()
-        }
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
+    format!("sha256:{}", content_hash::hex(&sorted(config).to_string()))
 }

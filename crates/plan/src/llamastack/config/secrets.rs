@@ -28,26 +28,18 @@ impl Secrets {
     pub fn add(&mut self, variable: String, key: &SecretKey, path: FieldPath) -> Result<String, FieldError> {
         let placeholder = ids::placeholder(&variable);
         let new = SecretUse { secret: key.name.clone(), key: key.key.clone(), variable, path };
-        let taken = self.uses.iter().find(|known| known.variable == new.variable);
-        match taken.map(|known| (known.secret == new.secret && known.key == new.key, known)) {
-            Some((false, known)) => {
-                return Err(FieldError::new(
-                    new.path,
-                    reason::FAILED,
-                    format!(
-                        "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
-                        new.variable, known.secret, known.key, new.secret, new.key
-                    ),
-                    message![
-                        "Give one of the providers another id, or both the same Secret; the other is at ",
-                        &known.path,
-                        "."
-                    ],
-                ));
-            }
-            // Every use is recorded, even of a known variable, so that a missing Secret is reported at each place.
-            _ => self.uses.push(new),
+        let collides =
+            |known: &&SecretUse| known.variable == new.variable && (known.secret != new.secret || known.key != new.key);
+        if let Some(known) = self.uses.iter().find(collides) {
+            let message = format!(
+                "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
+                new.variable, known.secret, known.key, new.secret, new.key
+            );
+            let give = "Give one of the providers another id, or both the same Secret; the other is at ";
+            return Err(FieldError::new(new.path, reason::FAILED, message, message![give, &known.path, "."]));
         }
+        // Every use is recorded, even of a known variable, so that a missing Secret is reported at each place.
+        self.uses.push(new);
         Ok(placeholder)
     }
 

@@ -15,16 +15,9 @@ pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath)
         None | Some(Value::Null) => return Map::new(),
         Some(Value::Object(settings)) => settings,
         Some(other) => {
-            let kind = kind_of(other);
-            draft.errors.push(FieldError::new(
-                path.field("settings"),
-                reason::INVALID,
-                format!(
-                    "failed to parse settings for provider {:?}: expected an object, found {kind}",
-                    ids::of(provider)
-                ),
-                "Write settings as names with values.",
-            ));
+            let (id, kind) = (ids::of(provider), kind_of(other));
+            let message = format!("failed to parse settings for provider {id:?}: expected an object, found {kind}");
+            draft.refuse(path.field("settings"), message, "Write settings as names with values.");
             return Map::new();
         }
     };
@@ -82,13 +75,12 @@ fn nested(draft: &mut Draft<'_>, value: &Value, at: &FieldPath) {
     match value {
         Value::Object(map) => {
             if map.contains_key("secretKeyRef") {
-                draft.remarks.push(FieldError::new(
+                draft.ignore(
                     at.clone(),
-                    reason::IGNORED,
                     "this secretKeyRef is passed on as it is: only {secretKeyRef: {name, key}} at the top of settings is \
                      taken from a Secret",
                     "Move it to the top of settings, or use secretRefs.",
-                ));
+                );
             }
             map.iter().for_each(|(key, value)| nested(draft, value, &at.field(key.clone())));
         }

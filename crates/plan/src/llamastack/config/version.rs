@@ -28,7 +28,7 @@ pub fn detect(config: &Value) -> Result<i64, FieldError> {
     match number {
         Some(number) if SUPPORTED.contains(&number) => Ok(number),
         Some(number) => Err(unsupported(&number.to_string())),
-        None => Err(unsupported(&said(given))),
+        None => Err(unsupported(&given.as_str().map_or_else(|| given.to_string(), ToOwned::to_owned))),
     }
 }
 
@@ -40,10 +40,6 @@ fn unsupported(version: &str) -> FieldError {
         format!("Unsupported config.yaml version {version}. Supported versions: {list}"),
         "Use a distribution of this release, or give the whole configuration by overrideConfig.",
     )
-}
-
-fn said(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
 /// The version of a server. None: unknown.

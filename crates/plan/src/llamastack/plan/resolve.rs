@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
 use steersman_reconcile::{Finding, Message, Severity, message, path};
 
+use crate::content_hash;
 use crate::llamastack::build::{ca, configmap};
 use crate::llamastack::config::base::{self, NoBase, Resolved};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{
-    ANNOTATION, FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
+    FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
 };
 use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
-use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution, digest};
+use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
 use crate::oci::{Choice, LabelsSeen, choose};
@@ -51,10 +52,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         None
     });
     let config = config(snapshot, source, generated.as_ref());
-    let read = |wanted: bool, there: bool| !wanted || there;
-    if resolution.config_map_errors.is_empty()
-        && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
-    {
+    let unread = (source == Source::Override && config.is_none()) || (ca::named(spec).is_some() && bundle.is_none());
+    if unread && resolution.config_map_errors.is_empty() {
         resolution.config_map_errors.push(FieldError::new(
             path!(spec),
             reason::NO_CONFIG_MAP,
@@ -80,7 +79,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
         let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
-        let bundle = bundle.map(|text| HashedText { hash: digest(&text), text });
+        let bundle = bundle.map(|text| HashedText { hash: content_hash::hex(&text), text });
         resolution.setup = Some(Setup { image, distribution, config, generated, bundle });
     }
     resolution
@@ -213,8 +212,7 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
     let spec = &snapshot.object.spec;
     let (generated, errors, remarks): (_, Vec<FieldError>, Vec<FieldError>) = if resolution.source == Source::Generated
     {
-        let annotations = snapshot.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
-        let (merge, wrong) = match Merge::of(annotations.as_ref()) {
+        let (merge, wrong) = match Merge::parse(snapshot.object.provider_merge.as_deref()) {
             Ok(merge) => (merge, None),
             Err(problem) => (Merge::default(), Some(problem)),
         };
@@ -243,10 +241,10 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
     // Rules of the plan report an invalid port and an invalid distribution in words of their own.
     let listens = (1..=65_535).contains(&fields::port(spec));
     let (distribution, port) = (path!(spec.distribution), path!(spec.networking.port));
-    let told = |problem: &FieldError| {
+    let reported = |problem: &FieldError| {
         (problem.path == distribution && problem.reason == reason::INVALID) || (problem.path == port && !listens)
     };
-    resolution.config_errors = errors.into_iter().filter(|problem| !told(problem)).collect();
+    resolution.config_errors = errors.into_iter().filter(|problem| !reported(problem)).collect();
     resolution.warnings = remarks;
     generated
 }
@@ -270,9 +268,9 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Fie
         base::Source::OciLabel => "What the labels said last counts until the registry answers.",
         base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
     };
-    let say = |what: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, what, used);
+    let to_error = |text: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, text, used);
     let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
-    remark.clone().into_iter().chain(wrong).map(say).collect()
+    remark.clone().into_iter().chain(wrong).map(to_error).collect()
 }
 
 fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError> {
@@ -325,8 +323,8 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
     }
     resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
     let of_secrets = |problem: &FieldError| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
-    let (secrets, others) = missing(&referred, &found).into_iter().partition(of_secrets);
-    (resolution.missing_secrets, resolution.config_map_errors) = (secrets, others);
+    (resolution.missing_secrets, resolution.config_map_errors) =
+        missing(&referred, &found).into_iter().partition(of_secrets);
 }
 
 /// The ConfigMap to mount. None: nothing is mounted, or it could not be read.
@@ -350,9 +348,9 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
             // A pod mounts ConfigMaps of its own namespace only, so that one from another namespace is copied.
             if elsewhere.is_some() {
                 let text = content.get(CONFIG_KEY)?;
-                return Some(ours(text, &digest(text)));
+                return Some(ours(text, &content_hash::hex(text)));
             }
-            let hash = digest(&serde_json::json!(content).to_string());
+            let hash = content_hash::hex(&serde_json::json!(content).to_string());
             Some(Config { name: name.clone(), hash, text: None })
         }
     }

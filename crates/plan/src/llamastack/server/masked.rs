@@ -50,10 +50,12 @@ fn kind(name: &str) -> Kind {
     let secret = |word: &String| SECRET.iter().any(|known| word.contains(known)) || SECRET_WORDS.contains(&&**word);
     let token = |word: &String| word.ends_with("token") || TOKENS.contains(&&**word);
     let key = |pair: &[String]| ["key", "keys"].contains(&&*pair[1]) && !PLAIN_KEYS.contains(&&*pair[0]);
-    match () {
-        () if words.iter().any(secret) || words.windows(2).any(key) => Kind::Secret,
-        () if words.iter().any(token) => Kind::Token,
-        () => Kind::Plain,
+    if words.iter().any(secret) || words.windows(2).any(key) {
+        Kind::Secret
+    } else if words.iter().any(token) {
+        Kind::Token
+    } else {
+        Kind::Plain
     }
 }
 
@@ -76,12 +78,13 @@ fn words(name: &str) -> Vec<String> {
 
 /// Masks running text and truncates it to `longest` characters.
 pub fn text(given: &str, longest: usize) -> String {
-    let mut told = String::new();
+    let separates = |c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c);
+    let mut text = String::new();
     let mut before = String::new();
-    for piece in given.split_inclusive(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c)) {
-        let word = piece.trim_end_matches(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c));
-        told.push_str(&masked(&before, word));
-        told.push_str(&piece[word.len()..]);
+    for piece in given.split_inclusive(separates) {
+        let word = piece.trim_end_matches(separates);
+        text.push_str(&masked(&before, word));
+        text.push_str(&piece[word.len()..]);
         match word {
             "" => {}
             // A separator after the name, as in JSON.
@@ -89,9 +92,9 @@ pub fn text(given: &str, longest: usize) -> String {
             _ => word.clone_into(&mut before),
         }
     }
-    match told.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &told[..end]),
-        None => told,
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -133,9 +136,11 @@ fn address(scheme: &str, rest: &str) -> String {
         Some((name, value)) if !value.is_empty() && kind(name) != Kind::Plain => format!("{name}={STARS}"),
         _ => pair.to_owned(),
     };
-    let query = query.map(|query| query.split('&').map(parameter).collect::<Vec<_>>().join("&"));
     match query {
-        Some(query) => format!("{scheme}://{place}?{query}"),
+        Some(query) => {
+            let query = query.split('&').map(parameter).collect::<Vec<_>>().join("&");
+            format!("{scheme}://{place}?{query}")
+        }
         None => format!("{scheme}://{place}"),
     }
 }

@@ -1,12 +1,12 @@
 //! Renders the conditions and fields about the configuration: whether it could be generated, whether its Secrets exist, and
 //! whether the Deployment uses it.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{Statement, Truth};
 use steersman_reconcile::Outcome;
 
+use super::{statement, whole_seconds};
 use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::resolution::SpecResolution;
@@ -26,10 +26,8 @@ pub fn statements(
     refused: bool,
     outcome: &Outcome,
 ) -> Vec<Statement> {
-    [secrets(resolution), generated(snapshot, resolution), updated(snapshot, resolution, refused, outcome)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let updated = updated(snapshot, resolution, refused, outcome);
+    [secrets(resolution), generated(snapshot, resolution), updated].into_iter().flatten().collect()
 }
 
 /// The conditions that do not apply to the object.
@@ -56,10 +54,9 @@ pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut L
     let before = status.config_generation.take();
     let Some((generated, config)) = setup.generated_config() else { return };
     let same = before.filter(|before| before.config_map_name.as_ref() == Some(&config.name));
-    let seconds = Timestamp::from_second(snapshot.now.as_second()).unwrap_or(snapshot.now);
     status.config_generation = Some(ConfigGeneration {
         config_map_name: Some(config.name.clone()),
-        generated_at: same.and_then(|same| same.generated_at).or(Some(Time(seconds))),
+        generated_at: same.and_then(|same| same.generated_at).or(Some(whole_seconds(snapshot.now))),
         provider_count: Some(generated.provider_count),
         resource_count: Some(generated.resource_count),
         config_version: Some(generated.config_version),
@@ -75,10 +72,6 @@ pub fn made(snapshot: &Snapshot) -> bool {
         && condition(snapshot, CONFIG_GENERATED).is_some_and(of_this_spec)
 }
 
-fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
-    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
-}
-
 fn secrets(resolution: &SpecResolution) -> Option<Statement> {
     match resolution.missing_secrets.first() {
         None if resolution.secret_count == 0 => None,
@@ -87,8 +80,8 @@ fn secrets(resolution: &SpecResolution) -> Option<Statement> {
             Some(statement(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
         }
         Some(first) => {
-            let said: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
-            Some(statement(SECRETS_RESOLVED, Truth::False, first.reason, said.join(". ")))
+            let missing: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
+            Some(statement(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
         }
     }
 }
@@ -100,24 +93,24 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
     let image = resolution.image_error.as_ref().map(|finding| finding.message.to_string());
     let wrong =
         resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
-    let said: Vec<String> = image.into_iter().chain(wrong).collect();
-    if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| said.is_empty()) {
+    let errors: Vec<String> = image.into_iter().chain(wrong).collect();
+    if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| errors.is_empty()) {
         return (!made(snapshot)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
-    if said.is_empty() {
+    if errors.is_empty() {
         let message = texts::generated(resolution.setup.as_ref()?.generated.as_ref()?);
         return Some(statement(CONFIG_GENERATED, Truth::True, "ConfigGenerationSucceeded", message));
     }
-    let said = said.join(" ");
+    let errors = errors.join(" ");
     let ours = resolution.image_error.is_some() || !resolution.config_errors.is_empty();
     let (reason, message) = match resolution.config_errors.first() {
         _ if ours && upgraded(snapshot) => {
-            (UPGRADE, format!("Config generation failed after operator upgrade: {said}"))
+            (UPGRADE, format!("Config generation failed after operator upgrade: {errors}"))
         }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
             (first.reason, first.sentence().to_string())
         }
-        _ => (reason::FAILED, format!("Failed to generate config.yaml: {said}")),
+        _ => (reason::FAILED, format!("Failed to generate config.yaml: {errors}")),
     };
     Some(statement(CONFIG_GENERATED, Truth::False, reason, message))
 }

@@ -66,15 +66,15 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
-            let mut said = vec![statement(DEPLOYMENT_READY, Err(failed(why)))];
-            said.extend(remaining(snapshot, outcome));
-            said
+            let mut statements = vec![result_statement(DEPLOYMENT_READY, Err(failed(why)))];
+            statements.extend(remaining(snapshot, outcome));
+            statements
         }
         (None, Some(why)) => {
             status.phase = Some(if snapshot.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
             let pending = || format!("Deployment is pending: {why}");
-            let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
-            vec![statement(DEPLOYMENT_READY, Err(said))]
+            let message = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
+            vec![result_statement(DEPLOYMENT_READY, Err(message))]
         }
         (None, None) => {
             let progress = progress(snapshot, status.pod_problem.as_ref(), outcome);
@@ -87,7 +87,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         }
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
-    statements.extend(available(snapshot, refusal.is_some() || waits.is_some(), &status));
+    statements.push(available(snapshot, refusal.is_some() || waits.is_some(), &status));
     // While a registry request is in flight, only some of the findings are known.
     if refusal.is_some() || !resolution.asks_registry(snapshot) {
         statements.push(spec(&plan.findings));
@@ -109,10 +109,13 @@ fn dated(
     now: Timestamp,
 ) -> LlamaStackDistributionStatus {
     if *stored != status {
-        let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        status.version.get_or_insert_default().last_updated = Some(Time(seconds));
+        status.version.get_or_insert_default().last_updated = Some(whole_seconds(now));
     }
     status
+}
+
+fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// The error that blocks the object until something changes. A transient failure does not.
@@ -127,7 +130,6 @@ fn failed(why: &str) -> String {
 }
 
 fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome) -> Progress {
-    let at = |phase, message: String| Progress { phase, message };
     let was = snapshot.object.status.as_ref().and_then(|status| status.phase);
     let followed = reports_generation(snapshot) && was != Some(Phase::Failed) && !awaits_labels(snapshot);
     let live = match &snapshot.deployment {
@@ -137,26 +139,25 @@ fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome
         snapshot => {
             let phase = if snapshot.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
-            return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string())));
+            let message = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
+            return Progress { phase, message };
         }
     };
-    let wanted = rollout::wanted_replicas(snapshot, live);
-    let ObservedDeployment { ready, updated, .. } = *live;
-    let why = |message: String| pods::explained(snapshot, problem, message);
-    match ready {
-        _ if rollout::complete(snapshot, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
-        0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
-        _ if ready < wanted => {
-            at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
-        }
-        _ if ready > wanted => {
-            at(Phase::Initializing, why(format!("Deployment is scaling down: {ready}/{wanted} replicas ready")))
-        }
-        _ => {
-            let updated = updated.min(wanted);
-            at(Phase::Initializing, why(format!("Deployment is rolling out: {updated}/{wanted} replicas updated")))
-        }
+    if rollout::complete(snapshot, live) {
+        return Progress { phase: Phase::Ready, message: "Deployment is ready".to_owned() };
     }
+    let wanted = rollout::wanted_replicas(snapshot, live);
+    let ready = live.ready;
+    let message = if ready == 0 {
+        "Deployment is pending".to_owned()
+    } else if ready < wanted {
+        format!("Deployment is scaling: {ready}/{wanted} replicas ready")
+    } else if ready > wanted {
+        format!("Deployment is scaling down: {ready}/{wanted} replicas ready")
+    } else {
+        format!("Deployment is rolling out: {}/{wanted} replicas updated", live.updated.min(wanted))
+    };
+    Progress { phase: Phase::Initializing, message: pods::explained(snapshot, problem, message) }
 }
 
 /// Sets the addresses, the distribution and the server's fields.
@@ -184,35 +185,30 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
 }
 
 /// Counts the available pods. If the spec is refused, these are the pods of the previous spec.
-fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
-    let say = |truth, reason: &str, message| {
-        Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
-    };
+fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Statement {
     let Some(live) = &snapshot.deployment else {
-        let desired = fields::replicas(&snapshot.object.spec);
-        return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
+        let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec));
+        return statement(AVAILABLE, Truth::False, "ReplicasUnavailable", message);
     };
-    let (wanted, ObservedDeployment { ready, updated, pods: all, .. }) =
-        (rollout::wanted_replicas(snapshot, live), live);
+    let wanted = rollout::wanted_replicas(snapshot, live);
+    let ObservedDeployment { ready, updated, .. } = *live;
+    let available = format!("{ready}/{wanted} replicas available");
     // A rollout is in progress while pods of the old template serve, even if enough pods are available.
-    let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
-    let why = |message: String| pods::explained(snapshot, status.pod_problem.as_ref(), message);
-    match status.phase {
-        Some(Phase::Ready) => say(
-            Truth::True,
-            "MinimumReplicasAvailable",
-            format!("{ready}/{wanted} replicas available with current config"),
-        ),
-        _ if refused && *ready >= wanted && !rolling => {
-            say(Truth::True, "MinimumReplicasAvailable", format!("{ready}/{wanted} replicas available"))
-        }
-        _ if rolling => say(
-            Truth::False,
-            "RolloutInProgress",
-            why(format!("Rolling update in progress: {updated}/{wanted} updated")),
-        ),
-        _ => say(Truth::False, "ReplicasUnavailable", why(format!("{ready}/{wanted} replicas available"))),
+    let rolling = live.observed_generation < live.generation || updated < wanted || live.pods > updated;
+    if status.phase == Some(Phase::Ready) {
+        let message = format!("{available} with current config");
+        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
     }
+    if refused && ready >= wanted && !rolling {
+        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", available);
+    }
+    let (reason, message) = if rolling {
+        ("RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
+    } else {
+        ("ReplicasUnavailable", available)
+    };
+    let message = pods::explained(snapshot, status.pod_problem.as_ref(), message);
+    statement(AVAILABLE, Truth::False, reason, message)
 }
 
 /// The conditions of the children.
@@ -222,9 +218,9 @@ fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<St
     let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     [
-        Some(statement(DEPLOYMENT_READY, deployment)),
-        fields::storage(spec).is_some().then(|| statement(STORAGE_READY, storage(snapshot, outcome, written))),
-        fields::wants_service(spec).then(|| statement(SERVICE_READY, service(snapshot, outcome, written))),
+        Some(result_statement(DEPLOYMENT_READY, deployment)),
+        fields::storage(spec).is_some().then(|| result_statement(STORAGE_READY, storage(snapshot, outcome, written))),
+        fields::wants_service(spec).then(|| result_statement(SERVICE_READY, service(snapshot, outcome, written))),
         server::health(snapshot, ready),
     ]
     .into_iter()
@@ -233,17 +229,17 @@ fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<St
 }
 
 /// The children of the previous spec stay while the spec is refused, unless someone deletes them. A condition is
-/// reported only if it changed for the worse: an unchanged child says nothing about the new spec.
+/// reported only if it is false or has changed: an unchanged child says nothing about the new spec.
 fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
-    let said = [
-        statement(STORAGE_READY, storage(snapshot, outcome, false)),
-        statement(SERVICE_READY, service(snapshot, outcome, false)),
+    let statements = [
+        result_statement(STORAGE_READY, storage(snapshot, outcome, false)),
+        result_statement(SERVICE_READY, service(snapshot, outcome, false)),
     ];
-    let news = |new: &Statement| {
+    let changed = |new: &Statement| {
         condition(snapshot, &new.type_)
             .is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
     };
-    said.into_iter().filter(news).collect()
+    statements.into_iter().filter(changed).collect()
 }
 
 /// If all was `written`, a child that was not observed has been created since.
@@ -279,18 +275,22 @@ fn service(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<Stri
     Err(format!("Failed to get Service: services {name:?} not found"))
 }
 
-fn statement(type_: &str, said: Result<String, String>) -> Statement {
+fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
+    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
+}
+
+/// A condition with the Go operator's reasons for success and failure.
+fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
     let (good, bad) = match type_ {
         HEALTH_CHECK => ("HealthCheckPassed", "HealthCheckFailed"),
         STORAGE_READY => ("StorageReady", "StorageFailed"),
         SERVICE_READY => ("ServiceReady", "ServiceFailed"),
         _ => ("DeploymentReady", "DeploymentFailed"),
     };
-    let (truth, reason, message) = match said {
-        Ok(message) => (Truth::True, good, message),
-        Err(message) => (Truth::False, bad, message),
-    };
-    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
+    match result {
+        Ok(message) => statement(type_, Truth::True, good, message),
+        Err(message) => statement(type_, Truth::False, bad, message),
+    }
 }
 
 fn spec(findings: &[Finding]) -> Statement {
@@ -299,7 +299,7 @@ fn spec(findings: &[Finding]) -> Statement {
         Some(first) => (first.reason, sentences(findings)),
         None => (SPEC_ACCEPTED, "Every field of the spec is acted on.".to_owned()),
     };
-    Statement { type_: SPEC_ACCEPTED.to_owned(), truth, reason: reason.to_owned(), message }
+    statement(SPEC_ACCEPTED, truth, reason, message)
 }
 
 /// Removes conditions about fields that the spec does not have.

@@ -100,7 +100,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Err(errors) => return Judged { errors, ..Judged::default() },
     };
     let mut errors: Vec<FieldError> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
-    let merge = Merge::of(annotations(object).as_ref()).unwrap_or_else(|problem| {
+    let merge = Merge::parse(annotation(object)).unwrap_or_else(|problem| {
         errors.push(problem);
         Merge::default()
     });
@@ -129,8 +129,4 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>
 
 fn annotation(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][ANNOTATION].as_str()
-}
-
-fn annotations(object: &Value) -> Option<BTreeMap<String, String>> {
-    annotation(object).map(|value| [(ANNOTATION.to_owned(), value.to_owned())].into())
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
+use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{FieldError, Input, Listen, Merge, check};
 
@@ -54,53 +55,24 @@ pub enum Found {
 
 /// All references, in the order of the spec.
 pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Reference> {
-    let named = |kind, name: &str| Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-    let input = Input { spec, base: None, merge: Merge::Overlay, operator_image: "" };
-    let mut all: Vec<Reference> = check(&input)
-        .secrets
+    let secrets = check(&Input { spec, base: None, merge: Merge::Overlay, operator_image: "" }).secrets;
+    let mut all: Vec<Reference> = secrets
         .into_iter()
-        .map(|used| Reference {
-            named: named(Kind::Secret, &used.secret),
-            keys: vec![used.key],
-            path: used.path.field("name"),
-            used: Use::Value,
-            foreign: false,
-        })
+        .map(|used| Reference::new(Use::Value, namespace, &used.secret, vec![used.key], used.path.field("name")))
         .collect();
     if let Some(secret) = Listen::of(spec).tls_secret {
-        all.push(Reference {
-            named: named(Kind::Secret, &secret),
-            keys: vec!["tls.crt".to_owned(), "tls.key".to_owned()],
-            path: path!(spec.networking.tls.secretName),
-            used: Use::Certificate,
-            foreign: false,
-        });
+        let keys = vec!["tls.crt".to_owned(), "tls.key".to_owned()];
+        all.push(Reference::new(Use::Certificate, namespace, &secret, keys, path!(spec.networking.tls.secretName)));
     }
-    let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
-    if let Some(bundle) = tls.and_then(|tls| tls.ca_bundle.as_ref()).filter(|bundle| !bundle.config_map_name.is_empty())
-    {
+    if let Some(bundle) = ca::named(spec) {
         let namespace = bundle.config_map_namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);
-        let keys = bundle.config_map_keys.clone().filter(|keys| !keys.is_empty());
-        all.push(Reference {
-            named: Named {
-                kind: Kind::ConfigMap,
-                namespace: namespace.to_owned(),
-                name: bundle.config_map_name.clone(),
-            },
-            keys: keys.unwrap_or_else(|| vec!["ca-bundle.crt".to_owned()]),
-            path: path!(spec.networking.tls.caBundle.configMapName),
-            used: Use::CaBundle,
-            foreign: false,
-        });
+        let path = path!(spec.networking.tls.caBundle.configMapName);
+        all.push(Reference::new(Use::CaBundle, namespace, &bundle.config_map_name, ca::keys(bundle), path));
     }
     if let Some(config) = &spec.override_config {
-        all.push(Reference {
-            named: named(Kind::ConfigMap, &config.config_map_name),
-            keys: vec!["config.yaml".to_owned()],
-            path: path!(spec.overrideConfig.configMapName),
-            used: Use::Config,
-            foreign: false,
-        });
+        let keys = vec!["config.yaml".to_owned()];
+        let path = path!(spec.overrideConfig.configMapName);
+        all.push(Reference::new(Use::Config, namespace, &config.config_map_name, keys, path));
     }
     all
 }
@@ -122,6 +94,15 @@ pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<
 }
 
 impl Reference {
+    fn new(used: Use, namespace: &str, name: &str, keys: Vec<String>, path: FieldPath) -> Self {
+        let kind = match used {
+            Use::Value | Use::Certificate => Kind::Secret,
+            Use::Config | Use::CaBundle => Kind::ConfigMap,
+        };
+        let named = Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        Self { named, keys, path, used, foreign: false }
+    }
+
     /// Whether it is the server's configuration, which v1alpha1 can take from another namespace.
     pub fn is_config(&self) -> bool {
         self.used == Use::Config

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Base, parse};
+use crate::oci::is_digest;
 
 /// The whole `config.yaml`, in standard base64.
 pub const LABEL_BASE64: &str = "io.llamastack.config.base64";
@@ -115,11 +116,8 @@ fn given<'a>(labels: &'a BTreeMap<String, String>, label: &str) -> Option<&'a st
 }
 
 fn checked_digest(digest: &str) -> Result<String, LabelError> {
-    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    match digest.strip_prefix("sha256:") {
-        Some(sum) if sum.len() == 64 && sum.chars().all(hex) => Ok(digest.to_owned()),
-        _ => Err(LabelError::NotADigest { digest: digest.to_owned() }),
-    }
+    let digest = digest.to_owned();
+    if is_digest(&digest) { Ok(digest) } else { Err(LabelError::NotADigest { digest }) }
 }
 
 fn checked_path(path: &str) -> Result<String, LabelError> {

@@ -36,17 +36,14 @@ pub struct Base {
 pub fn base(name: &str) -> Option<&'static Base> {
     static BASES: LazyLock<BTreeMap<&'static str, Base>> = LazyLock::new(|| {
         // A test proves that each embedded text parses.
-        DISTRIBUTIONS.iter().filter_map(|known| Some((known.name, embedded(known)?))).collect()
+        let embedded = |known: &'static Distribution| {
+            let config = parse(known.text).ok()?;
+            let (name, server_version) = (known.name.to_owned(), known.server_version.to_owned());
+            Some((known.name, Base { name, server_version, config }))
+        };
+        DISTRIBUTIONS.iter().filter_map(embedded).collect()
     });
     BASES.get(name)
-}
-
-fn embedded(known: &Distribution) -> Option<Base> {
-    Some(Base {
-        name: known.name.to_owned(),
-        server_version: known.server_version.to_owned(),
-        config: parse(known.text).ok()?,
-    })
 }
 
 /// Parses a `config.yaml` that can serve as a base. The error quotes nothing of the text, which may hold secrets.

@@ -126,38 +126,34 @@ fn faults(one: &Installed) -> Vec<FieldError> {
         let missing = format!("Missing /lls-provider/lls-provider-spec.yaml in image {}", external.image);
         return vec![fault(missing, rebuild)];
     };
-    let word = |path: [&str; 2]| {
-        let value = if path[0].is_empty() {
-            metadata.get(path[1])
-        } else {
-            metadata.get(path[0]).and_then(|of| of.get(path[1]))
-        };
+    let word = |path: &str| {
+        let value = metadata.pointer(&format!("/{}", path.replace('.', "/")));
         value.and_then(Value::as_str).filter(|word| !word.is_empty())
     };
     let mut faults = Vec::new();
     for (key, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        let got = word(["", key]).unwrap_or("nothing");
+        let got = word(key).unwrap_or("nothing");
         if got != wanted {
             faults.push(fault(format!("{key}: expected {wanted}, got {got}"), rebuild));
         }
     }
     let required = [
-        ["metadata", "name"],
-        ["metadata", "version"],
-        ["metadata", "vendor"],
-        ["spec", "packageName"],
-        ["spec", "providerType"],
-        ["spec", "api"],
-        ["spec", "wheelPath"],
+        "metadata.name",
+        "metadata.version",
+        "metadata.vendor",
+        "spec.packageName",
+        "spec.providerType",
+        "spec.api",
+        "spec.wheelPath",
     ];
-    for path in required.into_iter().filter(|path| word(*path).is_none()) {
-        faults.push(fault(format!("{}: is required", path.join(".")), rebuild));
+    for path in required.into_iter().filter(|path| word(path).is_none()) {
+        faults.push(fault(format!("{path}: is required"), rebuild));
     }
-    if let Some(type_) = word(["spec", "providerType"]).filter(|type_| !is_type(type_)) {
+    if let Some(type_) = word("spec.providerType").filter(|type_| !is_type(type_)) {
         let message = format!("spec.providerType: must match pattern (remote|inline)::[a-z0-9-]+, got {type_}");
         faults.push(fault(message, rebuild));
     }
-    match word(["spec", "api"]) {
+    match word("spec.api") {
         Some(api) if !APIS.contains(&api) => {
             faults.push(fault(format!("spec.api: must be one of [{}], got {api}", APIS.join(" ")), rebuild));
         }

@@ -94,20 +94,14 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
     let id = &one.provider_id;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if id.is_empty() || id.len() > ID_LIMIT || !id.chars().all(inner) || id.starts_with('-') || id.ends_with('-') {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             one.path.field("providerId"),
-            reason::INVALID,
             format!("{id:?} cannot be part of a container's name"),
             format!("Use up to {ID_LIMIT} lower-case letters, digits and dashes, not at the ends."),
-        ));
+        );
     }
     if one.image.is_empty() {
-        draft.errors.push(FieldError::new(
-            one.path.field("image"),
-            reason::INVALID,
-            "image must not be empty",
-            "Name the image that holds the provider.",
-        ));
+        draft.refuse(one.path.field("image"), "image must not be empty", "Name the image that holds the provider.");
     }
 }
 
@@ -115,15 +109,11 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
 fn served(draft: &mut Draft<'_>, one: &External) {
     let renamed = ["agents", "post_training"].contains(&one.api.as_str());
     if renamed && draft.server.since(0, 7) && !draft.serves(&one.api) {
-        draft.errors.push(FieldError::new(
-            one.path.clone(),
-            reason::INVALID,
-            format!(
-                "the server of this distribution has no API {}, and would not start with a provider for it",
-                one.api
-            ),
-            "Remove the provider, or use a distribution with an older server.",
-        ));
+        let message = format!(
+            "the server of this distribution has no API {}, and would not start with a provider for it",
+            one.api
+        );
+        draft.refuse(one.path.clone(), message, "Remove the provider, or use a distribution with an older server.");
     }
 }
 

@@ -10,7 +10,7 @@ use steersman_reconcile::{FieldPath, message, path};
 use super::draft::{self, Draft, text};
 use super::layout::Layout;
 use super::problem::reason;
-use super::{FieldError, ids, providers, secrets};
+use super::{FieldError, providers, secrets};
 
 pub use postgres::{Parts, exports, parse};
 
@@ -21,16 +21,16 @@ pub(super) struct Store {
     /// The backend's name in the file, unless `stores` names another.
     name: &'static str,
     /// The entry of `stores` that names the backend.
-    told_by: &'static str,
+    named_by: &'static str,
     /// Key of the backend in files of servers before 0.3.
     top: &'static str,
     file: &'static str,
 }
 
 pub(super) const KV: Store =
-    Store { prefix: "kv_", name: "kv_default", told_by: "metadata", top: "metadata_store", file: "kvstore.db" };
+    Store { prefix: "kv_", name: "kv_default", named_by: "metadata", top: "metadata_store", file: "kvstore.db" };
 pub(super) const SQL: Store =
-    Store { prefix: "sql_", name: "sql_default", told_by: "inference", top: "inference_store", file: "sql_store.db" };
+    Store { prefix: "sql_", name: "sql_default", named_by: "inference", top: "inference_store", file: "sql_store.db" };
 
 /// Variables of the container with values from Secrets.
 pub const KV_PASSWORD: &str = "LLSD_STORAGE_KV_PASSWORD";
@@ -49,15 +49,20 @@ impl Prepare {
     pub fn any(self) -> bool {
         self.kv_password || self.sql_connection_string
     }
+
+    /// Variables that the prepared file sets before the server starts.
+    pub(super) fn variables(self) -> &'static [&'static str] {
+        if self.sql_connection_string { &postgres::VARIABLES } else { &[] }
+    }
 }
 
 /// The name of the backend that the spec's store replaces.
 pub(super) fn backend(config: &Map<String, Value>, store: Store) -> String {
     let storage = config.get("storage");
     let backends = storage.and_then(|storage| storage.get("backends")).and_then(Value::as_object);
-    let told = storage.and_then(|storage| text(storage.get("stores")?.get(store.told_by)?, "backend"));
-    match (backends, told) {
-        (Some(backends), Some(told)) if !backends.contains_key(store.name) => told.to_owned(),
+    let named = storage.and_then(|storage| text(storage.get("stores")?.get(store.named_by)?, "backend"));
+    match (backends, named) {
+        (Some(backends), Some(named)) if !backends.contains_key(store.name) => named.to_owned(),
         _ => store.name.to_owned(),
     }
 }
@@ -99,16 +104,8 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     let address = match redis::parse(endpoint) {
         Ok(address) => address,
         Err(message) => {
-            draft.errors.push(FieldError::new(
-                path,
-                reason::INVALID,
-                message,
-                message![
-                    "Write it as redis://host:port, and put the password into a Secret that ",
-                    path!(spec.storage.kv.password),
-                    " names."
-                ],
-            ));
+            let write = "Write it as redis://host:port, and put the password into a Secret that ";
+            draft.refuse(path, message, message![write, path!(spec.storage.kv.password), " names."]);
             return false;
         }
     };
@@ -158,12 +155,11 @@ fn required(draft: &mut Draft<'_>, path: FieldPath, rule: &'static str, message:
 
 fn unused(draft: &mut Draft<'_>, store: FieldPath, field: &'static str, type_: &str, given: bool) {
     if given {
-        draft.remarks.push(FieldError::new(
+        draft.ignore(
             store.field(field),
-            reason::IGNORED,
             format!("{field} is only valid when type is {type_}; with sqlite it is not used"),
             format!("Set type to {type_}, or remove {field}."),
-        ));
+        );
     }
 }
 
@@ -206,14 +202,4 @@ fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
     backends.insert(name, Value::Object(config));
     storage.insert("backends".to_owned(), Value::Object(backends));
     draft.config.insert("storage".to_owned(), Value::Object(storage));
-}
-
-/// Variables that the prepared file sets before the server starts.
-pub(super) fn prepared(prepare: Prepare) -> impl Iterator<Item = &'static str> {
-    let parts: &[&str] = if prepare.sql_connection_string { &postgres::VARIABLES } else { &[] };
-    parts.iter().copied()
-}
-
-fn placeholder_or_empty(variable: &str) -> String {
-    ids::placeholder(&format!("{variable}:="))
 }

@@ -24,7 +24,7 @@ pub(super) fn config() -> Value {
         "port": placeholder(PORT),
         "db": placeholder(DB),
         "user": placeholder(USER),
-        "password": super::placeholder_or_empty(PASSWORD),
+        "password": placeholder(&format!("{PASSWORD}:=")),
     })
 }
 
