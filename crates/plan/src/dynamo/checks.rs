@@ -1,5 +1,5 @@
-//! Whether a request can be acted on: what is wrong with the spec, which only its author can correct, what the cluster lacks,
-//! which is awaited, and what its author should know.
+//! Checks a request: errors in the spec, which only its author can correct, missing objects, which are awaited, and
+//! remarks.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
@@ -13,19 +13,19 @@ use super::{hardware, names, reported};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Obstacle {
     pub finding: Finding,
-    /// Its code and object, for `status.reported`.
+    /// Code and object, for `status.reported`.
     pub problem: ReportedProblem,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checks {
-    /// In the spec.
+    /// Errors in the spec.
     pub wrong: Vec<Obstacle>,
-    /// In the cluster or the operator's settings; gone as soon as it is provided.
+    /// Missing in the cluster or the operator's settings; awaited.
     pub missing: Vec<Obstacle>,
 }
 
-/// Before profiling begins. Afterwards the spec is what it is.
+/// The checks before profiling. Once profiling has begun, the spec is fixed.
 pub fn before_profiling(snapshot: &Snapshot) -> Checks {
     let spec = &snapshot.object.spec;
     let default = snapshot.settings.default_image.as_deref();
@@ -48,7 +48,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
             ..ReportedProblem::default()
         },
     });
-    // A claim or a GPU of the same name may be needed by another spec.
+    // Another generation of the spec may need the same claim or GPU, so the problem is reported again.
     let of_generation = |obstacle: Obstacle| Obstacle {
         problem: ReportedProblem { generation, ..obstacle.problem },
         finding: obstacle.finding,
@@ -65,20 +65,21 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
     Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
 
-/// What holds in every phase, for the condition that tells what became of the spec's fields.
+/// Remarks of every phase, for the condition `SpecAccepted`.
 pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let default = snapshot.settings.default_image.as_deref();
-    // Admission refuses it. One that got past is acted on: profiling needs no version.
+    // Admission refuses a missing version. A stored request without one is acted on, because profiling does not need
+    // it.
     let version = rules::no_version(&snapshot.object.spec, default).map(|error| stored(&error, Severity::Warning));
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
     found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
     found.extend(no_token(snapshot));
-    // Stable: within one severity the order of the rules stays.
+    // The sort is stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
     found
 }
 
-/// With the paths of the stored version, as conditions have them.
+/// Renders the paths of the stored version, as conditions have them.
 fn stored(error: &FieldError, severity: Severity) -> Finding {
     error.finding(severity).render(&FieldNames::default())
 }
@@ -93,7 +94,7 @@ fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle 
     Obstacle { finding, problem }
 }
 
-/// Each cause has a code of its own; the text of a cause may count nodes, which come and go.
+/// The reason is the code of the problem; the text may count nodes, which change.
 fn undiscovered(finding: Finding) -> Obstacle {
     let problem = ReportedProblem { reason: finding.reason.to_owned(), ..ReportedProblem::default() };
     Obstacle { finding, problem }
@@ -174,7 +175,7 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
     })
 }
 
-/// The Job starts without it, and only models that need no token can be downloaded.
+/// The Job starts without the Secret, and can download only models that need no token.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
     (!snapshot.named.token_secret).then(|| {
         remark(

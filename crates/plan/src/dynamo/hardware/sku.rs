@@ -1,5 +1,4 @@
-//! Which of the known types a GPU is.
-//! Comes in: the model as drivers and labels spell it; goes out: a type that the profiler knows, or none.
+//! Maps the model of a GPU, as drivers and labels spell it, to a type that the profiler knows.
 
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::GpuSku;
@@ -24,7 +23,7 @@ const KNOWN: [GpuSku; 17] = [
     GpuSku::Mi300,
 ];
 
-/// How one is written in a request.
+/// The spelling in a request.
 pub fn text(sku: &GpuSku) -> String {
     match serde_json::to_value(sku) {
         Ok(Value::String(text)) => text,
@@ -32,12 +31,11 @@ pub fn text(sku: &GpuSku) -> String {
     }
 }
 
-/// All that a request may name.
+/// All types that a request may name.
 pub fn all() -> String {
     KNOWN.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// The first token that the model contains decides, so the order counts: an `L40S` contains `L40` and `L4`.
 pub fn infer(model: &str) -> Option<GpuSku> {
     let plain: String = model.to_uppercase().chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let has = |token: &str| plain.contains(token);
@@ -77,7 +75,7 @@ pub fn infer(model: &str) -> Option<GpuSku> {
     Some(sku)
 }
 
-/// On its own, because an `RTX A3000` is no A30.
+/// Matches a whole word, because an `RTX A3000` is no A30.
 fn is_word(model: &str, word: &str) -> bool {
     model.to_uppercase().split(|c: char| !c.is_ascii_alphanumeric()).any(|token| token == word)
 }

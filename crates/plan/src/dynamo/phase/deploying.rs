@@ -1,4 +1,4 @@
-//! From a generated graph to one that serves, and back: leads to Ready, Deploying, Deployed or Failed.
+//! The phases from a generated graph to one that serves: leads to Ready, Deploying, Deployed or Failed.
 
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
@@ -14,12 +14,12 @@ use crate::dynamo::names::GENERATED_GRAPH;
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, Snapshot};
 use crate::dynamo::{legacy_texts, reported};
 
-/// The state of a graph that serves.
+/// State of a graph that serves.
 const SERVING: &str = "successful";
-/// The state of a graph that has none yet.
+/// Default for a graph without a state.
 const INITIALIZING: &str = "initializing";
 
-/// How many containers of a graph are reported with an event each. A graph may have hundreds of pods with one wrong image.
+/// Limit of events about failed pulls: a graph may have hundreds of pods with one wrong image.
 const MAX_REPORTED_PULLS: usize = 64;
 
 /// Waits until the graph is asked for.
@@ -37,12 +37,13 @@ pub fn ready(snapshot: &mut Snapshot) -> Step {
     step(snapshot).after(generated)
 }
 
-/// v1alpha1 had a state for it, which v1beta1 shows as Ready. The graph is not made again, though its manifest is there.
+/// v1alpha1 had a state for a deleted graph, which v1beta1 shows as Ready. The graph is not created again, though its
+/// manifest is there.
 fn was_deleted(object: &ObservedObject) -> bool {
     stored_reason(object, DEPLOYMENT) == Some("DeploymentDeleted")
 }
 
-/// Ready, with the way from there to a graph.
+/// Ready, with the steps to create the graph.
 pub fn offered(object: &ObservedObject) -> Step {
     // Replacing the request by its manifest removes the annotation.
     let place = match asked::generated(object) {
@@ -70,7 +71,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
         Some(found) => match graph::claim(object, found) {
             Claim::Ours => {
                 let step = follow(snapshot, found);
-                // From now on its absence means that it was deleted.
+                // From now on, a missing graph means that it was deleted.
                 if marked {
                     snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
                 }
@@ -88,8 +89,8 @@ pub fn deployed(snapshot: &Snapshot) -> Step {
     }
 }
 
-/// A graph that was there. Where the cluster serves none, as after a CRD was rolled back, it may still be: nothing is known,
-/// and nothing ends for that.
+/// A graph that existed before. If the cluster does not serve graphs, as after a rollback of the CRD, it may still
+/// exist: the state is unknown and no request fails for it.
 fn absent(snapshot: &Snapshot, name: &str) -> Step {
     if snapshot.graphs_served {
         return deleted(snapshot, name);
@@ -106,8 +107,9 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
     if known { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
 }
 
-/// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
-/// graph fares is the same: earlier operators followed whatever had the name, and labels may be taken off.
+/// The graph that was followed so far, unless it is newer than the condition about it and not ours: then another has
+/// taken its name. An older one counts as the same, because earlier operators followed any graph of the name, and
+/// labels may be removed.
 fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
     let object = &snapshot.object;
     let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -126,13 +128,13 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
         Ok(graph) => step.with(Act::Graph(graph)),
         Err(why) => {
             let text = format!("There is no DGD {name}, and {why}");
-            // By this reason it was never there, so that nobody can have deleted it.
+            // This reason means that the graph was never created, so that a later absence does not count as a deletion.
             step.says(DEPLOYMENT, Truth::False, "DeploymentCreationFailed", text.clone()).because(text)
         }
     }
 }
 
-/// Nothing is taken over from others, however much it looks like ours.
+/// A graph of another owner is never adopted.
 fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
     let whose = match claim {
         Claim::Earlier => "was made for an earlier request of the same name",
@@ -147,7 +149,7 @@ fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
     let step = Step::to(Phase::Deploying, &snapshot.object)
         .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
         .because(text.clone());
-    // Its labels do not name us, so no watch covers it.
+    // The graph lacks our labels, so no watch covers it.
     let step = Step { deployment: None, unwatched: true, ..step };
     if known { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
 }
@@ -187,7 +189,7 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
             format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
         )
     } else if reason == "DeploymentDegraded" {
-        // Until it serves again: how it came to be here is worth more than that it is on its way.
+        // The reason stays until the graph serves again: the degradation explains more than the progress.
         let text = with_more(format!("Deployment degraded to {state}"));
         at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
     } else {
@@ -198,7 +200,7 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
     pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }
 
-/// An image that cannot be pulled, with an event once for each container.
+/// Reports an image that cannot be pulled, with one event for each container.
 pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Step {
     let problem = pull.reported();
     let known =

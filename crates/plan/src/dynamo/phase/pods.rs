@@ -1,4 +1,4 @@
-//! What the status says about pods that do not start, of the profiling Job and of the graph.
+//! Texts about pods of the profiling Job and of the graph that do not start.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 
@@ -12,7 +12,6 @@ use crate::pods::{
 
 const PULL_FOR_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
                             the image can be pulled. To use another image, delete this DGDR and create a new one.";
-/// An existing graph can be changed.
 const PULL_FOR_GRAPH: &str = "Check the image's name and tag in the DGD, and the Secret to pull it with; the pod goes \
                               on by itself once the image can be pulled.";
 const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it is there.";
@@ -23,10 +22,10 @@ const NO_NODE: &str = "Free or add what is lacking. To place it elsewhere, delet
 const CONFIG: &str = "Create the Secret or ConfigMap that it names; the container starts once it is there.";
 const CRASH: &str = "Look into its log; it is started again and again.";
 
-/// A problem with its text.
+/// A problem of a pod and its text.
 pub struct Explained {
     problem: PodProblem,
-    /// What is wrong, as events say it.
+    /// The problem, as events report it.
     pub message: String,
     remedy: &'static str,
 }
@@ -59,14 +58,14 @@ impl Explained {
     }
 }
 
-/// The problem of a Job's pods to report.
+/// The problem to report for the pods of a Job.
 pub fn of_job(pods: &[ObservedPod]) -> Option<Explained> {
-    // A container that cannot start for another reason is tried again and then waits for one of these.
+    // After another start error, the container is retried and then waits for one of the other reasons.
     let counts = |problem: &PodProblem| !matches!(problem.cause, PodCause::StartError(_));
     explain(pods, counts).map(|problem| explained(problem, PULL_FOR_JOB))
 }
 
-/// Containers of a graph with an image that cannot be pulled.
+/// Containers of a graph whose image cannot be pulled.
 pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<Explained> {
     let pulls = problems(pods).filter(PodProblem::is_image_pull);
     pulls.map(|problem| explained(problem, PULL_FOR_GRAPH)).collect()
@@ -96,10 +95,10 @@ fn explained(problem: PodProblem, pull: &'static str) -> Explained {
     Explained { problem, message, remedy }
 }
 
-/// Why a profiler that works or has ended may have no result, while its Job still runs: only the sidecar delivers.
+/// Why a running Job may yield no result: only the sidecar delivers it.
 pub fn undelivered(object: &ObservedObject, pods: &[ObservedPod]) -> Option<String> {
     let (namespace, job) = (&object.namespace, names::profiling_job(&object.name));
-    // The Job judges or replaces a pod that has ended as a whole.
+    // The Job itself reports or replaces a pod that has ended as a whole.
     let pods = pods.iter().filter(|pod| pod.phase == "Running");
     pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(|(pod, profiler, copier)| {
         let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);
@@ -134,7 +133,7 @@ fn in_brackets(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// How a failed pod ended, for the end of a message. None: neither the pod nor a container says.
+/// The end of a failed pod, for the end of a message. None: neither the pod nor a container has a reason.
 pub fn details(failure: &PodFailure) -> Option<String> {
     let message = |message: &str| if message.is_empty() { String::new() } else { format!(", Message: {message}") };
     let pod = failure.terminated.as_ref().map(|(reason, why)| format!(", Reason: {reason}{}", message(why)));

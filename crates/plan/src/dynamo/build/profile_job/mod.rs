@@ -1,5 +1,5 @@
-//! The Job that profiles. Built as JSON, because the request's overrides for the Job are, and Kubernetes' types would lose what is
-//! newer than they are.
+//! The profiling Job. It is built as JSON, because its overrides are, and typed objects would lose fields newer than
+//! k8s-openapi.
 
 pub mod overrides;
 
@@ -27,13 +27,13 @@ const TOOL_PATH: &str = "/opt/dynamo/bin";
 const TOOL: &str = "/opt/dynamo/bin/dgd-apply-overrides";
 const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
 
-/// The Job as it is created. It is never changed afterwards: its pods' template cannot be.
+/// The Job is created once and never changed: its pod template is immutable.
 pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     let object = &snapshot.object;
     let labels = json!({ "labels": { names::LABEL_PROFILED: object.name } });
     let mut spec = json!({
         "backoffLimit": 0,
-        // A drained, preempted or evicted pod says nothing about the profiler: it is replaced, and not counted.
+        // A drained, preempted or evicted pod says nothing about the profiler: it is replaced and not counted.
         "podFailurePolicy": {
             "rules": [{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }],
         },
@@ -62,12 +62,11 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     })
 }
 
-/// What makes a child ours, and lets it go when the request goes.
 pub fn owner(object: &ObservedObject) -> Value {
     reference(&object.name, &object.uid)
 }
 
-/// The same for who knows no more of the request: the sidecar, which writes the request's output.
+/// The owner reference to a request. The sidecar sets it on the output.
 pub fn reference(request: &str, uid: &str) -> Value {
     json!({
         "apiVersion": format!("{}/v1beta1", Family::Dgdr.group()),
@@ -112,7 +111,7 @@ fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
     })
 }
 
-/// The spec as it is, with the image that counts: the profiler refuses to go on without one.
+/// The spec with its effective image, which the profiler requires.
 pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
     let mut spec = json!(spec);
     spec["image"] = image.into();
@@ -130,7 +129,7 @@ fn env(snapshot: &Snapshot) -> Vec<Value> {
         .chain(infrastructure.map(|(name, value)| json!({ "name": name, "value": value })))
         .chain([json!({
             "name": "HUGGING_FACE_HUB_TOKEN",
-            // Many models need no token, and a pod that waits for a Secret says so to nobody.
+            // Many models need no token, and a pod that waits for a Secret reports nothing.
             "valueFrom": {
                 "secretKeyRef": { "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true },
             },
@@ -141,7 +140,7 @@ fn env(snapshot: &Snapshot) -> Vec<Value> {
     env
 }
 
-/// Follows the profiler and writes the output ConfigMap: `steersman relay` learns all it needs from its arguments.
+/// The sidecar: `steersman relay` follows the profiler and writes the output ConfigMap.
 fn copier(snapshot: &Snapshot) -> Value {
     let object = &snapshot.object;
     let mut container = json!({
@@ -156,10 +155,10 @@ fn copier(snapshot: &Snapshot) -> Value {
             "--directory", OUTPUT_PATH,
         ],
         "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
-        // Its last line says why nothing is delivered, and the pod's status is where the operator reads of it.
+        // The last line of the log explains a failed delivery, and the operator reads it from the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        // Namespaces with the strictest pod security demand it, and no override reaches this container. Its user is that of
-        // the pod: it has to be able to read what the profiler writes.
+        // Namespaces with restricted pod security require this, and no override reaches this container. It runs as the
+        // pod's user, to read the profiler's files.
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -206,7 +205,7 @@ pub fn wants_tool(object: &ObservedObject) -> bool {
     object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some())
 }
 
-/// The sidecar writes to the API even where the profiler shall not.
+/// The sidecar needs a token even if the profiler gets none.
 fn token(pod: &mut Map<String, Value>) {
     if pod.get("automountServiceAccountToken") != Some(&Value::Bool(false)) {
         return;
@@ -223,8 +222,8 @@ fn token(pod: &mut Map<String, Value>) {
     }
 }
 
-/// Our own program for merging `overrides.dgd`, which the profiler runs for every graph that it writes. Comes after the
-/// user's wishes: what collides with it goes.
+/// Installs our program for merging `overrides.dgd`, which the profiler runs for each graph that it writes. It comes
+/// after the user's overrides and replaces entries that collide with it.
 fn install(pod: &mut Map<String, Value>, snapshot: &Snapshot) {
     let mut installer = json!({
         "name": INSTALLER,
@@ -260,7 +259,7 @@ fn container<'a>(pod: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut 
     all.iter_mut().find(|container| container["name"] == name)?.as_object_mut()
 }
 
-/// In place of the entry with the same name, or last.
+/// Replaces the entry with the same name, or appends.
 fn set(of: &mut Map<String, Value>, list: &str, entry: Value) {
     let list = of.entry(list).or_insert_with(|| json!([]));
     if let Value::Array(items) = list {

@@ -1,6 +1,4 @@
-//! The request's own wishes for the profiling Job.
-//! Comes in: the generated Job's spec and `overrides.profilingJob`; goes out: the spec with those wishes in it that are
-//! permitted, and a list of the others.
+//! Merges the permitted fields of `overrides.profilingJob` into the Job, and lists the others.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +9,7 @@ type Object = Map<String, Value>;
 
 const JOB: [&str; 6] =
     ["backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "completions", "parallelism", "suspend"];
-/// Taken over as a whole.
+/// Fields that are replaced as a whole.
 const POD: [&str; 11] = [
     "tolerations",
     "nodeSelector",
@@ -48,7 +46,7 @@ const PROTECTED_LABELS: [&str; 6] = [
     names::LABEL_PROFILED,
 ];
 const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
-/// Its image is the operator's: what it runs is a program in it, which no other image has.
+/// The image is fixed: the sidecar runs a program of the operator's image.
 const OF_COPIER: [&str; 1] = ["resources"];
 
 pub fn merge(job: &mut Value, wanted: &Object) {
@@ -122,14 +120,14 @@ fn container(own: &mut Object, given: &Object, fields: &[&str]) {
     sort_env(own);
 }
 
-/// Duplicates are impossible and another order would be another Job.
+/// A fixed order: another one would be another Job.
 pub(super) fn sort_env(container: &mut Object) {
     if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
         env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     }
 }
 
-/// The entry with that name, or the first that is not the other container's.
+/// The entry with the profiler's name, or the first that is not the sidecar's.
 fn for_profiler(containers: &[Value]) -> Option<&Object> {
     named(containers, PROFILER)
         .or_else(|| containers.iter().find(|container| container["name"] != COPIER).and_then(Value::as_object))
@@ -145,7 +143,7 @@ fn add(of: &mut Object, list: &str, entry: &Value) {
     }
 }
 
-/// In place of the entry with the same key, or last.
+/// Replaces the entry with the same key, or appends.
 pub(super) fn put(items: &mut Vec<Value>, entry: Value, key: &str) {
     match items.iter_mut().find(|item| item[key] == entry[key]) {
         Some(item) => *item = entry,
@@ -161,7 +159,7 @@ fn entries<'a>(of: &'a Object, name: &str) -> &'a [Value] {
     of.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Nothing, an empty text, list or map say nothing.
+/// A null, an empty string, list or map counts as unset.
 fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
     of.get(name).filter(|value| match value {
         Value::Null => false,
@@ -172,14 +170,14 @@ fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Whether an image is wanted for the sidecar. Earlier operators ran a script there, in an image with kubectl.
+/// Whether an image is set for the sidecar, where earlier operators ran a script in an image with kubectl.
 pub fn wants_copier(wanted: &Object) -> bool {
     let pod = object(wanted, "template").and_then(|template| object(template, "spec"));
     let copier = pod.and_then(|pod| named(entries(pod, "containers"), COPIER));
     copier.is_some_and(|copier| said(copier, "image").is_some())
 }
 
-/// Paths of what `merge` passes over.
+/// Paths of the fields that `merge` ignores.
 pub fn ignored(wanted: &Object) -> Vec<String> {
     let mut found = beyond(wanted, "", &[&JOB[..], &["template"]].concat());
     let Some(template) = object(wanted, "template") else { return found };

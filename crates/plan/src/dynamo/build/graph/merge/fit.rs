@@ -1,5 +1,4 @@
-//! Whether an override fits graphs at all.
-//! Comes in: the override; goes out: why no graph can take it, or the first field that graphs do not have.
+//! Checks whether an override fits the schema of graphs.
 
 use serde_json::Value;
 use steersman_api::Family;
@@ -85,7 +84,7 @@ const SERVICE: [&str; 31] = [
     "failover",
 ];
 
-/// Why an override can be merged into no graph at all.
+/// Why an override cannot be merged into any graph.
 pub fn problem(wanted: &Object) -> Option<String> {
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
@@ -111,8 +110,8 @@ pub fn problem(wanted: &Object) -> Option<String> {
         .or_else(|| components(fields, alpha).into_iter().find_map(whole))
 }
 
-/// The first field that graphs do not have; further down the API server sees to it. Earlier profilers merge by themselves and
-/// hand it on, so that it is their business.
+/// The first field that graphs do not have, in the spec and in components; the API server checks the rest. Earlier
+/// profilers merge by themselves and report such fields.
 pub fn unknown(wanted: &Object) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
     let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
@@ -129,7 +128,7 @@ pub fn unknown(wanted: &Object) -> Option<String> {
     above.or_else(|| components(spec, alpha).into_iter().find_map(below))
 }
 
-/// Whether it is of v1alpha1, and what the list of components is called there.
+/// Whether the override is of v1alpha1, and the name of its list of components.
 fn lists_of(wanted: &Object) -> (bool, &'static str) {
     let alpha = wanted.get("apiVersion").and_then(Value::as_str).is_some_and(|version| version.ends_with("/v1alpha1"));
     (alpha, if alpha { "services" } else { "components" })
@@ -139,7 +138,7 @@ fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// The first null, where one would mean to take a field away.
+/// The path of the first null, which would delete a field.
 fn null(value: &Value, path: &mut Vec<String>) -> Option<String> {
     let mut below = |step: String, value: &Value| {
         path.push(step);

@@ -1,6 +1,5 @@
-//! `overrides.dgd`, merged over a generated graph.
-//! Comes in: the graph and the part of one that shall be laid over it; goes out: both in one, and warnings about what was
-//! left out. The profiler asks for it once for each graph that it writes, through a program of ours.
+//! Merges `overrides.dgd` over a generated graph. The profiler calls it through a program of ours, once for each graph
+//! that it writes.
 
 mod fit;
 
@@ -14,16 +13,16 @@ use super::translate::{self, Turned};
 
 type Object = Map<String, Value>;
 
-/// Annotations with which versions of graphs are converted.
+/// Prefix of annotations that the conversion of graphs uses.
 const RESERVED: &str = "nvidia.com/dgd-";
 pub(super) const APPEND: &str = "$patch";
-/// Their arguments are written by the profiler as a whole, and so is the override of them.
+/// Components whose arguments the profiler writes as a whole: an override replaces them.
 pub(super) const ARGUMENTS_REPLACED: [&str; 2] = ["Frontend", "Planner"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
     pub graph: Object,
-    /// As `path: text`.
+    /// Each as `path: text`.
     pub warnings: Vec<String>,
 }
 
@@ -77,15 +76,15 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
 }
 
 struct Merging {
-    /// It is merged in v1alpha1.
+    /// The merge is in v1alpha1.
     alpha: bool,
-    /// It was written in v1beta1, whose rules count wherever it is merged.
+    /// The override was written in v1beta1, whose rules apply in both versions.
     from_beta: bool,
     warnings: Vec<String>,
 }
 
 impl Merging {
-    /// Labels and annotations only: the rest names an object or is the server's.
+    /// Merges labels and annotations only: the other fields identify an object or are the server's.
     fn metadata(&mut self, graph: &mut Object, wanted: Option<&Value>) {
         let Some(Value::Object(wanted)) = wanted else { return };
         let beyond: Vec<&str> =
@@ -115,7 +114,7 @@ impl Merging {
         }
     }
 
-    /// Without components that the graph does not have: profiling decides which there are.
+    /// Removes components that the graph does not have: profiling decides which exist.
     fn known(&mut self, spec: &Object, graph: &Object) -> Object {
         let empty = Object::new();
         let own = graph.get("spec").and_then(Value::as_object).unwrap_or(&empty);
@@ -219,7 +218,7 @@ impl Merging {
         Ok(())
     }
 
-    /// What v1alpha1 does with the arguments of workers.
+    /// In v1alpha1 the arguments of workers are appended.
     fn appends(&self, path: &[String]) -> bool {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
@@ -230,7 +229,7 @@ impl Merging {
         }
     }
 
-    /// In what the graph does not have there is nothing to append to.
+    /// A field that the graph does not have has nothing to append to.
     fn refuse_patch(&self, value: &Value, path: &[String]) -> Result<(), String> {
         if !has_patch(value) {
             return Ok(());
@@ -241,7 +240,7 @@ impl Merging {
         ))
     }
 
-    /// Where the author of the override wrote it.
+    /// The path in the override as its author wrote it.
     fn place(&self, path: &[String]) -> String {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
@@ -268,7 +267,7 @@ fn has_patch(value: &Value) -> bool {
     }
 }
 
-/// The arguments of a container with those of the override behind them.
+/// The arguments of a container, followed by those of the override.
 fn appended(
     own: &Object,
     wanted: &Object,

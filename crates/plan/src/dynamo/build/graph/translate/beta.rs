@@ -1,6 +1,4 @@
-//! An override that was written in v1alpha1, for a graph that the profiler wrote in v1beta1.
-//! Comes in: the override and the graph; goes out: the same wishes in v1beta1, and warnings about those that it has no field
-//! for.
+//! Translates an override of v1alpha1 for a graph of v1beta1. Fields that v1beta1 lacks become warnings.
 
 use serde_json::{Value, json};
 
@@ -95,7 +93,7 @@ fn kind(service: &Object) -> Option<String> {
     }
 }
 
-/// The switch is the block itself; its mode is spelled otherwise.
+/// The presence of the block enables it, and its mode is spelled differently.
 fn enabled(value: &Value) -> Value {
     let mut block = value.clone();
     if let Value::Object(fields) = &mut block {
@@ -146,9 +144,9 @@ fn sidecar(value: &Value) -> Value {
     container
 }
 
-/// The parts of a service that make up its pods.
+/// The fields of a service that describe its pods.
 struct Pod {
-    /// Of the main container.
+    /// Fields of the main container.
     dedicated: Value,
     metadata: Option<Value>,
     sidecar: Option<Value>,
@@ -161,7 +159,7 @@ impl Default for Pod {
 }
 
 impl Pod {
-    /// The first that holds what was compiled becomes the cache, the others are plain mounts.
+    /// The first compilation cache becomes the cache, the others are plain mounts.
     fn mounts(&mut self, value: &Value, component: &mut Value) {
         let mut plain = Vec::new();
         for mount in value.as_array().into_iter().flatten() {
@@ -180,7 +178,7 @@ impl Pod {
         }
     }
 
-    /// What `mainContainer` says wins over the dedicated fields.
+    /// `mainContainer` overrides the dedicated fields.
     fn template(self, extra: Option<&Object>) -> Option<Value> {
         let mut spec = extra.cloned().unwrap_or_default();
         let own = spec.remove("mainContainer").and_then(|own| own.as_object().cloned()).unwrap_or_default();
@@ -225,7 +223,7 @@ fn has_arguments(graph: &Object, name: &str) -> bool {
     containers.into_iter().flatten().any(|container| container["name"] == MAIN && container["args"].is_array())
 }
 
-/// As v1alpha1 means the arguments of workers.
+/// In v1alpha1 the arguments of workers are appended.
 fn append_arguments(component: &mut Value) {
     let Some(containers) = component.pointer_mut("/podTemplate/spec/containers").and_then(Value::as_array_mut) else {
         return;

@@ -1,6 +1,4 @@
-//! Overrides that were written in another version than the graph is generated in.
-//! Comes in: the override and the graph; goes out: the same wishes in the graph's version, and what became of those that it
-//! has no field for.
+//! Translates overrides to the version that the graph is generated in.
 
 mod alpha;
 mod beta;
