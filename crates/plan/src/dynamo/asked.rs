@@ -2,19 +2,15 @@
 //! profiling began with.
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
 
 use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
-use super::snapshot::{ObservedObject, Settings};
+use super::snapshot::ObservedObject;
+use crate::content_hash;
 
-/// An empty string counts as unset.
-pub fn image<'a>(settings: &'a Settings, spec: &'a DynamoGraphDeploymentRequestSpec) -> Option<&'a str> {
-    image_or(spec, settings.default_image.as_deref())
-}
-
+/// The image of a request. An empty string counts as unset.
 pub fn image_or<'a>(spec: &'a DynamoGraphDeploymentRequestSpec, default: Option<&'a str>) -> Option<&'a str> {
     given(spec.image.as_deref()).or_else(|| given(default))
 }
@@ -32,8 +28,23 @@ pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
+/// The graph in `overrides.dgd`.
+pub fn graph_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&Map<String, Value>> {
+    spec.overrides.as_ref()?.dgd.as_ref()
+}
+
+/// The claim with the model cache.
+pub fn model_cache(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&str> {
+    given(spec.model_cache.as_ref()?.pvc_name.as_deref())
+}
+
 pub fn phase(object: &ObservedObject) -> Option<Phase> {
     object.status.as_ref().and_then(|status| status.phase)
+}
+
+/// Whether the status names a profiling Job.
+pub fn has_job(object: &ObservedObject) -> bool {
+    object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
 }
 
 /// Fields of v1alpha1 that v1beta1 keeps in annotations.
@@ -168,20 +179,8 @@ pub fn mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
         let empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
         fields.retain(|name, value| name != "autoApply" && name != "runtimeVersionOverride" && !empty(value));
     }
-    let digest = Sha256::digest(sorted(&rest).to_string());
-    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{digest} {}", spec.runtime_version_override.as_deref().unwrap_or_default())
-}
-
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields: std::collections::BTreeMap<&String, &Value> = fields.iter().collect();
-            fields.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect::<Map<_, _>>().into()
-        }
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
+    let hash = content_hash::hex(&content_hash::sorted(&rest).to_string());
+    format!("{} {}", &hash[..16], spec.runtime_version_override.as_deref().unwrap_or_default())
 }
 
 /// The generated graph that is to be created, as YAML.

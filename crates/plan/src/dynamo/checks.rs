@@ -101,7 +101,7 @@ fn undiscovered(finding: Finding) -> Obstacle {
 }
 
 fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {
-    let name = asked::given(snapshot.object.spec.model_cache.as_ref()?.pvc_name.as_deref())?;
+    let name = asked::model_cache(&snapshot.object.spec)?;
     (snapshot.named.model_cache == Some(false)).then(|| {
         lacking(
             reported::about("ModelCacheNotFound", "PersistentVolumeClaim", name),
@@ -136,8 +136,7 @@ fn config_map(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
 }
 
 fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
-    let overridden = snapshot.object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some());
-    let message = if overridden {
+    let message = if asked::graph_override(&snapshot.object.spec).is_some() {
         "operator image must be configured when a DGD override is present"
     } else {
         "operator image must be configured: the profiling Job delivers its result with a program in it"

@@ -24,10 +24,9 @@ pub struct Needs {
 
 /// Whether a Job that is not in the store is read from the API server: a Job of another owner lacks our label.
 pub fn confirms_job(object: &ObservedObject) -> bool {
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let may_create = match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending | Phase::Profiling => true,
-        Phase::Failed => !named,
+        Phase::Failed => !asked::has_job(object),
         Phase::Ready | Phase::Deploying | Phase::Deployed => false,
     };
     may_create && !object.deleting
@@ -49,10 +48,9 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
     if object.deleting {
         return Needs::default();
     }
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     match phase::first_phase(object, job, output) {
         Phase::Pending | Phase::Failed => {
-            let begins = !named && !phase::is_own(object, job);
+            let begins = !asked::has_job(object) && !phase::is_own(object, job);
             Needs {
                 claims: true,
                 cluster_role: begins,

@@ -118,7 +118,8 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
 /// The Job comes last: it needs its account, and must not find the output of an earlier Job.
 fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
-    let Some(image) = asked::image(&expected.settings, &object.spec) else { return Vec::new() };
+    let default = expected.settings.default_image.as_deref();
+    let Some(image) = asked::image_or(&object.spec, default) else { return Vec::new() };
     // The output is of an earlier request of this name or of an earlier Job: with a result there would be no new Job.
     let stale = observed.output.as_ref().map(|output| WriteOp::Delete {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
@@ -165,14 +166,9 @@ fn create(object: Value) -> Option<Write> {
 
 /// Returns None for an object without valid metadata, which only a user's manifest can lack.
 fn dynamic(object: Value) -> Option<DynamicObject> {
-    let Value::Object(mut fields) = object else { return None };
-    let rest: Map<String, Value> = fields
-        .iter()
-        .filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    fields.retain(|name, _| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
-    let mut found: DynamicObject = serde_json::from_value(Value::Object(fields)).ok()?;
-    found.data = Value::Object(rest);
-    Some(found)
+    let Value::Object(fields) = object else { return None };
+    let (head, data): (Map<String, Value>, Map<String, Value>) =
+        fields.into_iter().partition(|(name, _)| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+    let found: DynamicObject = serde_json::from_value(Value::Object(head)).ok()?;
+    Some(DynamicObject { data: Value::Object(data), ..found })
 }

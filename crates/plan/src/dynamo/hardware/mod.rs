@@ -94,14 +94,15 @@ pub struct Discovered {
 
 /// Whether the request leaves anything to discover.
 pub fn wanted(asked: Option<&Hardware>) -> bool {
-    asked.is_none_or(|hardware| {
-        hardware.gpu_sku.is_none()
-            || hardware.vram_mb.is_none()
-            || hardware.num_gpus_per_node.is_none()
-            || hardware.total_gpus.is_none()
-            || hardware.interconnect.is_none()
-            || hardware.rdma.is_none()
-    })
+    asked.is_none_or(|hardware| lacks_gpus(hardware) || hardware.interconnect.is_none() || hardware.rdma.is_none())
+}
+
+/// Whether a field is missing that the profiler needs.
+fn lacks_gpus(hardware: &Hardware) -> bool {
+    hardware.gpu_sku.is_none()
+        || hardware.vram_mb.is_none()
+        || hardware.num_gpus_per_node.is_none()
+        || hardware.total_gpus.is_none()
 }
 
 /// The request's hardware, completed with the fields that the profiler needs. Fields of the request stay. While
@@ -111,14 +112,10 @@ pub fn complete(asked: Option<&Hardware>, snapshot: &ObservedHardware) -> Result
     if !wanted(asked) || snapshot.awaited {
         return Ok(hardware);
     }
-    let needed = hardware.gpu_sku.is_none()
-        || hardware.vram_mb.is_none()
-        || hardware.num_gpus_per_node.is_none()
-        || hardware.total_gpus.is_none();
     let found = match discover(hardware.gpu_sku.as_ref(), snapshot) {
         Ok(found) => found,
         // The remaining fields are optional, and not worth waiting for.
-        Err(_) if !needed => return Ok(hardware),
+        Err(_) if !lacks_gpus(&hardware) => return Ok(hardware),
         Err(why) => return Err(undiscovered(&why)),
     };
     if hardware.gpu_sku.is_none() {
@@ -134,31 +131,23 @@ pub fn complete(asked: Option<&Hardware>, snapshot: &ObservedHardware) -> Result
 
 /// The exporters come first: they see the GPUs, while labels may be stale.
 pub fn discover(filter: Option<&GpuSku>, snapshot: &ObservedHardware) -> Result<Discovered, String> {
-    let (gpus, none) = match dcgm::gpus(snapshot) {
-        Ok(gpus) => match select(filter, gpus) {
-            Some(found) => return Ok(with_rdma(found, snapshot)),
-            None => (
-                labelled(snapshot),
-                filter.map(|sku| format!("no GPU nodes matching SKU \"{}\" found", sku::text(sku))),
-            ),
-        },
-        Err(why) => (labelled(snapshot), Some(why)),
-    };
-    // If both sources fail, both causes are reported: fixing one is enough.
-    let both = |why: String| none.map_or_else(|| why.clone(), |dcgm| format!("{dcgm}; {why}"));
-    let (gpus, checked) = match gpus {
-        Ok(found) => found,
-        Err(why) => return Err(both(why)),
-    };
-    match select(filter, gpus) {
-        Some(found) => Ok(with_rdma(found, snapshot)),
-        None => Err(both(filter.map_or_else(String::new, |sku| {
-            let sku = sku::text(sku);
-            format!(
-                "no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"{sku}\" found (checked {checked} nodes)"
-            )
-        }))),
-    }
+    // Neither source returns an empty list, so that only a filter can leave nothing to select.
+    let sku = filter.map(sku::text).unwrap_or_default();
+    let by_exporters = dcgm::gpus(snapshot)
+        .and_then(|gpus| select(filter, gpus).ok_or_else(|| format!("no GPU nodes matching SKU \"{sku}\" found")));
+    let found = by_exporters.or_else(|exporters| {
+        let by_labels = labelled(snapshot).and_then(|(gpus, checked)| {
+            let unmatched = || {
+                format!(
+                    "no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"{sku}\" found (checked {checked} nodes)"
+                )
+            };
+            select(filter, gpus).ok_or_else(unmatched)
+        });
+        // If both sources fail, both causes are reported: fixing one is enough.
+        by_labels.map_err(|labels| format!("{exporters}; {labels}"))
+    })?;
+    Ok(with_rdma(found, snapshot))
 }
 
 fn labelled(snapshot: &ObservedHardware) -> Result<(Vec<Gpus>, usize), String> {

@@ -2,12 +2,11 @@
 
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
-use steersman_api::meta::conditions::{self, Truth};
-use steersman_reconcile::EventType;
+use steersman_api::meta::conditions::Truth;
 
 use super::pods::{Explained, pulls_of_graph};
 use super::profiling::GENERATED;
-use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_reason};
+use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_condition, stored_reason};
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
@@ -101,10 +100,11 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
          (steersman crds --apply); this request goes on by itself once it is served."
     );
     let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
-    let step = Step::to(phase, &snapshot.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");
-    let step = step.because(text.clone());
-    if known { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
+    Step::to(phase, &snapshot.object)
+        .says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone())
+        .because(text.clone())
+        .warns_once(known, "DeploymentUnknown", text)
 }
 
 /// The graph that was followed so far, unless it is newer than the condition about it and not ours: then another has
@@ -112,9 +112,8 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
 /// labels may be removed.
 fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
     let object = &snapshot.object;
-    let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let said = conditions::find(conditions, DEPLOYMENT).map(|known| known.last_transition_time.0);
-    let newer = matches!((found.created, said), (Some(made), Some(said)) if made > said);
+    let reported = stored_condition(object, DEPLOYMENT).map(|known| known.last_transition_time.0);
+    let newer = matches!((found.created, reported), (Some(created), Some(reported)) if created > reported);
     if newer && graph::claim(object, found) != Claim::Ours {
         return deleted(snapshot, &found.name);
     }
@@ -129,7 +128,7 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
         Err(why) => {
             let text = format!("There is no DGD {name}, and {why}");
             // This reason means that the graph was never created, so that a later absence does not count as a deletion.
-            step.says(DEPLOYMENT, Truth::False, "DeploymentCreationFailed", text.clone()).because(text)
+            step.waits(DEPLOYMENT, "DeploymentCreationFailed", text)
         }
     }
 }
@@ -146,12 +145,9 @@ fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
         snapshot.object.namespace
     );
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");
-    let step = Step::to(Phase::Deploying, &snapshot.object)
-        .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
-        .because(text.clone());
     // The graph lacks our labels, so no watch covers it.
-    let step = Step { deployment: None, unwatched: true, ..step };
-    if known { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
+    let step = Step { deployment: None, unwatched: true, ..Step::to(Phase::Deploying, &snapshot.object) };
+    step.waits(DEPLOYMENT, "DeploymentNameTaken", text.clone()).warns_once(known, "DeploymentCreationFailed", text)
 }
 
 fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
@@ -166,36 +162,27 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
         if !is_unseen(object) {
             return step;
         }
-        step.tells(EventType::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
+        step.announces("DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
     };
     if state == SERVING {
         let text = format!("DynamoGraphDeployment {name} is ready");
         let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
-        return if was == Some(Phase::Deployed) {
-            step
-        } else {
-            step.tells(EventType::Normal, "DeploymentReady", text)
-        };
+        return if was == Some(Phase::Deployed) { step } else { step.announces("DeploymentReady", text) };
     }
     let pulls = pulls_of_graph(&snapshot.graph_pods);
     let more: Vec<String> =
         pulls.iter().map(Explained::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
-    let step = if was == Some(Phase::Deployed) {
+    let degrades = was == Some(Phase::Deployed);
+    // The reason stays until the graph serves again: the degradation explains more than the progress.
+    let step = if degrades || reason == "DeploymentDegraded" {
         let text = with_more(format!("Deployment degraded to {state}"));
-        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text).tells(
-            EventType::Warning,
-            "DeploymentDegraded",
-            format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
-        )
-    } else if reason == "DeploymentDegraded" {
-        // The reason stays until the graph serves again: the degradation explains more than the progress.
-        let text = with_more(format!("Deployment degraded to {state}"));
-        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
+        let event = format!("DynamoGraphDeployment {name} degraded from Ready to {state}");
+        let step = at(Phase::Deploying).waits(DEPLOYMENT, "DeploymentDegraded", text);
+        step.warns_once(!degrades, "DeploymentDegraded", event)
     } else {
         let text = with_more(format!("DGD {name} is in {state} state"));
-        let step = announced(at(Phase::Deploying)).because(text.clone());
-        step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
+        announced(at(Phase::Deploying)).waits(DEPLOYMENT, "DeploymentInProgress", text)
     };
     pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }
@@ -211,11 +198,8 @@ pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Ste
 fn deleted(snapshot: &Snapshot, name: &str) -> Step {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
     let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &snapshot.object) };
-    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
-        EventType::Warning,
-        "DeploymentDeleted",
-        format!(
-            "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
-        ),
-    )
+    let event = format!(
+        "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
+    );
+    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).warns("DeploymentDeleted", event)
 }

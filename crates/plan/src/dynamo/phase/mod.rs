@@ -7,13 +7,13 @@ mod pending;
 mod pods;
 mod profiling;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value};
 use steersman_api::dynamo::v1beta1::{
-    DeploymentInfo, DynamoGraphDeploymentRequestStatus, ParetoConfig, Phase, ProfilingPhase, ProfilingResults,
-    ReportedProblem,
+    DeploymentInfo, DynamoGraphDeploymentRequestStatus, Phase, ProfilingPhase, ProfilingResults, ReportedProblem,
 };
 use steersman_api::meta::conditions::{self, Statement, Truth};
-use steersman_reconcile::{Event, EventType};
+use steersman_reconcile::Event;
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
@@ -103,14 +103,30 @@ impl Step {
         self
     }
 
-    fn tells(mut self, kind: EventType, reason: &'static str, message: impl Into<String>) -> Self {
-        self.events.push(Event { type_: kind, reason, message: message.into() });
+    /// The condition is False, and `Succeeded` has the same message.
+    fn waits(self, type_: &str, reason: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        self.says(type_, Truth::False, reason, message.clone()).because(message)
+    }
+
+    fn announces(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.events.push(Event::normal(reason, message));
         self
+    }
+
+    fn warns(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.events.push(Event::warning(reason, message));
+        self
+    }
+
+    /// Warns, unless the problem was `known` before.
+    fn warns_once(self, known: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        if known { self } else { self.warns(reason, message) }
     }
 
     /// Reports a problem, with an event unless it was `known`.
     fn reports(self, problem: ReportedProblem, reason: &'static str, known: bool, message: impl Into<String>) -> Self {
-        let mut step = if known { self } else { self.tells(EventType::Warning, reason, message) };
+        let mut step = self.warns_once(known, reason, message);
         step.reported.push(problem);
         step
     }
@@ -168,9 +184,8 @@ pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
 /// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and
 /// then the status could not be written.
 fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let marked = job.is_some_and(|job| job.mark.is_some());
-    !named && marked && is_own(object, job) && !is_inherited(object)
+    !asked::has_job(object) && marked && is_own(object, job) && !is_inherited(object)
 }
 
 /// Goes as far as possible from the current phase, and changes the snapshot to the expected state.
@@ -229,9 +244,9 @@ fn failed(snapshot: &mut Snapshot) -> Step {
     }
     let stored = snapshot.object.status.clone().unwrap_or_default();
     let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
-    let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&snapshot.object);
-    let wrong = conditions::find(&stored.conditions, VALIDATION).is_some_and(|known| known.status == "False");
-    if !began && (wrong || stored.observed_generation != snapshot.object.generation) {
+    let began = asked::has_job(&snapshot.object) || own_job || is_inherited(&snapshot.object);
+    let changed = stored.observed_generation != snapshot.object.generation;
+    if !began && (was_invalid(&snapshot.object) || changed) {
         return pending::step(snapshot);
     }
     let object = &snapshot.object;
@@ -296,8 +311,7 @@ pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message
 
 /// Once there was a Job, a changed spec is not profiled.
 fn has_begun(object: &ObservedObject) -> bool {
-    asked::phase(object) == Some(Phase::Profiling)
-        || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
+    asked::phase(object) == Some(Phase::Profiling) || asked::has_job(object)
 }
 
 /// The condition `Succeeded` of a phase. `unknown` is the reason why the state of the graph, and so the success of the
@@ -321,10 +335,14 @@ pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> S
 }
 
 pub(super) fn stored_reason<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
-    conditions::find(&object.status.as_ref()?.conditions, type_).map(|known| known.reason.as_str())
+    stored_condition(object, type_).map(|known| known.reason.as_str())
 }
 
-fn results(graph: Map<String, Value>, pareto: Vec<Map<String, Value>>) -> ProfilingResults {
-    let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
-    ProfilingResults { selected_config: Some(graph), pareto }
+fn stored_condition<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a Condition> {
+    conditions::find(&object.status.as_ref()?.conditions, type_)
+}
+
+/// Whether the stored status reports that the spec was refused.
+fn was_invalid(object: &ObservedObject) -> bool {
+    stored_condition(object, VALIDATION).is_some_and(|known| known.status == "False")
 }

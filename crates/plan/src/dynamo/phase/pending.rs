@@ -2,10 +2,10 @@
 //! something is awaited, and leads to Failed if the spec is invalid.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_api::meta::conditions::{self, Truth};
-use steersman_reconcile::{EventType, sentences};
+use steersman_api::meta::conditions::Truth;
+use steersman_reconcile::sentences;
 
-use super::{Act, PROFILING, Step, VALIDATION, accept_spec, entered, is_own, profiling};
+use super::{Act, PROFILING, Step, VALIDATION, accept_spec, entered, is_own, profiling, was_invalid};
 use crate::dynamo::checks::{self, Checks, Obstacle};
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput, Snapshot};
@@ -50,7 +50,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
              Profiling begins when it is gone: kubectl delete job -n {} {name}",
             object.namespace
         );
-        let waiting = pending.says(PROFILING, Truth::False, "DiscoveringHardware", why.clone()).because(why);
+        let waiting = pending.waits(PROFILING, "DiscoveringHardware", why);
         return Step { unwatched: true, ..initialized(snapshot, waiting) };
     }
     let otherwise = pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
@@ -61,10 +61,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
 
 /// Adds the first event of a request.
 fn initialized(snapshot: &Snapshot, step: Step) -> Step {
-    if !is_first(snapshot) {
-        return step;
-    }
-    step.tells(EventType::Normal, "Initialized", "DGDR initialized successfully")
+    if is_first(snapshot) { step.announces("Initialized", "DGDR initialized successfully") } else { step }
 }
 
 /// Whether a Job has delivered and was deleted by its time to live before it was observed.
@@ -80,11 +77,7 @@ pub fn is_delivered(object: &ObservedObject, job: Option<&ObservedJob>, output: 
 fn looking(snapshot: &Snapshot) -> Step {
     let object = &snapshot.object;
     let step = Step { unwatched: true, ..Step::to(Phase::Pending, object) };
-    let refused = object.status.as_ref().is_some_and(|status| {
-        status.phase == Some(Phase::Pending)
-            && conditions::find(&status.conditions, VALIDATION).is_some_and(|known| known.status == "False")
-    });
-    if refused {
+    if asked::phase(object) == Some(Phase::Pending) && was_invalid(object) {
         return Step { keeps_status: true, ..step };
     }
     initialized(snapshot, step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
@@ -97,11 +90,7 @@ fn is_first(snapshot: &Snapshot) -> bool {
     // Without a generation nothing can be observed, and every step would count as the first.
     let unseen = snapshot.object.generation.is_some()
         && status.and_then(|status| status.observed_generation).unwrap_or_default() == 0;
-    let was_wrong = status.is_some_and(|status| {
-        conditions::find(&status.conditions, VALIDATION).is_some_and(|known| known.status == "False")
-    });
-    let was_failed = asked::phase(&snapshot.object) == Some(Phase::Failed);
-    unseen || was_wrong || was_failed
+    unseen || was_invalid(&snapshot.object) || asked::phase(&snapshot.object) == Some(Phase::Failed)
 }
 
 fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {
@@ -110,10 +99,11 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {
     let text = sentences(&findings);
     let known = obstacles.iter().all(|obstacle| reported::contains(object, &obstacle.problem))
         || legacy_texts::has_findings(object, &text);
-    let mut step = Step::to(phase, object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
-    if !known {
-        step = step.tells(EventType::Warning, "ValidationFailed", text.clone());
-    }
+    let mut step = Step::to(phase, object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone()).warns_once(
+        known,
+        "ValidationFailed",
+        text.clone(),
+    );
     step.reported.extend(obstacles.iter().map(|obstacle| obstacle.problem.clone()));
     step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
@@ -146,7 +136,7 @@ pub fn expect_job(snapshot: &mut Snapshot) {
 fn begun(snapshot: &mut Snapshot) -> Step {
     let begun = initialized(snapshot, Step::to(Phase::Profiling, &snapshot.object))
         .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
-        .tells(EventType::Normal, "ProfilingJobCreated", "Profiling job created");
+        .announces("ProfilingJobCreated", "Profiling job created");
     let job_name = names::profiling_job(&snapshot.object.name);
     let status = entered(snapshot, Phase::Profiling);
     status.profiling_phase = Some(ProfilingPhase::Initializing);

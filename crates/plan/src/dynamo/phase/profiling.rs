@@ -1,13 +1,12 @@
 //! The phase in which the Job profiles: stays in Profiling, or leads to Deploying, Ready or Failed.
 
 use serde_json::Value;
-use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase, ReportedProblem};
+use steersman_api::dynamo::v1beta1::{ParetoConfig, Phase, ProfilingPhase, ProfilingResults, ReportedProblem};
 use steersman_api::meta::conditions::Truth;
-use steersman_reconcile::EventType;
 
 use super::{
     Act, Log, PROFILING, PROFILING_CHECK_FAILED, SPEC_GENERATED, Step, deploying, ending, entered, is_own, pending,
-    pods, results, stored_reason,
+    pods, stored_reason,
 };
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
@@ -105,29 +104,27 @@ fn running(snapshot: &Snapshot) -> Step {
     let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
     let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
     if let Some(problem) = pods::of_job(&snapshot.job_pods) {
-        let text = problem.sentence();
-        let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
+        let step = step.waits(PROFILING, word(phase), problem.sentence());
         return if problem.is_image_pull() { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
     if let Some(text) = pods::undelivered(object, &snapshot.job_pods).filter(|_| !verdict) {
-        return step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
+        return step.waits(PROFILING, word(phase), text);
     }
     if snapshot.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
         let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
-        return step.says(PROFILING, Truth::False, word(phase), text).because(text);
+        return step.waits(PROFILING, word(phase), text);
     }
-    let said = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
-    match (phase, said) {
+    let message = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
+    match (phase, message) {
         (ProfilingPhase::Initializing, None) if snapshot.job_pods.iter().any(|pod| pod.phase != "Pending") => {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            let text = starting(object, snapshot.job_pods.first());
-            step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text)
+            step.waits(PROFILING, "Initializing", starting(object, snapshot.job_pods.first()))
         }
         (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
-        (phase, Some(said)) => step.says(PROFILING, Truth::False, word(phase), said).because(said),
+        (phase, Some(message)) => step.waits(PROFILING, word(phase), message),
     }
 }
 
@@ -163,11 +160,7 @@ fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
     let log = if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler };
     let step = Step { profiling_phase: None, reported: vec![problem], ..Step::to(Phase::Failed, object) };
     let detail = ending(object, PROFILING, &reason, &message, log);
-    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).tells(
-        EventType::Warning,
-        PROFILING_CHECK_FAILED,
-        message,
-    )
+    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).warns(PROFILING_CHECK_FAILED, message)
 }
 
 /// The entry of a failed profiling in `status.reported`.
@@ -238,7 +231,7 @@ fn ungenerated(object: &ObservedObject, why: String) -> Step {
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
     step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
-        .tells(EventType::Warning, "GenerationFailed", why)
+        .warns("GenerationFailed", why)
 }
 
 fn ended(snapshot: &mut Snapshot) -> Step {
@@ -257,7 +250,7 @@ fn ended(snapshot: &mut Snapshot) -> Step {
         );
         let phase = object.status.as_ref().and_then(|status| status.profiling_phase);
         let reason = word(phase.unwrap_or(ProfilingPhase::Initializing));
-        return Step::to(Phase::Profiling, object).says(PROFILING, Truth::False, reason, text.clone()).because(text);
+        return Step::to(Phase::Profiling, object).waits(PROFILING, reason, text);
     };
     match graph::generate(object, output) {
         Ok(generated) => deliver(snapshot, generated),
@@ -269,17 +262,21 @@ fn ended(snapshot: &mut Snapshot) -> Step {
 fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
     // If the spec has changed, it does not decide about a graph that was made from another spec.
     let apply = asked::auto_apply(&snapshot.object) && asked::acceptance(&snapshot.object) != Acceptance::Changed;
-    let (phase, message) = if apply { (Phase::Deploying, GENERATED.to_owned()) } else { (Phase::Ready, available()) };
+    let (phase, message) = if apply {
+        (Phase::Deploying, GENERATED.to_owned())
+    } else {
+        (Phase::Ready, format!("Generated spec is available in annotation {GENERATED_GRAPH}"))
+    };
     let mut step = Step::to(phase, &snapshot.object)
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
-        .tells(EventType::Normal, "SpecGenerated", GENERATED);
+        .announces("SpecGenerated", GENERATED);
     if !generated.skipped.is_empty() {
         let text = format!(
             "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
             generated.skipped.join(", ")
         );
-        step = step.tells(EventType::Warning, "AdditionalResourcesSkipped", text);
+        step = step.warns("AdditionalResourcesSkipped", text);
     }
     let name = generated.name().to_owned();
     let graph::Generated { graph, text, additional, pareto, .. } = generated;
@@ -288,13 +285,10 @@ fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
     let status = entered(snapshot, phase);
     status.profiling_phase = None;
     status.dgd_name = Some(name);
-    status.profiling_results = Some(results(graph, pareto));
+    let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
+    status.profiling_results = Some(ProfilingResults { selected_config: Some(graph), pareto });
     let next = if apply { deploying::step(snapshot) } else { deploying::offered(&snapshot.object) };
     next.after(step)
-}
-
-fn available() -> String {
-    format!("Generated spec is available in annotation {GENERATED_GRAPH}")
 }
 
 /// The Job was deleted before it delivered. It is created again: only the profiler can report that there is no result.
@@ -307,26 +301,20 @@ fn gone(snapshot: &mut Snapshot) -> Step {
             "Job {name} belongs to somebody else. Profiling begins anew when it is gone: kubectl delete job -n {} {name}",
             object.namespace
         );
-        let waiting = step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
-        return Step { unwatched: true, ..waiting };
+        return Step { unwatched: true, ..step.waits(PROFILING, "Initializing", text) };
     }
     if asked::acceptance(object) == Acceptance::Changed {
         let text = format!("jobs.batch \"{name}\" not found, and the spec is not the one that profiling began with");
-        return step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
+        return step.waits(PROFILING, "Initializing", text);
     }
     let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
     let problem = reported::about("ProfilingJobDeleted", "Job", &name);
     let known = reported::contains(object, &problem)
         || stored_reason(object, PROFILING) == Some("JobCreationFailed")
         || legacy_texts::has_deleted_job(object, &text);
-    let gone = step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text.clone()).reports(
-        problem,
-        "ProfilingJobDeleted",
-        known,
-        text,
-    );
+    let gone = step.waits(PROFILING, "Initializing", text.clone()).reports(problem, "ProfilingJobDeleted", known, text);
     // The Job cannot be created without an image.
-    if asked::image(&snapshot.settings, &object.spec).is_none() {
+    if asked::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
         return gone;
     }
     pending::expect_job(snapshot);

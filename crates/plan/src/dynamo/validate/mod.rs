@@ -69,9 +69,7 @@ fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) 
 }
 
 fn in_vain(before: &ObservedObject) -> Option<Message> {
-    let failed = asked::phase(before) == Some(Phase::Failed);
-    let began = before.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
-    (failed && began).then(|| {
+    (asked::phase(before) == Some(Phase::Failed) && asked::has_job(before)).then(|| {
         message![
             path!(spec),
             ": this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate it."

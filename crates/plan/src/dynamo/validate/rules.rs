@@ -42,18 +42,11 @@ pub fn no_hardware(spec: &Spec, discovery: bool) -> Option<FieldError> {
         hardware.gpu_sku.is_some() || hardware.vram_mb.is_some() || hardware.num_gpus_per_node.is_some()
     });
     (!discovery && !given).then(|| {
+        let (sku, count) = (path!(spec.hardware.gpuSku), path!(spec.hardware.numGpusPerNode));
         required(
             path!(spec.hardware),
             "GPU hardware configuration is required when GPU discovery is disabled",
-            message![
-                "Set ",
-                path!(spec.hardware.gpuSku),
-                ", ",
-                path!(spec.hardware.vramMb),
-                " and ",
-                path!(spec.hardware.numGpusPerNode),
-                "."
-            ],
+            message!["Set ", sku, ", ", path!(spec.hardware.vramMb), " and ", count, "."],
         )
     })
 }
@@ -131,34 +124,23 @@ pub fn no_image(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
 
 /// The schema has the same list, but the object may have been stored before.
 pub fn unknown_sku(spec: &Spec) -> Option<FieldError> {
-    match spec.hardware.as_ref()?.gpu_sku.as_ref()? {
-        GpuSku::Other(text) => Some(
-            invalid(
-                path!(spec.hardware.gpuSku),
-                Some(&json!(text)),
-                "the profiler does not know it",
-                format!("Set it to one of {}.", hardware::sku::all()),
-            )
-            .stated_as(message![
-                path!(spec.hardware.gpuSku),
-                format!(" is {text:?}, which the profiler does not know")
-            ]),
-        ),
-        _ => None,
-    }
+    let GpuSku::Other(text) = spec.hardware.as_ref()?.gpu_sku.as_ref()? else { return None };
+    let path = path!(spec.hardware.gpuSku);
+    let remedy = format!("Set it to one of {}.", hardware::sku::all());
+    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not know it", remedy);
+    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not know")]))
 }
 
 /// The profiler would fail on it only at the end of its work.
 pub fn graph_override(spec: &Spec) -> Option<FieldError> {
-    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?;
-    let problem = graph::merge::problem(wanted)?;
+    let problem = graph::merge::problem(asked::graph_override(spec)?)?;
     let remedy = "Change it: profiling begins as soon as it can be merged.";
     Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
 }
 
 /// The API server would refuse it only when the graph is created, at the end of all work.
 pub fn graph_name(spec: &Spec) -> Option<FieldError> {
-    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?.get("metadata")?.get("name")?;
+    let wanted = asked::graph_override(spec)?.get("metadata")?.get("name")?;
     let valid = wanted.as_str().is_some_and(|name| name.is_empty() || names::is_valid(name));
     (!valid).then(|| {
         let name = path!(spec.overrides.dgd.metadata.name);

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
 
-use super::{KEPT_METADATA, is_ours, put, read};
+use super::{is_ours, metadata, read};
 use crate::dynamo::asked;
-use crate::dynamo::names::{self, ADDITIONAL, REQUEST_UID};
+use crate::dynamo::names::{self, ADDITIONAL};
 use crate::dynamo::snapshot::{ObservedConfigMap, ObservedGraph, ObservedObject};
 
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
@@ -61,12 +61,7 @@ fn config_map(
     if name == names::output(&object.name) {
         return None;
     }
-    let mut metadata: Map<String, Value> =
-        found.into_iter().filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object()).collect();
-    for (key, value) in names::labels(&object.name, &object.namespace) {
-        put(&mut metadata, "labels", &key, &value);
-    }
-    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
+    let mut metadata = metadata(object, found, &name);
     document.retain(|key, _| ["apiVersion", "kind"].contains(&key.as_str()) || CONTENT.contains(&key.as_str()));
     if let Some(there) = there.iter().find(|there| there.name == name && is_written(object, there)) {
         // The live content is applied, because an apply without it would remove it.
@@ -74,8 +69,6 @@ fn config_map(
         document.extend(there.content.clone());
         metadata.insert("resourceVersion".to_owned(), there.resource_version.clone().into());
     }
-    metadata.insert("name".to_owned(), name.into());
-    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
     if let Some(graph) = graph {
         let owner = json!({
             "apiVersion": graph.api_version,

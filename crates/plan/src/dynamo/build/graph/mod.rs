@@ -16,6 +16,8 @@ use crate::dynamo::asked;
 use crate::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
 
+type Object = Map<String, Value>;
+
 /// Limit of an annotation, with room for others.
 pub const ANNOTATION_LIMIT: usize = 250_000;
 
@@ -44,13 +46,13 @@ impl Generated {
 
 pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Generated, String> {
     let Output { graph, additional, pareto } = read(&output.data, asked::simulated(&object.spec))?;
-    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
-    let graph = ready(object, graph, &names::graph(&object.name, wanted));
+    let name = names::graph(&object.name, asked::graph_override(&object.spec));
+    let graph = ready(object, graph, &name);
     let text = yaml(&Value::Object(graph.clone()))?;
     let (additional, others): (Vec<Value>, Vec<Value>) = additional.into_iter().partition(additional::is_config_map);
     let word = |of: &Value| of.as_str().unwrap_or("?").to_owned();
-    let skipped = others.iter().map(|other| format!("{} {}", word(&other["kind"]), word(&other["metadata"]["name"])));
-    let skipped = skipped.collect();
+    let described = |other: &Value| format!("{} {}", word(&other["kind"]), word(&other["metadata"]["name"]));
+    let skipped = others.iter().map(described).collect();
     let additional = additional.iter().map(yaml).collect::<Result<Vec<_>, _>>()?.join("---\n");
     let size = additional.len();
     if size > ANNOTATION_LIMIT {
@@ -70,26 +72,13 @@ pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Gene
     Ok(Generated { graph, text, additional, skipped, pareto })
 }
 
-/// The metadata that a manifest keeps; the rest is the API server's.
-const KEPT_METADATA: [&str; 2] = ["labels", "annotations"];
-
 /// Gives the graph its name, its namespace and the mark of the request.
-fn ready(object: &ObservedObject, mut graph: Map<String, Value>, name: &str) -> Map<String, Value> {
-    let metadata = match graph.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
+fn ready(object: &ObservedObject, mut graph: Object, name: &str) -> Object {
+    let found = match graph.remove("metadata") {
+        Some(Value::Object(found)) => found,
+        _ => Object::new(),
     };
-    let mut metadata: Map<String, Value> = metadata
-        .into_iter()
-        .filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object())
-        .collect();
-    for (key, value) in names::labels(&object.name, &object.namespace) {
-        put(&mut metadata, "labels", &key, &value);
-    }
-    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
-    metadata.insert("name".to_owned(), name.into());
-    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
-    graph.insert("metadata".to_owned(), metadata.into());
+    graph.insert("metadata".to_owned(), metadata(object, found, name).into());
     graph.remove("status");
     if let Some(version) = asked::given(object.spec.runtime_version_override.as_deref()) {
         give_version(&mut graph, version);
@@ -97,10 +86,18 @@ fn ready(object: &ObservedObject, mut graph: Map<String, Value>, name: &str) -> 
     graph
 }
 
-fn put(metadata: &mut Map<String, Value>, part: &str, key: &str, value: &str) {
-    if let Value::Object(fields) = metadata.entry(part).or_insert_with(|| json!({})) {
-        fields.insert(key.to_owned(), value.into());
+/// Metadata of a generated object, with the labels and the mark of its request. Of the found metadata only labels and
+/// annotations stay; the rest is the API server's.
+fn metadata(object: &ObservedObject, mut metadata: Object, name: &str) -> Object {
+    metadata.retain(|key, value| ["labels", "annotations"].contains(&key.as_str()) && value.is_object());
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    for (key, value) in names::labels(&object.name, &object.namespace) {
+        labels[key] = value.into();
     }
+    metadata.entry("annotations").or_insert_with(|| json!({}))[REQUEST_UID] = object.uid.clone().into();
+    metadata.insert("name".to_owned(), name.into());
+    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
+    metadata
 }
 
 /// Sets the version of every component without one.
@@ -180,8 +177,8 @@ pub fn name(object: &ObservedObject) -> String {
         let graph = annotated(object)?;
         asked::given(graph.get("metadata")?["name"].as_str()).map(str::to_owned)
     };
-    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
-    known.or_else(of_manifest).unwrap_or_else(|| names::graph(&object.name, wanted))
+    let default = || names::graph(&object.name, asked::graph_override(&object.spec));
+    known.or_else(of_manifest).unwrap_or_else(default)
 }
 
 fn is_graph(graph: &Map<String, Value>) -> bool {

@@ -52,7 +52,8 @@ pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, 
     if !graph.get("spec").is_some_and(Value::is_object) {
         return Err(format!("failed to extract DGD from {key}: the DynamoGraphDeployment has no spec"));
     }
-    Ok(Output { graph, additional, pareto: pareto(data) })
+    let pareto = data.get(PARETO).and_then(|text| parse(text).ok()).unwrap_or_default();
+    Ok(Output { graph, additional, pareto })
 }
 
 /// Parses each document separately, so that an invalid one does not discard the others. Documents without a kind are
@@ -72,12 +73,8 @@ pub fn documents(text: &str) -> Vec<Value> {
             }
         }
     }
-    let read = documents.iter().filter_map(|text| yaml::<Value>(text));
+    let read = documents.iter().filter_map(|text| parse::<Value>(text).ok());
     read.filter(|document| document["kind"].as_str().is_some_and(|kind| !kind.is_empty())).collect()
-}
-
-pub fn yaml<T: DeserializeOwned>(text: &str) -> Option<T> {
-    parse(text).ok()
 }
 
 /// Parses YAML as the profiler's library does: only `true` and `false` are booleans, while `y` and `on` are strings.
@@ -86,9 +83,4 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let read = serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
     // The lines after the first quote the text.
     read.map_err(|error| error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned())
-}
-
-fn pareto(data: &BTreeMap<String, String>) -> Vec<Map<String, Value>> {
-    let read = data.get(PARETO).and_then(|text| yaml::<Vec<Map<String, Value>>>(text));
-    read.unwrap_or_default()
 }

@@ -44,7 +44,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     }
     if let Some(pod) = spec["template"]["spec"].as_object_mut() {
         token(pod);
-        if wants_tool(object) {
+        if asked::graph_override(&object.spec).is_some() {
             install(pod, snapshot);
         }
     }
@@ -56,14 +56,10 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             "namespace": object.namespace,
             "labels": names::job_labels(&object.name),
             "annotations": { names::ACCEPTED_SPEC: asked::mark(&object.spec) },
-            "ownerReferences": [owner(object)],
+            "ownerReferences": [reference(&object.name, &object.uid)],
         },
         "spec": spec,
     })
-}
-
-pub fn owner(object: &ObservedObject) -> Value {
-    reference(&object.name, &object.uid)
 }
 
 /// The owner reference to a request. The sidecar sets it on the output.
@@ -94,7 +90,7 @@ fn pod(snapshot: &Snapshot, image: &str) -> Value {
 fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
     let object = &snapshot.object;
     let mut mounts = vec![json!({ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH })];
-    if cache(object).is_some() {
+    if asked::model_cache(&object.spec).is_some() {
         mounts.push(json!({ "name": CACHE_VOLUME, "mountPath": cache_path(object), "readOnly": true }));
     }
     if kept.config_map.is_some() {
@@ -121,20 +117,17 @@ pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
 /// Names are unique and in a fixed order.
 fn env(snapshot: &Snapshot) -> Vec<Value> {
     let object = &snapshot.object;
-    let told = [("DGDR_NAME", &object.name), ("DGDR_NAMESPACE", &object.namespace), ("DGDR_UID", &object.uid)];
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let mut env = vec![
+        variable("DGDR_NAME", &object.name),
+        variable("DGDR_NAMESPACE", &object.namespace),
+        variable("DGDR_UID", &object.uid),
+    ];
     let infrastructure = snapshot.settings.infrastructure.iter().filter(|(_, value)| !value.is_empty());
-    let mut env: Vec<Value> = told
-        .into_iter()
-        .map(|(name, value)| json!({ "name": name, "value": value }))
-        .chain(infrastructure.map(|(name, value)| json!({ "name": name, "value": value })))
-        .chain([json!({
-            "name": "HUGGING_FACE_HUB_TOKEN",
-            // Many models need no token, and a pod that waits for a Secret reports nothing.
-            "valueFrom": {
-                "secretKeyRef": { "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true },
-            },
-        })])
-        .collect();
+    env.extend(infrastructure.map(|(name, value)| variable(name, value)));
+    // Many models need no token, and a pod that waits for a Secret reports nothing.
+    let token = json!({ "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true });
+    env.push(json!({ "name": "HUGGING_FACE_HUB_TOKEN", "valueFrom": { "secretKeyRef": token } }));
     env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     env.dedup_by(|a, b| a["name"] == b["name"]);
     env
@@ -182,7 +175,7 @@ fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
         Some(claim) => json!({ "name": OUTPUT_VOLUME, "persistentVolumeClaim": { "claimName": claim } }),
         None => json!({ "name": OUTPUT_VOLUME, "emptyDir": {} }),
     };
-    let cache = cache(object).map(
+    let cache = asked::model_cache(&object.spec).map(
         |claim| json!({ "name": CACHE_VOLUME, "persistentVolumeClaim": { "claimName": claim, "readOnly": true } }),
     );
     let config = kept.config_map.as_ref().map(|(name, key)| {
@@ -192,17 +185,9 @@ fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
     [Some(output), cache, config].into_iter().flatten().collect()
 }
 
-fn cache(object: &ObservedObject) -> Option<&str> {
-    asked::given(object.spec.model_cache.as_ref()?.pvc_name.as_deref())
-}
-
 fn cache_path(object: &ObservedObject) -> &str {
     let given = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_mount_path.as_deref()));
     given.unwrap_or(CACHE_PATH)
-}
-
-pub fn wants_tool(object: &ObservedObject) -> bool {
-    object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some())
 }
 
 /// The sidecar needs a token even if the profiler gets none.
@@ -215,10 +200,10 @@ fn token(pod: &mut Map<String, Value>) {
         { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
         { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
     ]);
-    set(pod, "volumes", json!({ "name": TOKEN_VOLUME, "projected": { "sources": sources } }));
+    put(pod, "volumes", json!({ "name": TOKEN_VOLUME, "projected": { "sources": sources } }));
     let mount = json!({ "name": TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true });
     if let Some(container) = container(pod, COPIER) {
-        set(container, "volumeMounts", mount);
+        put(container, "volumeMounts", mount);
     }
 }
 
@@ -242,14 +227,14 @@ fn install(pod: &mut Map<String, Value>, snapshot: &Snapshot) {
         "volumeMounts": [{ "name": TOOL_VOLUME, "mountPath": TOOL_PATH }],
     });
     pull_policy(&mut installer, snapshot);
-    set(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
-    set(pod, "initContainers", installer);
+    put(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
+    put(pod, "initContainers", installer);
     if let Some(container) = container(pod, PROFILER) {
         if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
             mounts.retain(|mount| mount["mountPath"] != TOOL_PATH);
         }
-        set(container, "volumeMounts", json!({ "name": TOOL_VOLUME, "mountPath": TOOL_PATH, "readOnly": true }));
-        set(container, "env", json!({ "name": TOOL_VARIABLE, "value": TOOL }));
+        put(container, "volumeMounts", json!({ "name": TOOL_VOLUME, "mountPath": TOOL_PATH, "readOnly": true }));
+        put(container, "env", json!({ "name": TOOL_VARIABLE, "value": TOOL }));
         overrides::sort_env(container);
     }
 }
@@ -260,9 +245,10 @@ fn container<'a>(pod: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut 
 }
 
 /// Replaces the entry with the same name, or appends.
-fn set(of: &mut Map<String, Value>, list: &str, entry: Value) {
-    let list = of.entry(list).or_insert_with(|| json!([]));
-    if let Value::Array(items) = list {
-        overrides::put(items, entry, "name");
+fn put(of: &mut Map<String, Value>, list: &str, entry: Value) {
+    let Value::Array(items) = of.entry(list).or_insert_with(|| json!([])) else { return };
+    match items.iter_mut().find(|item| item["name"] == entry["name"]) {
+        Some(item) => *item = entry,
+        None => items.push(entry),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{COPIER, PROFILER};
+use super::{COPIER, PROFILER, container, put};
 use crate::dynamo::names;
 
 type Object = Map<String, Value>;
@@ -73,17 +73,15 @@ pub fn merge(job: &mut Value, wanted: &Object) {
     }
     for name in POD_BY_NAME {
         for entry in entries(wanted, name) {
-            add(pod, name, entry);
+            put(pod, name, entry.clone());
         }
     }
     let containers = entries(wanted, "containers");
     for (name, given, fields) in
         [(PROFILER, for_profiler(containers), &OF_PROFILER[..]), (COPIER, named(containers, COPIER), &OF_COPIER[..])]
     {
-        let own = pod.get_mut("containers").and_then(Value::as_array_mut);
-        let own = own.and_then(|all| all.iter_mut().find(|container| container["name"] == name));
-        if let (Some(own), Some(given)) = (own.and_then(Value::as_object_mut), given) {
-            container(own, given, fields);
+        if let (Some(own), Some(given)) = (container(pod, name), given) {
+            merge_container(own, given, fields);
         }
     }
 }
@@ -98,13 +96,13 @@ fn metadata(template: &mut Value, wanted: Option<&Object>) {
     }
 }
 
-fn container(own: &mut Object, given: &Object, fields: &[&str]) {
+fn merge_container(own: &mut Object, given: &Object, fields: &[&str]) {
     for name in fields.iter().copied() {
         let Some(value) = said(given, name) else { continue };
         match (name, value) {
             ("env" | "volumeMounts", Value::Array(entries)) => {
                 for entry in entries {
-                    add(own, name, entry);
+                    put(own, name, entry.clone());
                 }
             }
             ("envFrom", Value::Array(entries)) => {
@@ -135,20 +133,6 @@ fn for_profiler(containers: &[Value]) -> Option<&Object> {
 
 fn named<'a>(containers: &'a [Value], name: &str) -> Option<&'a Object> {
     containers.iter().find(|container| container["name"] == name).and_then(Value::as_object)
-}
-
-fn add(of: &mut Object, list: &str, entry: &Value) {
-    if let Value::Array(items) = of.entry(list).or_insert_with(|| Value::Array(Vec::new())) {
-        put(items, entry.clone(), "name");
-    }
-}
-
-/// Replaces the entry with the same key, or appends.
-pub(super) fn put(items: &mut Vec<Value>, entry: Value, key: &str) {
-    match items.iter_mut().find(|item| item[key] == entry[key]) {
-        Some(item) => *item = entry,
-        None => items.push(entry),
-    }
 }
 
 fn object<'a>(of: &'a Object, name: &str) -> Option<&'a Object> {

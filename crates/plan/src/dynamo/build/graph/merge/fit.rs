@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::{Object, components};
+use super::{Object, api_version, components, is_alpha};
 use crate::dynamo::build::graph::{is_served, lists};
 
 const SPEC_BETA: [&str; 10] = [
@@ -89,10 +89,10 @@ pub fn problem(wanted: &Object) -> Option<String> {
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
         return Some(format!(
-            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {} of {}",
+            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {:?} of {:?}",
             Family::Dgd.kind(),
-            quoted(text("kind")),
-            quoted(text("apiVersion"))
+            text("kind"),
+            text("apiVersion")
         ));
     }
     if wanted.contains_key("status") {
@@ -114,28 +114,25 @@ pub fn problem(wanted: &Object) -> Option<String> {
 /// profilers merge by themselves and report such fields.
 pub fn unknown(wanted: &Object) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
-    let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let api_version = api_version(wanted);
     let (alpha, list) = lists_of(wanted);
     let (of_spec, of_component) =
         if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let stranger =
+    let first_unknown =
         |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
     let below = |(name, component): (String, &Value)| {
-        let field = stranger(component.as_object()?, of_component)?;
+        let field = first_unknown(component.as_object()?, of_component)?;
         Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
     };
-    let above = stranger(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
+    let above =
+        first_unknown(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
     above.or_else(|| components(spec, alpha).into_iter().find_map(below))
 }
 
 /// Whether the override is of v1alpha1, and the name of its list of components.
 fn lists_of(wanted: &Object) -> (bool, &'static str) {
-    let alpha = wanted.get("apiVersion").and_then(Value::as_str).is_some_and(|version| version.ends_with("/v1alpha1"));
+    let alpha = is_alpha(wanted);
     (alpha, if alpha { "services" } else { "components" })
-}
-
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
 }
 
 /// The path of the first null, which would delete a field.

@@ -3,12 +3,12 @@
 mod alpha;
 mod beta;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use alpha::{Turned, said_as_before, to_alpha, unsaid};
 pub use beta::to_beta;
 
-type Object = Map<String, Value>;
+use super::Object;
 
 const MAIN: &str = "main";
 const SIDECAR: &str = "sidecar-frontend";
