@@ -1,4 +1,4 @@
-//! Hashes of content that do not depend on how the content was built.
+//! Hashes that depend on the content alone.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};

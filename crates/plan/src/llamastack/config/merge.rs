@@ -13,7 +13,7 @@ use super::{FieldError, apis};
 /// The annotation that selects the way of merging.
 pub const ANNOTATION: &str = "steersman.dev/provider-merge";
 
-/// How providers of the spec are merged with those of the base.
+/// The way to merge providers of the spec with those of the base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
     /// By provider id: other entries of the base stay.
