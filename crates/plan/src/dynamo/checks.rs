@@ -84,14 +84,8 @@ fn stored(error: &FieldError, severity: Severity) -> Finding {
     error.finding(severity).render(&FieldNames::default())
 }
 
-fn remark(severity: Severity, reason: &'static str, message: String, remedy: &str) -> Finding {
-    Finding { severity, reason, message, remedy: remedy.to_owned() }
-}
-
 fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle {
-    let finding =
-        Finding { severity: Severity::Blocker, reason: "ValidationFailed", message, remedy: remedy.to_owned() };
-    Obstacle { finding, problem }
+    Obstacle { finding: Finding::blocker("ValidationFailed", message, remedy), problem }
 }
 
 /// The reason is the code of the problem; the text may count nodes, which change.
@@ -161,8 +155,7 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
     let phase = asked::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
     (asked::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
-        remark(
-            Severity::Blocker,
+        Finding::blocker(
             "SpecChangeRejected",
             format!(
                 "Cannot modify spec in phase '{phase:?}'. DynamoGraphDeploymentRequest is immutable once profiling \
@@ -177,11 +170,10 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
 /// The Job starts without the Secret, and can download only models that need no token.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
     (!snapshot.named.token_secret).then(|| {
-        remark(
-            Severity::Info,
+        Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),
-            &format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
+            format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
         )
     })
 }

@@ -1,7 +1,6 @@
 //! Reads messages of a stored status without `reported`: NVIDIA's operator and earlier versions of ours stored a
 //! problem only as text. No other module of the family matches a text.
 
-use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestStatus as Status;
 use steersman_api::meta::conditions;
 
 use super::phase::{DEPLOYMENT, PROFILING, SUCCEEDED, VALIDATION};
@@ -9,12 +8,8 @@ use super::profile_job::COPIER;
 use super::snapshot::ObservedObject;
 
 fn message<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
-    let status = object.status.as_ref().filter(|status| is_legacy(status))?;
+    let status = object.status.as_ref().filter(|status| status.reported.is_empty())?;
     conditions::find(&status.conditions, type_).map(|known| known.message.as_str())
-}
-
-fn is_legacy(status: &Status) -> bool {
-    status.reported.is_empty()
 }
 
 /// A failed write was reported in `Succeeded`, with the response of the API server.

@@ -27,24 +27,26 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     if object.deleting || (step.keeps_status && failure.is_none()) {
         return stored;
     }
-    let failed = failure.map(|failure| failed(object, plan, failure));
-    let phase = failed.as_ref().map_or(step.phase, |failed| failed.phase);
     let changed = plan.resolution.spec_changed && phase::is_fixed(step.phase);
-    let generation = if changed { stored.observed_generation } else { generation(object, plan, failure) };
+    let current = generation(object, plan, failure);
+    let generation = if changed { stored.observed_generation } else { current };
+    let mut phase = step.phase;
     let mut statements = step.statements.clone();
     let mut detail = step.detail.clone();
     let mut reported = step.reported.clone();
-    if let Some(failed) = failed {
-        reported.push(reported::failed_write(failed.reason, failed.failure, failed.generation));
+    if let Some(failure) = failure {
+        let failed = failed(object, plan, failure);
+        phase = failed.phase;
+        reported.push(reported::failed_write(failed.reason, failure, current));
         statements.extend(failed.statement);
         detail = Some(failed.words);
     }
     if changed {
         detail = Some(detail.map_or_else(|| CHANGED.to_owned(), |detail| format!("{detail} ({CHANGED})")));
     }
-    let unknown = statements.iter().rfind(|said| said.type_ == DEPLOYMENT).filter(|said| said.truth == Truth::Unknown);
-    let unknown = unknown.map(|said| said.reason.clone());
-    statements.push(phase::succeeded(phase, detail.as_deref(), unknown.as_deref()));
+    let deployment = statements.iter().rfind(|statement| statement.type_ == DEPLOYMENT);
+    let unknown = deployment.filter(|statement| statement.truth == Truth::Unknown).map(|known| known.reason.as_str());
+    statements.push(phase::succeeded(phase, detail.as_deref(), unknown));
     if !plan.resolution.inherited {
         statements.push(spec(&plan.findings));
     }
@@ -71,7 +73,7 @@ pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event>
     }
     let mut events = taken(plan, Some(failure)).events.clone();
     let failed = failed(object, plan, failure);
-    let problem = reported::failed_write(failed.reason, failure, failed.generation);
+    let problem = reported::failed_write(failed.reason, failure, generation(object, plan, Some(failure)));
     if !reported::contains(object, &problem) && !legacy_texts::has_failed_write(object, &failed.words) {
         events.push(Event { type_: EventType::Warning, reason: failed.reason, message: failed.words });
     }
@@ -92,23 +94,20 @@ fn generation(object: &ObservedObject, plan: &Plan, failure: Option<&Failure>) -
 
 const UNWRITTEN: &str = "Failed to create ConfigMaps from profiling output";
 
-struct Failed<'a> {
-    failure: &'a Failure,
+struct Failed {
     phase: Phase,
     /// Code in `status.reported` and reason of the event.
     reason: &'static str,
-    generation: Option<i64>,
     statement: Option<Statement>,
     words: String,
 }
 
 /// Only a permanent rejection of the step's own object ends the request. Every other failure is retried.
-fn failed<'a>(object: &ObservedObject, plan: &Plan, failure: &'a Failure) -> Failed<'a> {
+fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let step = taken(plan, Some(failure));
     let text = failure.to_string();
-    let generation = generation(object, plan, Some(failure));
     let reason = "ConfigMapCreationFailed";
-    let failed = Failed { failure, phase: step.phase, reason, generation, statement: None, words: text.clone() };
+    let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
     let is_false = |type_: &str, reason: &str| {
         let (type_, reason) = (type_.to_owned(), reason.to_owned());
         Some(Statement { type_, truth: Truth::False, reason, message: text.clone() })

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::Finding;
 
 use super::config::base;
 use super::fields;
@@ -164,12 +164,8 @@ impl OperatorConfig {
             About::Images => name.is_some(),
             About::Distribution(known) => name == Some(known),
         };
-        let finding = |fault: &Fault| Finding {
-            severity: Severity::Warning,
-            reason: "OperatorConfigInvalid",
-            message: fault.message.clone(),
-            remedy: fault.remedy.clone(),
-        };
+        let finding =
+            |fault: &Fault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
         self.faults.iter().filter(concerned).map(finding).collect()
     }
 }

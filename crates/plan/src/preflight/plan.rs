@@ -2,7 +2,7 @@
 
 use steersman_api::meta::ServerVersion;
 use steersman_api::{Family, LegacyLease};
-use steersman_reconcile::{Finding, Lookup, Severity};
+use steersman_reconcile::{Finding, Lookup};
 
 use super::seen::{Conversion, CrdSeen, FamilySeen, LeaseSeen, LegacySeen, Reach, Right, RightSeen, Seen};
 
@@ -38,27 +38,15 @@ pub fn plan(seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-fn blocker(reason: &'static str, message: String, remedy: String) -> Finding {
-    Finding { severity: Severity::Blocker, reason, message, remedy }
-}
-
-fn warning(reason: &'static str, message: String, remedy: String) -> Finding {
-    Finding { severity: Severity::Warning, reason, message, remedy }
-}
-
-fn info(reason: &'static str, message: String, remedy: String) -> Finding {
-    Finding { severity: Severity::Info, reason, message, remedy }
-}
-
 fn server(seen: &Seen) -> Option<Finding> {
     match &seen.server {
         Lookup::Known(version) if *version >= OLDEST_SERVER => None,
-        Lookup::Known(version) => Some(blocker(
+        Lookup::Known(version) => Some(Finding::blocker(
             "ServerTooOld",
             format!("The API server is Kubernetes {version}; Steersman needs {OLDEST_SERVER} or newer."),
             format!("Upgrade the control plane to Kubernetes {OLDEST_SERVER} or newer."),
         )),
-        Lookup::Unknown(why) => Some(blocker(
+        Lookup::Unknown(why) => Some(Finding::blocker(
             "ServerVersionUnknown",
             format!("The version of the API server could not be read: {why}."),
             format!(
@@ -85,7 +73,7 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
         Lookup::Known(false) => {
             let user = seen.user.known().map_or("The current user", String::as_str);
             let names = name.as_ref().map_or_else(String::new, |name| format!("resourceNames: [\"{name}\"], "));
-            Some(blocker(
+            Some(Finding::blocker(
                 "RightMissing",
                 format!("{user} may not {act}; Steersman needs it to {why}."),
                 format!(
@@ -98,7 +86,7 @@ fn missing_right(seen: &Seen, asked: &RightSeen) -> Option<Finding> {
             let user = seen.user.known().map_or("the current user", String::as_str);
             let item = name.as_ref().map_or_else(String::new, |name| format!("/{name}"));
             let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
-            Some(blocker(
+            Some(Finding::blocker(
                 "RightUnknown",
                 format!("It could not be found out whether {user} may {act}: {cause}."),
                 format!("Make `kubectl auth can-i {verb} {kind}{item}{part}{flag}` answer, then run preflight again."),
@@ -127,13 +115,13 @@ fn absent(family: Family) -> Finding {
         )
     };
     let message = format!("CRD {} is not installed: there can be no {} here.", family.crd_name(), family.kind());
-    info("CrdAbsent", message, remedy)
+    Finding::info("CrdAbsent", message, remedy)
 }
 
 fn not_established(family: Family, crd: &CrdSeen) -> Option<Finding> {
     let name = family.crd_name();
     (!crd.established).then(|| {
-        warning(
+        Finding::warning(
             "CrdNotEstablished",
             format!("CRD {name} is installed but not established: the API server does not serve it."),
             format!("See its conditions: kubectl describe crd {name}"),
@@ -159,7 +147,7 @@ fn missing_versions(family: Family, crd: &CrdSeen) -> Option<Finding> {
         )
     };
     let (kind, ours, missing) = (family.kind(), list(ours), list(&missing));
-    Some(warning(
+    Some(Finding::warning(
         "VersionNotServed",
         format!("CRD {} does not serve {missing}: {consequence}.", family.crd_name()),
         format!("Install a {kind} CRD that serves {ours} if you want to use {missing}."),
@@ -178,15 +166,15 @@ fn conversion(family: Family, crd: &CrdSeen) -> Option<Finding> {
         Conversion::Service { name, .. } if name == OUR_SERVICE => return None,
         Conversion::Service { namespace, name } => format!("Service {namespace}/{name}"),
         Conversion::Url(url) if url.ends_with(OUR_PATH) => {
-            return Some(info(
+            return Some(Finding::info(
                 "ConversionByUrl",
                 format!("CRD {} is converted by whoever answers at {url}.", family.crd_name()),
-                "Keep it running; for Steersman it is the address of `steersman run --webhook-url`.".to_owned(),
+                "Keep it running; for Steersman it is the address of `steersman run --webhook-url`.",
             ));
         }
         Conversion::Url(url) => url.clone(),
     };
-    Some(warning(
+    Some(Finding::warning(
         "ConversionElsewhere",
         format!(
             "CRD {} is converted by {converter}, which is not Steersman's: when nothing answers there, objects can be neither \
@@ -203,7 +191,7 @@ fn uncounted(seen: &Seen, family: Family, crd: &CrdSeen) -> Option<Finding> {
     if !crd.established || refused(seen, family.group(), family.plural(), None) {
         return None;
     }
-    Some(warning(
+    Some(Finding::warning(
         "ObjectsUnreadable",
         format!("The {} objects could not be listed: {why}.", family.kind()),
         format!("Make `kubectl get {}.{} -A` work, then run preflight again.", family.plural(), family.group()),
@@ -214,14 +202,22 @@ fn unreadable_crd(seen: &Seen, family: Family, why: &str) -> Option<Finding> {
     let name = family.crd_name();
     (!refused(seen, "apiextensions.k8s.io", "customresourcedefinitions", Some(name))).then(|| {
         let message = format!("CRD {name} could not be read: {why}.");
-        warning("CrdUnreadable", message, format!("Make `kubectl get crd {name}` work, then run preflight again."))
+        Finding::warning(
+            "CrdUnreadable",
+            message,
+            format!("Make `kubectl get crd {name}` work, then run preflight again."),
+        )
     })
 }
 
 fn unreadable_lease(seen: &Seen, lease: &LegacyLease, why: &str) -> Option<Finding> {
     (!refused(seen, "coordination.k8s.io", "leases", Some(lease.name))).then(|| {
         let message = format!("Whether {} runs here could not be seen: {why}.", lease.operator);
-        warning("LeaseUnreadable", message, format!("Make sure that it does not act on the same {}.", kinds(lease)))
+        Finding::warning(
+            "LeaseUnreadable",
+            message,
+            format!("Make sure that it does not act on the same {}.", kinds(lease)),
+        )
     })
 }
 
@@ -233,13 +229,13 @@ fn held(seen: &Seen, legacy: &LegacyLease, lease: &LeaseSeen) -> Option<Finding>
     let operator = legacy.operator;
     let renewed = age.map_or_else(|| "never renewed".to_owned(), |age| format!("renewed {age} s ago"));
     if age.is_some_and(|age| age > lasts.saturating_add(CLOCK_SLACK_SECONDS)) {
-        return Some(info(
+        return Some(Finding::info(
             "LeaseAbandoned",
             format!("{place} names {holder} as holder but was {renewed}: {operator} seems to be gone."),
             format!("Nothing, if {operator} was uninstalled."),
         ));
     }
-    Some(warning(
+    Some(Finding::warning(
         "OtherOperatorActive",
         format!("{place} is held by {holder}, {renewed}: {operator} is at work here."),
         format!("Stop it before Steersman acts on {}: two operators must not act on the same objects.", kinds(legacy)),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{GpuSku, Hardware};
-use steersman_reconcile::{Finding, Lookup, Severity};
+use steersman_reconcile::{Finding, Lookup};
 
 /// Limit of the assumed number of GPUs. A number in the request is not limited.
 pub const MOST_GPUS: i32 = 32;
@@ -214,25 +214,20 @@ fn with_rdma(found: Discovered, snapshot: &ObservedHardware) -> Discovered {
 }
 
 fn undiscovered(why: &str) -> Finding {
-    Finding {
-        severity: Severity::Blocker,
-        reason: "HardwareNotDiscovered",
-        message: format!(
+    Finding::blocker(
+        "HardwareNotDiscovered",
+        format!(
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
         ),
-        remedy: "With spec.hardware.totalGpus set too, nothing needs to be discovered.".to_owned(),
-    }
+        "With spec.hardware.totalGpus set too, nothing needs to be discovered.",
+    )
 }
 
-fn unknown(best: &Gpus) -> Finding {
-    Finding {
-        severity: Severity::Blocker,
-        reason: "GpuNotSupported",
-        message: format!(
-            "spec.hardware.gpuSku: the GPU of node {}, {:?}, is none that the profiler knows",
-            best.node, best.model
-        ),
-        remedy: format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
-    }
+fn unknown(Gpus { node, model, .. }: &Gpus) -> Finding {
+    Finding::blocker(
+        "GpuNotSupported",
+        format!("spec.hardware.gpuSku: the GPU of node {node}, {model:?}, is none that the profiler knows"),
+        format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
+    )
 }

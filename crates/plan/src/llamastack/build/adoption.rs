@@ -2,7 +2,7 @@
 //! restart them.
 
 use serde_json::{Value, json};
-use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
+use steersman_reconcile::{ADOPTED_LABEL, Finding};
 
 use crate::content_hash;
 use crate::llamastack::config::external_providers;
@@ -77,20 +77,18 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
         more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
         _ => places.join(", "),
     };
-    Some(Finding {
-        severity: Severity::Info,
-        reason: "AdoptedPodsKept",
-        message: format!(
-            "Deployment {} was made by an earlier operator, and its pods stay as they are although Steersman would write \
-             {shown} otherwise.",
-            names::deployment(object)
+    let deployment = names::deployment(object);
+    Some(Finding::info(
+        "AdoptedPodsKept",
+        format!(
+            "Deployment {deployment} was made by an earlier operator, and its pods stay as they are although Steersman would \
+             write {shown} otherwise."
         ),
-        remedy: format!(
-            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl label \
-             deployment {} {ADOPTED_LABEL}-",
-            names::deployment(object)
+        format!(
+            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl \
+             label deployment {deployment} {ADOPTED_LABEL}-"
         ),
-    })
+    ))
 }
 
 /// Number of differing paths in the message.

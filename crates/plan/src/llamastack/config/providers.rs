@@ -65,22 +65,19 @@ fn skipped(draft: &mut Draft<'_>) -> bool {
 
 /// Whether the provider has an id that can be compared with others.
 fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
-    let refuse = |message: &str, remedy: String| FieldError::new(path.field("id"), reason::INVALID, message, remedy);
-    let problem = match provider.id.as_deref() {
-        Some("") => refuse("id must not be empty if specified", "Give it a name of its own.".to_owned()),
-        None if form.all().len() > 1 => refuse(
+    let (field, message, remedy) = match provider.id.as_deref() {
+        Some("") => ("id", "id must not be empty if specified", "Give it a name of its own.".to_owned()),
+        None if form.all().len() > 1 => (
+            "id",
             "each provider must have an explicit id when multiple providers are specified",
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
-        _ if ids::of(provider).is_empty() => FieldError::new(
-            path.field("provider"),
-            reason::INVALID,
-            "provider must not be empty",
-            "Name a kind of provider, such as vllm.",
-        ),
+        _ if ids::of(provider).is_empty() => {
+            ("provider", "provider must not be empty", "Name a kind of provider, such as vllm.".to_owned())
+        }
         _ => return true,
     };
-    draft.errors.push(problem);
+    draft.refuse(path.field(field), message, remedy);
     false
 }
 
@@ -253,13 +250,7 @@ fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind
 }
 
 pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, path: FieldPath) -> Option<String> {
-    match draft.secrets.add(variable, key, path) {
-        Ok(placeholder) => Some(placeholder),
-        Err(problem) => {
-            draft.errors.push(problem);
-            None
-        }
-    }
+    draft.secrets.add(variable, key, path).map_err(|problem| draft.errors.push(problem)).ok()
 }
 
 /// Names the kind of a JSON value for messages; the value itself may be a secret.

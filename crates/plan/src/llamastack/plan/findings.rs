@@ -80,21 +80,9 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
     findings
 }
 
-fn blocker(reason: &'static str, message: impl Into<Message>, remedy: impl Into<Message>) -> Finding<Message> {
-    Finding { severity: Severity::Blocker, reason, message: message.into(), remedy: remedy.into() }
-}
-
-fn warning(reason: &'static str, message: impl Into<Message>, remedy: impl Into<Message>) -> Finding<Message> {
-    Finding { severity: Severity::Warning, ..blocker(reason, message, remedy) }
-}
-
-fn info(reason: &'static str, message: impl Into<Message>, remedy: impl Into<Message>) -> Finding<Message> {
-    Finding { severity: Severity::Info, ..blocker(reason, message, remedy) }
-}
-
 fn name(object: &ObservedObject) -> Option<Finding<Message>> {
     let remedy = "Create the object under a name of at most 48 characters, without dots.";
-    Some(blocker("NameInvalid", names::refusal(&object.name)?, remedy))
+    Some(Finding::blocker("NameInvalid", names::refusal(&object.name)?, remedy))
 }
 
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
@@ -133,14 +121,14 @@ fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>
         path!(spec.overrideConfig),
         "."
     ];
-    Some(info("ImageReplaced", message, remedy))
+    Some(Finding::info("ImageReplaced", message, remedy))
 }
 
 fn port(object: &ObservedObject) -> Option<Finding<Message>> {
     let port = fields::port(&object.spec);
     (!(1..=65_535).contains(&port)).then(|| {
         let message = message![path!(spec.networking.port), format!(" is {port}, which is not a port.")];
-        blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or leave it out for 8321.")
+        Finding::blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or leave it out for 8321.")
     })
 }
 
@@ -149,7 +137,7 @@ fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
     (replicas < 0).then(|| {
         let path = path!(spec.workload.replicas);
         let message = message![&path, format!(" is {replicas}; there cannot be fewer than 0.")];
-        blocker("ReplicasInvalid", message, message!["Set ", path, " to 0 or more."])
+        Finding::blocker("ReplicasInvalid", message, message!["Set ", path, " to 0 or more."])
     })
 }
 
@@ -160,7 +148,7 @@ fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
     if most <= 0 {
         let message = message![section.field("maxReplicas"), format!(" is {most}, so that nothing is scaled.")];
         let remedy = message!["Set it to the most pods that may run, or remove ", section, "."];
-        return Some(warning("AutoscalingIgnored", message, remedy));
+        return Some(Finding::warning("AutoscalingIgnored", message, remedy));
     }
     let fewest = scaling::fewest(&object.spec, given);
     (most < fewest).then(|| {
@@ -170,7 +158,7 @@ fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
             path!(spec.workload.replicas),
             " ask for."
         ];
-        blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower the others.")
+        Finding::blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower the others.")
     })
 }
 
@@ -178,7 +166,7 @@ fn disruption_budget(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = object.spec.workload.as_ref()?.pod_disruption_budget.as_ref()?;
     (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| {
         let message = message![path!(spec.workload.podDisruptionBudget), " has both minAvailable and maxUnavailable."];
-        blocker("PodDisruptionBudgetInvalid", message, "Remove one of them.")
+        Finding::blocker("PodDisruptionBudgetInvalid", message, "Remove one of them.")
     })
 }
 
@@ -194,7 +182,7 @@ fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
         " twice"
     };
     let message = message![path!(spec.workload.overrides.volumes), format!(" has {name:?}{whose}.")];
-    Some(blocker("VolumeNameTaken", message, "Give each volume a name of its own."))
+    Some(Finding::blocker("VolumeNameTaken", message, "Give each volume a name of its own."))
 }
 
 fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
@@ -211,7 +199,7 @@ fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Messa
     let message = message![path!(spec.workload.overrides.volumeMounts), format!(" has {path:?}{whose}.")];
     let storage = path!(spec.workload.storage.mountPath);
     let remedy = message!["Give each mount a path of its own; ", storage, " moves the server's."];
-    Some(blocker("MountPathTaken", message, remedy))
+    Some(Finding::blocker("MountPathTaken", message, remedy))
 }
 
 /// Lists names only: a value may be a secret.
@@ -224,7 +212,7 @@ fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
     let names = repeated.into_iter().collect::<Vec<_>>().join(", ");
     let message = format!(" has more than one {names}; the last one counts.");
     let message = message![path!(spec.workload.overrides.env), message];
-    Some(warning("EnvRepeated", message, "Keep one entry of each name."))
+    Some(Finding::warning("EnvRepeated", message, "Keep one entry of each name."))
 }
 
 /// The API server accepts such a list in a manifest and fails on it in an apply.
@@ -235,7 +223,7 @@ fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
     let twice = repeated(keys.iter().map(String::as_str)).next()?;
     let message = message![path!(spec.workload.topologySpreadConstraints), format!(" has {twice} twice.")];
     let remedy = "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.";
-    Some(blocker("SpreadConstraintRepeated", message, remedy))
+    Some(Finding::blocker("SpreadConstraintRepeated", message, remedy))
 }
 
 /// With an autoscaler in the spec, another owner of the replicas is expected.
@@ -266,7 +254,7 @@ fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
         names::deployment(&snapshot.object.name),
         live.replicas.unwrap_or(1)
     );
-    Some(info("ReplicasDecidedElsewhere", message![path!(spec.workload.replicas), facts], remedy))
+    Some(Finding::info("ReplicasDecidedElsewhere", message![path!(spec.workload.replicas), facts], remedy))
 }
 
 /// An existing claim is never changed.
@@ -282,14 +270,14 @@ fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<
     let facts =
         format!(" is {}, but PersistentVolumeClaim {claim} was made with {} and is left as it is.", wanted.0, live.0);
     let remedy = "Change the claim itself where its storage class can expand it, then set the same size here.";
-    Some(warning("StorageSizeIgnored", message![path!(spec.workload.storage.size), facts], remedy))
+    Some(Finding::warning("StorageSizeIgnored", message![path!(spec.workload.storage.size), facts], remedy))
 }
 
 /// A registry request in flight is not reported, a failed one is.
 fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding<Message>> {
     let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
     let remedy = "Check the image's name, and that the pods' service account has the pull secrets for it.";
-    Some(warning(LABELS, message, remedy))
+    Some(Finding::warning(LABELS, message, remedy))
 }
 
 fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
@@ -299,7 +287,7 @@ fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let message = message![path!(spec.networking.expose), format!(": the router does not admit Route {route}: {why}")];
     let host = path!(spec.networking.expose.hostname);
     let remedy = message!["Set ", host, " to a host name that nothing else has, or leave it out."];
-    Some(warning("RouteRefused", message, remedy))
+    Some(Finding::warning("RouteRefused", message, remedy))
 }
 
 fn repeated<'a>(of: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
-use steersman_reconcile::{Finding, Message, Severity, message, path};
+use steersman_reconcile::{Finding, Message, message, path};
 
 use crate::content_hash;
 use crate::llamastack::build::{ca, configmap};
@@ -127,8 +127,6 @@ fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
     let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let refuse =
-        |reason, message: Message, remedy| Err(Finding { severity: Severity::Blocker, reason, message, remedy });
     let either = || {
         message![
             "Set ",
@@ -142,22 +140,22 @@ fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding
         (None, Some(image)) => Ok(image.to_owned()),
         (Some(name), None) => match settings.distributions.get(name) {
             Some(image) => Ok(running(settings, object, name).unwrap_or(image).clone()),
-            None => refuse(
+            None => Err(Finding::blocker(
                 "DistributionUnknown",
-                format!("failed to validate distribution: {name}. Distribution name not supported").into(),
+                format!("failed to validate distribution: {name}. Distribution name not supported"),
                 either(),
-            ),
+            )),
         },
-        (None, None) => refuse(
+        (None, None) => Err(Finding::blocker(
             "DistributionMissing",
-            "failed to validate distribution: either distribution.name or distribution.image must be set".into(),
+            "failed to validate distribution: either distribution.name or distribution.image must be set",
             either(),
-        ),
-        (Some(_), Some(_)) => refuse(
+        )),
+        (Some(_), Some(_)) => Err(Finding::blocker(
             "DistributionAmbiguous",
-            "Only one of name or image can be specified".into(),
+            "Only one of name or image can be specified",
             message!["Remove ", path!(spec.distribution.name), " or ", path!(spec.distribution.image), "."],
-        ),
+        )),
     }
 }
 
@@ -181,18 +179,16 @@ fn fits(
     let status = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let made_from = status.and_then(|status| status.config_hash.as_ref());
     let now = base.map(|base| hash_of_base(&base.base.config));
-    match shipped.filter(|_| source == Source::Generated && made_from.is_some() && made_from != now.as_ref()) {
-        Some(shipped) if running(&snapshot.settings, &snapshot.object, name).is_some() => Err(Finding {
-            severity: Severity::Blocker,
-            reason: "OperatorConfigInvalid",
-            message: format!(
+    let other_base = source == Source::Generated && made_from.is_some() && made_from != now.as_ref();
+    match shipped {
+        Some(shipped) if other_base && running(&snapshot.settings, &snapshot.object, name).is_some() => {
+            let message = format!(
                 "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
                  {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
                 snapshot.settings.operator_config.place
-            )
-            .into(),
-            remedy: "Correct the ConfigMap.".into(),
-        }),
+            );
+            Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap."))
+        }
         _ => Ok(image),
     }
 }
@@ -210,12 +206,12 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
 /// Generates the configuration, if the spec asks for one.
 fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
     let spec = &snapshot.object.spec;
-    let (generated, errors, remarks): (_, Vec<FieldError>, Vec<FieldError>) = if resolution.source == Source::Generated
-    {
-        let (merge, wrong) = match Merge::parse(snapshot.object.provider_merge.as_deref()) {
-            Ok(merge) => (merge, None),
-            Err(problem) => (Merge::default(), Some(problem)),
-        };
+    let (mut errors, mut generated) = (Vec::new(), None);
+    if resolution.source == Source::Generated {
+        let merge = Merge::parse(snapshot.object.provider_merge.as_deref()).unwrap_or_else(|problem| {
+            errors.push(problem);
+            Merge::default()
+        });
         let operator_image = snapshot.settings.operator_image.as_deref().unwrap_or_default();
         let input = |base| Input { spec, base, merge, operator_image };
         let made = match choice {
@@ -227,17 +223,17 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
             }
         };
         match made {
-            Ok(generated) => {
-                let imageless = needs_image(snapshot, &generated);
-                let remarks = generated.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
-                (Some(generated), wrong.into_iter().chain(imageless).collect(), remarks)
+            Ok(made) => {
+                errors.extend(needs_image(snapshot, &made));
+                resolution.warnings = made.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
+                generated = Some(made);
             }
-            Err(errors) => (None, wrong.into_iter().chain(errors).collect(), Vec::new()),
+            Err(found) => errors.extend(found),
         }
     } else {
         let checked = check_without_file(spec);
-        (None, checked.errors, checked.remarks)
-    };
+        (errors, resolution.warnings) = (checked.errors, checked.remarks);
+    }
     // Rules of the plan report an invalid port and an invalid distribution in words of their own.
     let listens = (1..=65_535).contains(&fields::port(spec));
     let (distribution, port) = (path!(spec.distribution), path!(spec.networking.port));
@@ -245,7 +241,6 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
         (problem.path == distribution && problem.reason == reason::INVALID) || (problem.path == port && !listens)
     };
     resolution.config_errors = errors.into_iter().filter(|problem| !reported(problem)).collect();
-    resolution.warnings = remarks;
     generated
 }
 

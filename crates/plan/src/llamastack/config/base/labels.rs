@@ -58,9 +58,8 @@ pub fn layer_file(labels: &BTreeMap<String, String>) -> Result<Option<LayerFile>
     }
     match (given(labels, LABEL_LAYER), given(labels, LABEL_PATH)) {
         (None, None) => Ok(None),
-        (Some(digest), Some(path)) => {
-            Ok(Some(LayerFile { digest: checked_digest(digest)?, path: checked_path(path)? }))
-        }
+        (Some(digest), Some(_)) if !is_digest(digest) => Err(LabelError::NotADigest { digest: digest.to_owned() }),
+        (Some(digest), Some(path)) => Ok(Some(LayerFile { digest: digest.to_owned(), path: checked_path(path)? })),
         (Some(_), None) => Err(LabelError::HalfGiven { given: LABEL_LAYER, missing: LABEL_PATH }),
         (None, Some(_)) => Err(LabelError::HalfGiven { given: LABEL_PATH, missing: LABEL_LAYER }),
     }
@@ -113,11 +112,6 @@ fn from_layer(
 /// An empty label counts as absent.
 fn given<'a>(labels: &'a BTreeMap<String, String>, label: &str) -> Option<&'a str> {
     labels.get(label).map(|value| value.trim()).filter(|value| !value.is_empty())
-}
-
-fn checked_digest(digest: &str) -> Result<String, LabelError> {
-    let digest = digest.to_owned();
-    if is_digest(&digest) { Ok(digest) } else { Err(LabelError::NotADigest { digest }) }
 }
 
 fn checked_path(path: &str) -> Result<String, LabelError> {

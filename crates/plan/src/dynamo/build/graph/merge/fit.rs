@@ -4,13 +4,13 @@ use serde_json::Value;
 use steersman_api::Family;
 
 use super::{Object, api_version, components, is_alpha};
+use crate::dynamo::build::graph::translate::SAME;
 use crate::dynamo::build::graph::{is_served, lists};
 
-const SPEC_BETA: [&str; 10] = [
+/// Fields of a graph's spec in both versions.
+const SPEC: [&str; 8] = [
     "annotations",
     "backendFramework",
-    "components",
-    "env",
     "experimental",
     "labels",
     "priorityClassName",
@@ -18,52 +18,26 @@ const SPEC_BETA: [&str; 10] = [
     "restart",
     "topologyConstraint",
 ];
-const SPEC_ALPHA: [&str; 11] = [
-    "annotations",
-    "backendFramework",
-    "envs",
-    "experimental",
-    "labels",
-    "priorityClassName",
-    "providerOverride",
-    "pvcs",
-    "restart",
-    "services",
-    "topologyConstraint",
-];
-const COMPONENT: [&str; 17] = [
+const SPEC_BETA: [&str; 2] = ["components", "env"];
+const SPEC_ALPHA: [&str; 3] = ["envs", "pvcs", "services"];
+/// Fields of a v1beta1 component besides [`SAME`].
+const COMPONENT: [&str; 8] = [
     "name",
     "type",
-    "runtimeVersionOverride",
-    "globalDynamoNamespace",
     "podTemplate",
-    "replicas",
-    "minAvailable",
-    "multinode",
     "sharedMemorySize",
-    "modelRef",
     "scalingAdapter",
-    "eppConfig",
     "frontendSidecar",
     "compilationCache",
-    "topologyConstraint",
     "experimental",
-    "providerOverride",
 ];
-const SERVICE: [&str; 31] = [
+/// Fields of a v1alpha1 service besides [`SAME`].
+const SERVICE: [&str; 22] = [
     "annotations",
     "labels",
     "serviceName",
     "componentType",
     "subComponentType",
-    "runtimeVersionOverride",
-    "globalDynamoNamespace",
-    "modelRef",
-    "replicas",
-    "minAvailable",
-    "eppConfig",
-    "topologyConstraint",
-    "providerOverride",
     "dynamoNamespace",
     "resources",
     "autoscaling",
@@ -76,7 +50,6 @@ const SERVICE: [&str; 31] = [
     "extraPodSpec",
     "livenessProbe",
     "readinessProbe",
-    "multinode",
     "scalingAdapter",
     "frontendSidecar",
     "checkpoint",
@@ -118,14 +91,15 @@ pub fn unknown(wanted: &Object) -> Option<String> {
     let (alpha, list) = lists_of(wanted);
     let (of_spec, of_component) =
         if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let first_unknown =
-        |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let first_unknown = |fields: &Object, common: &[&str], known: &[&str]| {
+        fields.keys().find(|name| !common.contains(&name.as_str()) && !known.contains(&name.as_str())).cloned()
+    };
     let below = |(name, component): (String, &Value)| {
-        let field = first_unknown(component.as_object()?, of_component)?;
+        let field = first_unknown(component.as_object()?, &SAME, of_component)?;
         Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
     };
     let above =
-        first_unknown(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
+        first_unknown(spec, &SPEC, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
     above.or_else(|| components(spec, alpha).into_iter().find_map(below))
 }
 

@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use steersman_reconcile::quantity::billionths;
 
 use super::beta::resources;
-use super::{MAIN, Object, SAME, SIDECAR, renamed};
+use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
 
 const GPU: &str = "nvidia.com/gpu";
-const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
 const SWITCHED: [&str; 2] = ["gpuMemoryService", "failover"];
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
@@ -219,14 +218,11 @@ fn lift(own: &mut Object, wanted: &Object) {
 
 /// Removes the mounts of a service, except its cache, and returns them in the form of a container's.
 fn mounts(own: &mut Object) -> Option<Value> {
-    let Some(Value::Array(found)) = own.remove("volumeMounts") else { return None };
-    let cache = found.iter().position(is_cache);
-    let (caches, plain): (Vec<_>, Vec<_>) = found.into_iter().enumerate().partition(|(place, _)| Some(*place) == cache);
-    if let Some((_, cache)) = caches.into_iter().next() {
-        own.insert("volumeMounts".to_owned(), json!([cache]));
+    let Some(Value::Array(mut found)) = own.remove("volumeMounts") else { return None };
+    if let Some(place) = found.iter().position(is_cache) {
+        own.insert("volumeMounts".to_owned(), json!([found.remove(place)]));
     }
-    let plain = plain.iter().map(|(_, mount)| json!({ "name": mount["name"], "mountPath": mount["mountPoint"] }));
-    Some(plain.collect())
+    Some(found.iter().map(|mount| json!({ "name": mount["name"], "mountPath": mount["mountPoint"] })).collect())
 }
 
 /// Adds `base` where nothing is set yet.

@@ -2,11 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{MAIN, Object, SAME, SIDECAR, renamed};
+use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
 use crate::dynamo::build::graph::merge::{APPEND, ARGUMENTS_REPLACED};
-
-/// Fields of a service that become fields of its main container.
-const OF_MAIN: [&str; 2] = ["livenessProbe", "readinessProbe"];
 
 pub fn to_beta(wanted: &Object, graph: &Object) -> (Object, Vec<String>) {
     let mut warnings = Vec::new();
@@ -73,7 +70,7 @@ fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value 
             "envs" => pod.dedicated["env"] = value.clone(),
             "envFromSecret" => pod.dedicated["envFrom"] = json!([{ "secretRef": { "name": value } }]),
             "resources" => pod.dedicated["resources"] = resources(value),
-            of_main if OF_MAIN.contains(&of_main) => pod.dedicated[of_main] = value.clone(),
+            probe if PROBES.contains(&probe) => pod.dedicated[probe] = value.clone(),
             "extraPodSpec" => {}
             _ => warnings.push(none(&format!("spec.services[{name}].{field}"))),
         }
@@ -145,17 +142,12 @@ fn sidecar(value: &Value) -> Value {
 }
 
 /// The fields of a service that describe its pods.
+#[derive(Default)]
 struct Pod {
-    /// Fields of the main container.
+    /// Fields of the main container. Null: none.
     dedicated: Value,
     metadata: Option<Value>,
     sidecar: Option<Value>,
-}
-
-impl Default for Pod {
-    fn default() -> Self {
-        Self { dedicated: json!({}), metadata: None, sidecar: None }
-    }
 }
 
 impl Pod {

@@ -12,8 +12,10 @@ use super::Object;
 
 const MAIN: &str = "main";
 const SIDECAR: &str = "sidecar-frontend";
+/// Fields of a service that become fields of its main container.
+const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
 /// Fields of a service that a component has under the same name.
-const SAME: [&str; 9] = [
+pub(super) const SAME: [&str; 9] = [
     "runtimeVersionOverride",
     "globalDynamoNamespace",
     "modelRef",
