@@ -28,14 +28,7 @@ pub fn plan(observed: &Snapshot) -> Plan {
     let mut step = phase::step(&mut expected);
     let patch = owner_patch(&observed.object, &expected.object);
     if observed.object.deleting {
-        return Plan {
-            writes: patch.into_iter().collect(),
-            prune: Vec::new(),
-            events: Vec::new(),
-            findings: Vec::new(),
-            requeue: Requeue::AwaitChange,
-            resolution: step,
-        };
+        return Plan { writes: patch.into_iter().collect(), ..Plan::empty(step) };
     }
     if patch.is_some() {
         let phase = asked::phase(&observed.object).unwrap_or(Phase::Pending);

@@ -25,7 +25,7 @@ fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
     spec.networking.as_ref()?.port.filter(|port| *port != 0)
 }
 
-/// A server without any setting listens on this port.
+/// Whether the port is the server's own default.
 pub fn usual_port(spec: &LlamaStackDistributionSpec) -> bool {
     port(spec) == PORT
 }

@@ -27,7 +27,7 @@ pub enum Resolution {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpecResolution {
     /// Absent while an error blocks.
     pub setup: Option<Setup>,

@@ -172,7 +172,7 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let prepare = storage::replace(&mut draft);
     listen::set(&mut draft);
     if input.base.is_some() {
-        needs::tell(&mut draft, prepare);
+        needs::report(&mut draft, prepare);
     }
     if prepare.any() {
         own_command(&mut draft);

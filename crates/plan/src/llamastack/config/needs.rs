@@ -11,7 +11,7 @@ use super::storage::Prepare;
 use super::{FieldError, ids};
 use crate::llamastack::fields;
 
-pub(super) fn tell(draft: &mut Draft<'_>, prepare: Prepare) {
+pub(super) fn report(draft: &mut Draft<'_>, prepare: Prepare) {
     let mut needed = BTreeSet::new();
     draft.config.values().for_each(|value| collect(value, &mut needed));
     for name in needed {

@@ -5,13 +5,14 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use super::Listen;
 use super::external;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// A ConfigMap of the user, unchanged.
     Override,
     /// Generated from the spec and the base.
     Generated,
     /// The file in the image; nothing is mounted.
+    #[default]
     Distribution,
 }
 

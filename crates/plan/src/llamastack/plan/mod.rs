@@ -44,14 +44,7 @@ pub type Plan = steersman_reconcile::Plan<Resolution>;
 pub fn plan(snapshot: &Snapshot) -> Plan {
     // The garbage collector would have to remove anything that is written now.
     if snapshot.object.deleting {
-        return Plan {
-            writes: Vec::new(),
-            prune: Vec::new(),
-            events: Vec::new(),
-            findings: Vec::new(),
-            requeue: Requeue::AwaitChange,
-            resolution: Resolution::Deleting,
-        };
+        return Plan::empty(Resolution::Deleting);
     }
     let resolution = resolve(snapshot);
     let found = findings(snapshot, &resolution);

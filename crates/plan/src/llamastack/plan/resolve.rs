@@ -34,17 +34,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         Choice::Use { resolved, .. } => Some(resolved),
         Choice::Wait(_) | Choice::Nothing(_) => None,
     };
-    let mut resolution = SpecResolution {
-        setup: None,
-        source,
-        image_error: None,
-        config_errors: Vec::new(),
-        missing_secrets: Vec::new(),
-        secret_count: 0,
-        config_map_errors: Vec::new(),
-        warnings: Vec::new(),
-        labels_awaited: None,
-    };
+    let mut resolution = SpecResolution { source, ..SpecResolution::default() };
     let generated = configuration(snapshot, &choice, &mut resolution);
     look_up(snapshot, &mut resolution);
     let bundle = ca::bundle(snapshot).unwrap_or_else(|problem| {
