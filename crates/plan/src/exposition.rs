@@ -6,7 +6,7 @@ use std::borrow::Cow;
 pub struct Sample<'a> {
     pub metric: &'a str,
     labels: Vec<(&'a str, Cow<'a, str>)>,
-    /// None: NaN, an infinity, or no number at all. None of them is a measurement.
+    /// The number. Absent if it is NaN, infinite or invalid, which is no measurement.
     pub value: Option<f64>,
 }
 
@@ -16,7 +16,7 @@ impl Sample<'_> {
     }
 }
 
-/// Reads `metric{label="value",…} 1.5 [timestamp]`. None: a comment, an empty line, or another format.
+/// Parses `metric{label="value",…} 1.5 [timestamp]`. None: a comment, an empty line, or another format.
 pub fn sample(line: &str) -> Option<Sample<'_>> {
     let line = line.trim();
     let end = line.find(['{', ' ', '\t']).filter(|_| !line.starts_with('#'))?;

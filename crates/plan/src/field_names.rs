@@ -1,10 +1,10 @@
-//! Field paths as the author of an object knows them, from the tables by which objects are converted.
+//! Field paths in the API version of an object's author, from the conversion tables.
 
 use steersman_api::Family;
 use steersman_api::convert::{StoredPlace, shared_fields};
 use steersman_reconcile::{FieldNames, FieldPath, MovedField, path};
 
-/// For objects that were written in `version`. An unknown version is taken for the stored one.
+/// Paths for objects written in `version`. An unknown version counts as the stored one.
 pub fn field_names(family: Family, version: &str) -> FieldNames {
     let below_spec = |fields: &[&'static str]| path!(spec).join(FieldPath::of_fields(fields).segments());
     let fields: Vec<MovedField> = shared_fields(family, version)

@@ -1,6 +1,7 @@
-//! What should be: pure decisions, from what was seen to what shall be done and said.
-//! Comes in: a `Seen` of plain data that carries its own time; goes out: findings and reports, the same for the same input.
+//! Pure decisions: from a snapshot of plain data, which carries its own time, to a plan and a status. The same input
+//! yields the same output.
 
+mod content_hash;
 pub mod dynamo;
 pub mod exposition;
 mod field_names;

@@ -31,6 +31,20 @@ pub struct Finding<T = String> {
     pub remedy: T,
 }
 
+impl<T> Finding<T> {
+    pub fn blocker(reason: &'static str, message: impl Into<T>, remedy: impl Into<T>) -> Self {
+        Self { severity: Severity::Blocker, reason, message: message.into(), remedy: remedy.into() }
+    }
+
+    pub fn warning(reason: &'static str, message: impl Into<T>, remedy: impl Into<T>) -> Self {
+        Self { severity: Severity::Warning, ..Self::blocker(reason, message, remedy) }
+    }
+
+    pub fn info(reason: &'static str, message: impl Into<T>, remedy: impl Into<T>) -> Self {
+        Self { severity: Severity::Info, ..Self::blocker(reason, message, remedy) }
+    }
+}
+
 impl Finding<Message> {
     /// Renders the texts for a reader who knows the fields by these names.
     pub fn render(&self, names: &FieldNames) -> Finding {

@@ -22,6 +22,14 @@ pub struct Plan<R> {
     pub resolution: R,
 }
 
+impl<R> Plan<R> {
+    /// A plan that changes nothing.
+    pub fn empty(resolution: R) -> Self {
+        let (writes, prune, events, findings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { writes, prune, events, findings, requeue: Requeue::AwaitChange, resolution }
+    }
+}
+
 /// A write to the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOp {

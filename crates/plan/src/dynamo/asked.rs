@@ -1,21 +1,16 @@
-//! What a request asks for, beyond its fields: the image that counts, the fields that only v1alpha1 has, and whether the
-//! spec is still the one that profiling began with.
-//! Comes in: the request and the settings; goes out: answers, the same for the same spec.
+//! Interprets a request: its image, the fields that only v1alpha1 has, and whether the spec is still the one that
+//! profiling began with.
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use steersman_api::Family;
 use steersman_api::convert::convert;
 use steersman_api::dynamo::v1beta1::{DynamoGraphDeploymentRequestSpec, Phase};
 
 use super::names::{ACCEPTED_SPEC, GENERATED_GRAPH};
-use super::snapshot::{ObservedObject, Settings};
+use super::snapshot::ObservedObject;
+use crate::content_hash;
 
-/// An empty text counts as not given.
-pub fn image<'a>(settings: &'a Settings, spec: &'a DynamoGraphDeploymentRequestSpec) -> Option<&'a str> {
-    image_or(spec, settings.default_image.as_deref())
-}
-
+/// The image of a request. An empty string counts as unset.
 pub fn image_or<'a>(spec: &'a DynamoGraphDeploymentRequestSpec, default: Option<&'a str>) -> Option<&'a str> {
     given(spec.image.as_deref()).or_else(|| given(default))
 }
@@ -24,7 +19,7 @@ pub fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Absent counts as true.
+/// An absent field counts as true.
 pub fn auto_apply(object: &ObservedObject) -> bool {
     object.spec.auto_apply.unwrap_or(true)
 }
@@ -33,30 +28,45 @@ pub fn simulated(spec: &DynamoGraphDeploymentRequestSpec) -> bool {
     spec.features.as_ref().and_then(|features| features.mocker.as_ref()?.enabled).unwrap_or_default()
 }
 
+/// The graph in `overrides.dgd`.
+pub fn graph_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&Map<String, Value>> {
+    spec.overrides.as_ref()?.dgd.as_ref()
+}
+
+/// The claim with the model cache.
+pub fn model_cache(spec: &DynamoGraphDeploymentRequestSpec) -> Option<&str> {
+    given(spec.model_cache.as_ref()?.pvc_name.as_deref())
+}
+
 pub fn phase(object: &ObservedObject) -> Option<Phase> {
     object.status.as_ref().and_then(|status| status.phase)
 }
 
-/// What v1alpha1 can say and v1beta1 keeps in annotations.
+/// Whether the status names a profiling Job.
+pub fn has_job(object: &ObservedObject) -> bool {
+    object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
+}
+
+/// Fields of v1alpha1 that v1beta1 keeps in annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// A ConfigMap and the key in it.
+    /// Name and key of a ConfigMap.
     pub config_map: Option<(String, String)>,
     pub output_claim: Option<String>,
-    /// Fields of v1alpha1 that nothing has acted on since v1beta1.
+    /// Fields of v1alpha1 without effect.
     pub ignored: Vec<String>,
-    /// Why they cannot be read, as a phrase.
+    /// Why the annotations cannot be read, as a phrase.
     pub unreadable: Option<String>,
 }
 
-/// What all annotations with fields of v1alpha1 begin with.
+/// Prefix of all annotations with fields of v1alpha1.
 const KEPT: &str = "nvidia.com/dgdr-";
 pub const CONFIG_MAP_REF: &str = "nvidia.com/dgdr-config-map-ref";
 
 pub const CONFIG_KEY: &str = "disagg.yaml";
 
 pub fn kept(object: &ObservedObject) -> Kept {
-    // Most requests were never of v1alpha1, and every pass asks several times.
+    // Most requests were never of v1alpha1, and each reconcile calls this several times.
     if !object.annotations.keys().any(|key| key.starts_with(KEPT)) {
         return Kept::default();
     }
@@ -71,13 +81,13 @@ pub fn kept(object: &ObservedObject) -> Kept {
         Ok(alpha) => alpha.object,
         Err(error) => return Kept { unreadable: Some(error.to_string()), ..Kept::default() },
     };
-    // Not by type: a native v1beta1 request may lack what v1alpha1 demands.
+    // The JSON is read without its type, because a native v1beta1 request may lack fields that v1alpha1 requires.
     let profiling = &alpha["spec"]["profilingConfig"];
     let text = |value: &Value| given(value.as_str()).map(str::to_owned);
     let reference = &profiling["configMapRef"];
     let config_map =
         text(&reference["name"]).map(|name| (name, text(&reference["key"]).unwrap_or_else(|| CONFIG_KEY.to_owned())));
-    // People write it by hand, and a plain name looks right.
+    // Users write the annotation by hand, and a plain name looks right.
     let unreadable = given(object.annotations.get(CONFIG_MAP_REF).map(String::as_str))
         .filter(|_| config_map.is_none())
         .map(|found| {
@@ -93,7 +103,7 @@ pub fn kept(object: &ObservedObject) -> Kept {
 
 type Fits = fn(&Value) -> bool;
 
-/// Where the opaque configuration of v1alpha1 says what v1beta1 has fields for, if the value is of that kind.
+/// Paths in the opaque v1alpha1 configuration that v1beta1 has fields for, with a check of the value's kind.
 const TYPED: [(&str, Fits); 9] = [
     ("sla.ttft", Value::is_number),
     ("sla.itl", Value::is_number),
@@ -110,19 +120,19 @@ fn ignored(alpha: &Value, image: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     untyped(&alpha["profilingConfig"]["config"], "", &mut found);
     let mut found: Vec<String> = found.iter().map(|path| format!("spec.profilingConfig.config.{path}")).collect();
-    // True is what happens anyway, and what the schema sets.
+    // True is the default of the schema, and has no effect.
     if alpha["enableGpuDiscovery"] == false {
         found.push("spec.enableGpuDiscovery".to_owned());
     }
     let overrides = alpha["deploymentOverrides"].as_object().into_iter().flatten();
-    // The workers' image is the request's where no other is given.
+    // The workers' image defaults to that of the request.
     let counts = |name: &str, value: &Value| name == "workersImage" && value.as_str() == image;
     let overrides = overrides.filter(|(name, value)| !value.is_null() && !counts(name, value));
     found.extend(overrides.map(|(name, _)| format!("spec.deploymentOverrides.{name}")));
     found
 }
 
-/// The first names on the way down that lead to nothing typed.
+/// Collects the first path on each way down that leads to no typed field.
 fn untyped(node: &Value, path: &str, found: &mut Vec<String>) {
     for (name, value) in node.as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -135,14 +145,12 @@ fn untyped(node: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether the spec is the one that profiling began with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acceptance {
     Accepted,
-    /// The request carries no mark, or one that a permitted change has overtaken. This is the mark it should carry.
+    /// The request has no mark, or one from before a permitted change. Holds the new mark.
     Marked(String),
-    /// It was changed where it may not be. Changing it back is all it takes: the mark is made from the spec, while a
-    /// generation never comes back.
+    /// A fixed field was changed. A change back is accepted, because the mark is derived from the spec.
     Changed,
 }
 
@@ -153,8 +161,8 @@ pub fn acceptance(object: &ObservedObject) -> Acceptance {
         return Acceptance::Accepted;
     }
     let rest = |mark: &str| mark.split_once(' ').map(|(rest, _)| rest.to_owned());
-    // Without automatic deployment, the version may be set until the graph is made, and deployment be switched on at
-    // Ready; admission sees to it that the two come in this order.
+    // Without automatic deployment, the version may be set until the graph is created, and deployment may be enabled in
+    // Ready; admission enforces this order.
     let open = match phase(object) {
         Some(Phase::Ready) => true,
         Some(Phase::Profiling) => !auto_apply(object),
@@ -163,32 +171,19 @@ pub fn acceptance(object: &ObservedObject) -> Acceptance {
     if open && rest(known) == rest(&now) { Acceptance::Marked(now) } else { Acceptance::Changed }
 }
 
-/// Everything that decides on the profiling, then the version.
+/// Hash of the fields that determine the profiling, then the version.
 pub fn mark(spec: &DynamoGraphDeploymentRequestSpec) -> String {
     let mut rest = json!(spec);
     if let Value::Object(fields) = &mut rest {
-        // A part without fields says nothing, and versions of the API differ in whether they write it.
+        // A section without fields means nothing, and API versions differ in whether they write it.
         let empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
         fields.retain(|name, value| name != "autoApply" && name != "runtimeVersionOverride" && !empty(value));
     }
-    let digest = Sha256::digest(sorted(&rest).to_string());
-    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{digest} {}", spec.runtime_version_override.as_deref().unwrap_or_default())
+    let hash = content_hash::hex(&content_hash::sorted(&rest).to_string());
+    format!("{} {}", &hash[..16], spec.runtime_version_override.as_deref().unwrap_or_default())
 }
 
-/// Another crate of the build can switch serde_json to keep the order of insertion, which is no part of the content.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields: std::collections::BTreeMap<&String, &Value> = fields.iter().collect();
-            fields.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect::<Map<_, _>>().into()
-        }
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
-}
-
-/// The generated graph that waits to be created, as text.
+/// The generated graph that is to be created, as YAML.
 pub fn generated(object: &ObservedObject) -> Option<&str> {
     given(object.annotations.get(GENERATED_GRAPH).map(String::as_str))
 }

@@ -1,5 +1,5 @@
-//! Whether a request can be acted on: what is wrong with the spec, which only its author can correct, what the cluster lacks,
-//! which is awaited, and what its author should know.
+//! Checks a request: errors in the spec, which only its author can correct, missing objects, which are awaited, and
+//! remarks.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::{FieldError, FieldNames, Finding, Severity};
@@ -13,19 +13,19 @@ use super::{hardware, names, reported};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Obstacle {
     pub finding: Finding,
-    /// Its code and object, for `status.reported`.
+    /// Code and object, for `status.reported`.
     pub problem: ReportedProblem,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checks {
-    /// In the spec.
+    /// Errors in the spec.
     pub wrong: Vec<Obstacle>,
-    /// In the cluster or the operator's settings; gone as soon as it is provided.
+    /// Missing in the cluster or the operator's settings; awaited.
     pub missing: Vec<Obstacle>,
 }
 
-/// Before profiling begins. Afterwards the spec is what it is.
+/// The checks before profiling. Once profiling has begun, the spec is fixed.
 pub fn before_profiling(snapshot: &Snapshot) -> Checks {
     let spec = &snapshot.object.spec;
     let default = snapshot.settings.default_image.as_deref();
@@ -48,7 +48,7 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
             ..ReportedProblem::default()
         },
     });
-    // A claim or a GPU of the same name may be needed by another spec.
+    // Another generation of the spec may need the same claim or GPU, so the problem is reported again.
     let of_generation = |obstacle: Obstacle| Obstacle {
         problem: ReportedProblem { generation, ..obstacle.problem },
         finding: obstacle.finding,
@@ -65,42 +65,37 @@ pub fn before_profiling(snapshot: &Snapshot) -> Checks {
     Checks { wrong: wrong.collect(), missing: missing.into_iter().flatten().map(of_generation).collect() }
 }
 
-/// What holds in every phase, for the condition that tells what became of the spec's fields.
+/// Remarks of every phase, for the condition `SpecAccepted`.
 pub fn remarks(snapshot: &Snapshot) -> Vec<Finding> {
     let default = snapshot.settings.default_image.as_deref();
-    // Admission refuses it. One that got past is acted on: profiling needs no version.
+    // Admission refuses a missing version. A stored request without one is acted on, because profiling does not need
+    // it.
     let version = rules::no_version(&snapshot.object.spec, default).map(|error| stored(&error, Severity::Warning));
     let mut found: Vec<Finding> = [changed(snapshot), version].into_iter().flatten().collect();
     found.extend(remarks::remarks(&snapshot.object).iter().map(|remark| stored(remark, Severity::Warning)));
     found.extend(no_token(snapshot));
-    // Stable: within one severity the order of the rules stays.
+    // The sort is stable: within one severity the order of the rules stays.
     found.sort_by_key(|finding| finding.severity);
     found
 }
 
-/// With the paths of the stored version, as conditions have them.
+/// Renders the paths of the stored version, as conditions have them.
 fn stored(error: &FieldError, severity: Severity) -> Finding {
     error.finding(severity).render(&FieldNames::default())
 }
 
-fn remark(severity: Severity, reason: &'static str, message: String, remedy: &str) -> Finding {
-    Finding { severity, reason, message, remedy: remedy.to_owned() }
-}
-
 fn lacking(problem: ReportedProblem, message: String, remedy: &str) -> Obstacle {
-    let finding =
-        Finding { severity: Severity::Blocker, reason: "ValidationFailed", message, remedy: remedy.to_owned() };
-    Obstacle { finding, problem }
+    Obstacle { finding: Finding::blocker("ValidationFailed", message, remedy), problem }
 }
 
-/// Each cause has a code of its own; the text of a cause may count nodes, which come and go.
+/// The reason is the code of the problem; the text may count nodes, which change.
 fn undiscovered(finding: Finding) -> Obstacle {
     let problem = ReportedProblem { reason: finding.reason.to_owned(), ..ReportedProblem::default() };
     Obstacle { finding, problem }
 }
 
 fn model_cache(snapshot: &Snapshot) -> Option<Obstacle> {
-    let name = asked::given(snapshot.object.spec.model_cache.as_ref()?.pvc_name.as_deref())?;
+    let name = asked::model_cache(&snapshot.object.spec)?;
     (snapshot.named.model_cache == Some(false)).then(|| {
         lacking(
             reported::about("ModelCacheNotFound", "PersistentVolumeClaim", name),
@@ -135,8 +130,7 @@ fn config_map(snapshot: &Snapshot, kept: &Kept) -> Option<Obstacle> {
 }
 
 fn operator_image(snapshot: &Snapshot) -> Option<Obstacle> {
-    let overridden = snapshot.object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some());
-    let message = if overridden {
+    let message = if asked::graph_override(&snapshot.object.spec).is_some() {
         "operator image must be configured when a DGD override is present"
     } else {
         "operator image must be configured: the profiling Job delivers its result with a program in it"
@@ -161,8 +155,7 @@ fn cluster_role(snapshot: &Snapshot) -> Option<Obstacle> {
 fn changed(snapshot: &Snapshot) -> Option<Finding> {
     let phase = asked::phase(&snapshot.object).filter(|phase| super::phase::is_fixed(*phase))?;
     (asked::acceptance(&snapshot.object) == Acceptance::Changed).then(|| {
-        remark(
-            Severity::Blocker,
+        Finding::blocker(
             "SpecChangeRejected",
             format!(
                 "Cannot modify spec in phase '{phase:?}'. DynamoGraphDeploymentRequest is immutable once profiling \
@@ -174,14 +167,13 @@ fn changed(snapshot: &Snapshot) -> Option<Finding> {
     })
 }
 
-/// The Job starts without it, and only models that need no token can be downloaded.
+/// The Job starts without the Secret, and can download only models that need no token.
 fn no_token(snapshot: &Snapshot) -> Option<Finding> {
     (!snapshot.named.token_secret).then(|| {
-        remark(
-            Severity::Info,
+        Finding::info(
             "TokenSecretMissing",
             format!("There is no Secret {} in namespace {}.", names::TOKEN_SECRET, snapshot.object.namespace),
-            &format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
+            format!("Create it with key {} if the model cannot be downloaded without a token.", names::TOKEN_KEY),
         )
     })
 }

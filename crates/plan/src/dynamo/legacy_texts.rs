@@ -1,7 +1,6 @@
-//! The only reader of messages in a stored status. NVIDIA's operator and earlier versions of ours have no `status.reported`:
-//! whether they reported a problem follows from the text of a condition. A status with `reported` is never read here.
+//! Reads messages of a stored status without `reported`: NVIDIA's operator and earlier versions of ours stored a
+//! problem only as text. No other module of the family matches a text.
 
-use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestStatus as Status;
 use steersman_api::meta::conditions;
 
 use super::phase::{DEPLOYMENT, PROFILING, SUCCEEDED, VALIDATION};
@@ -9,20 +8,16 @@ use super::profile_job::COPIER;
 use super::snapshot::ObservedObject;
 
 fn message<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
-    let status = object.status.as_ref().filter(|status| is_legacy(status))?;
+    let status = object.status.as_ref().filter(|status| status.reported.is_empty())?;
     conditions::find(&status.conditions, type_).map(|known| known.message.as_str())
 }
 
-fn is_legacy(status: &Status) -> bool {
-    status.reported.is_empty()
-}
-
-/// A failed write was summed up in `Succeeded`, with the answer of the API server.
+/// A failed write was reported in `Succeeded`, with the response of the API server.
 pub fn has_failed_write(object: &ObservedObject, text: &str) -> bool {
     message(object, SUCCEEDED).is_some_and(|message| message.contains(text))
 }
 
-/// `Validation` held the text of all findings, cut if it was too long.
+/// `Validation` held the text of all findings, truncated.
 pub fn has_findings(object: &ObservedObject, text: &str) -> bool {
     message(object, VALIDATION).is_some_and(|message| message == conditions::as_stored(text))
 }
@@ -33,7 +28,7 @@ pub fn has_image_pull(object: &ObservedObject, pod: &str, container: &str) -> bo
     [PROFILING, DEPLOYMENT].iter().any(|type_| message(object, type_).is_some_and(|message| message.contains(&place)))
 }
 
-/// `Profiling` said that the Job is gone, until another one could be created.
+/// `Profiling` reported the missing Job until another one could be created.
 pub fn has_deleted_job(object: &ObservedObject, text: &str) -> bool {
     message(object, PROFILING).is_some_and(|message| message == text)
 }

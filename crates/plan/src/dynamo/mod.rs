@@ -1,9 +1,8 @@
-//! The decisions for one `DynamoGraphDeploymentRequest`: profile, generate the graph, deploy it and keep watch over it.
+//! The decisions for one `DynamoGraphDeploymentRequest`: profile, generate the graph, deploy it and watch it.
 //!
-//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. This one has more: `phase`
-//! is the way of a request from Pending to Deployed, `checks` says whether it can begin and `needs` what has to be read for
-//! it, `hardware` knows GPUs, and `asked` answers what a spec asks for. `reported` compares problems with
-//! `status.reported`.
+//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. `phase` is the state
+//! machine from Pending to Deployed, `checks` decides whether it can begin, and `needs` what a reconcile must read.
+//! `hardware` completes the GPUs, `asked` interprets the spec, and `reported` compares problems with `status.reported`.
 
 pub mod asked;
 pub mod build;

@@ -1,5 +1,4 @@
-//! Names, labels and annotations around one request.
-//! Comes in: the request's name; goes out: what its Job, its output and its graph are called and how they are found.
+//! Names, labels and annotations of one request and its objects.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +11,23 @@ pub const MANAGED_BY: &str = "dynamo-operator";
 pub const LABEL_APP: &str = "app";
 pub const LABEL_REQUEST: &str = "dgdr";
 
-/// On the pods of profiling Jobs, and of no others: their request. A cluster has many other Jobs, whose pods nobody here needs
-/// to watch.
+/// Label of the pods of profiling Jobs with the name of their request. It keeps the pods of other Jobs out of the
+/// watch.
 pub const LABEL_PROFILED: &str = "steersman.dev/profiled-request";
 
-/// The generated graph as YAML. Not empty: it has not been created yet. Empty: it was, and has been seen.
+/// Annotation with the generated graph as YAML. Not empty: not created yet. Empty: created and observed.
 pub const GENERATED_GRAPH: &str = "nvidia.com/generated-dgd-spec";
-/// What else the profiler generated, as documents of YAML.
+/// Annotation with the other generated objects, as YAML documents.
 pub const ADDITIONAL: &str = "dgdr.nvidia.com/additional-resources";
-/// On the Job and on the request: which spec the profiling began with.
+/// Annotation of Job and request with the mark of the spec that profiling began with.
 pub const ACCEPTED_SPEC: &str = "steersman.dev/accepted-spec";
-/// On a graph: the request that it was made for. Its labels say a name only, and names come back.
+/// Annotation of a graph with the UID of its request: labels have a name only, and names are reused.
 pub const REQUEST_UID: &str = "steersman.dev/request-uid";
 
 /// The field manager of everything that is written for requests.
 pub const MANAGER: &str = "steersman/dynamo";
 
-/// Of the Go operator; taken off when the request goes, never put on.
+/// The Go operator's finalizer. It is removed on deletion, and never added.
 pub const FINALIZER: &str = "nvidia.com/finalizer";
 
 pub const SERVICE_ACCOUNT: &str = "dgdr-profiling-job";
@@ -37,7 +36,7 @@ pub const TOKEN_SECRET: &str = "hf-token-secret";
 pub const TOKEN_KEY: &str = "HF_TOKEN";
 pub const PULL_SECRET: &str = "nvcr-imagepullsecret";
 
-/// A Job's name becomes a label of its pods.
+/// The name of a Job becomes a label of its pods.
 const LABEL_LIMIT: usize = 63;
 pub const JOB_PREFIX: &str = "profile-";
 
@@ -45,19 +44,20 @@ pub fn profiling_job(request: &str) -> String {
     format!("{JOB_PREFIX}{request}")
 }
 
-/// The ConfigMap in which the profiler's sidecar delivers.
+/// The ConfigMap in which the profiler's sidecar delivers the result.
 pub fn output(request: &str) -> String {
     format!("dgdr-output-{request}")
 }
 
-/// What `overrides.dgd` says, or the request's name with a suffix. The profiler's own name is the same for every request.
+/// The name in `overrides.dgd`, or the request's name with a suffix. The profiler's own name is the same for every
+/// request.
 pub fn graph(request: &str, wanted: Option<&Map<String, Value>>) -> String {
     let wanted = wanted.and_then(|graph| graph.get("metadata")?.get("name")?.as_str());
     wanted.filter(|name| !name.is_empty()).map_or_else(|| format!("{request}-dgd"), str::to_owned)
 }
 
-/// What the API server accepts as the name of an object: small letters, digits, `-` and `.`, in parts that begin and end with
-/// one of the first two.
+/// Whether the API server accepts the name: lower-case letters, digits, `-` and `.`, in parts that begin and end with a
+/// letter or digit.
 pub fn is_valid(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let part =
@@ -69,12 +69,12 @@ pub fn job_labels(request: &str) -> BTreeMap<String, String> {
     map(&[(LABEL_APP, "dynamo-profiler"), (LABEL_REQUEST, request), (LABEL_MANAGED_BY, MANAGED_BY)])
 }
 
-/// On everything that outlives the request, and on its output: how it is found again.
+/// Labels of the output and of all objects that outlive the request.
 pub fn labels(request: &str, namespace: &str) -> BTreeMap<String, String> {
     map(&[(LABEL_NAME, request), (LABEL_NAMESPACE, namespace), (LABEL_MANAGED_BY, MANAGED_BY)])
 }
 
-/// On the account of the profiling Jobs, which all requests of a namespace share.
+/// Labels of the profiling account, which all requests of a namespace share.
 pub fn account_labels() -> BTreeMap<String, String> {
     map(&[
         ("app.kubernetes.io/managed-by", MANAGED_BY),
@@ -83,7 +83,7 @@ pub fn account_labels() -> BTreeMap<String, String> {
     ])
 }
 
-/// How long a request's name may be, for the Job and its label.
+/// Maximum length of a request's name, for the Job and its label.
 pub const NAME_LIMIT: usize = LABEL_LIMIT - JOB_PREFIX.len();
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -1,41 +1,39 @@
-//! What a reconcile has to read for its step, by the phase of the request. Observing code asks here and knows no phases.
+//! Lists what a reconcile must read, by the phase of the request, so that observing code knows no phases.
 
 use steersman_api::dynamo::v1beta1::Phase;
 
 use super::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput};
 use super::{asked, graph, hardware, phase};
 
-/// Everything here costs a call, a watch or memory, and is read only if the step looks at it.
+/// Each of these costs a call, a watch or memory, and is read only if the step uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The pods of the Job.
     pub job_pods: bool,
-    /// The graph, by its name.
+    /// Name of the graph.
     pub graph: Option<String>,
     pub graph_pods: bool,
-    /// ConfigMaps that are generated with the graph, by their names.
+    /// Names of the ConfigMaps that are generated with the graph.
     pub additional: Vec<String>,
-    /// Whether the claims exist that the request names. Once profiling has begun, the pod reports what it lacks.
+    /// The claims that the request names. Once profiling has begun, the pod reports a missing one.
     pub claims: bool,
-    /// Whether the ClusterRole of profiling Jobs exists.
+    /// The ClusterRole of profiling Jobs.
     pub cluster_role: bool,
     /// The GPUs of the cluster.
     pub hardware: bool,
 }
 
-/// Whether a Job that no watch has is read from the API server: a Job of another owner has no label of ours.
+/// Whether a Job that is not in the store is read from the API server: a Job of another owner lacks our label.
 pub fn confirms_job(object: &ObservedObject) -> bool {
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let may_create = match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending | Phase::Profiling => true,
-        Phase::Failed => !named,
+        Phase::Failed => !asked::has_job(object),
         Phase::Ready | Phase::Deploying | Phase::Deployed => false,
     };
     may_create && !object.deleting
 }
 
-/// Whether the output is read from the API server: once the Job has ended or is gone it is final, and a watch of ConfigMaps
-/// may be behind that of Jobs.
+/// Whether the output is read from the API server: once the Job has ended or is gone the output is final, and the watch
+/// of ConfigMaps may lag behind that of Jobs.
 pub fn confirms_output(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> bool {
     let own = job.filter(|job| phase::is_own(object, Some(job)));
     let runs = own.is_some_and(|job| matches!(job.state, JobState::Running | JobState::Suspended));
@@ -50,10 +48,9 @@ pub fn needs(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<
     if object.deleting {
         return Needs::default();
     }
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     match phase::first_phase(object, job, output) {
         Phase::Pending | Phase::Failed => {
-            let begins = !named && !phase::is_own(object, job);
+            let begins = !asked::has_job(object) && !phase::is_own(object, job);
             Needs {
                 claims: true,
                 cluster_role: begins,

@@ -1,4 +1,4 @@
-//! What shall be done about one request: the writes, events and findings of the step that its phase calls for.
+//! Plans one request: the writes, events and findings of the step for its phase.
 
 use std::time::Duration;
 
@@ -14,28 +14,21 @@ use super::phase::{self, Act, SPEC_ACCEPTED, Step};
 use super::snapshot::{ObservedObject, Snapshot};
 use super::{checks, names, profile_job};
 
-/// How soon to look again at what no watch covers.
+/// Requeue for objects that no watch covers.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(15);
 
 const SPEC_CHANGE_REJECTED: &str = "SpecChangeRejected";
 
-/// The plan for one request. Its resolution is the step of the phase machine.
+/// The resolution of the plan is the step of the phase machine.
 pub type Plan = steersman_reconcile::Plan<Step>;
 
-/// Total: every request gets an answer.
+/// Total: every request gets a plan.
 pub fn plan(observed: &Snapshot) -> Plan {
     let mut expected = observed.clone();
     let mut step = phase::step(&mut expected);
     let patch = owner_patch(&observed.object, &expected.object);
     if observed.object.deleting {
-        return Plan {
-            writes: patch.into_iter().collect(),
-            prune: Vec::new(),
-            events: Vec::new(),
-            findings: Vec::new(),
-            requeue: Requeue::AwaitChange,
-            resolution: step,
-        };
+        return Plan { writes: patch.into_iter().collect(), ..Plan::empty(step) };
     }
     if patch.is_some() {
         let phase = asked::phase(&observed.object).unwrap_or(Phase::Pending);
@@ -52,7 +45,7 @@ pub fn plan(observed: &Snapshot) -> Plan {
     step.generation = expected.object.generation;
     step.spec_changed = asked::acceptance(&expected.object) == Acceptance::Changed;
     step.inherited = phase::is_inherited(&observed.object);
-    // No watch covers a Job of another owner that was created in between.
+    // No watch covers a Job that another owner creates meanwhile.
     let unwatched = step.unwatched || step.act == Act::Job;
     Plan {
         writes: patch.into_iter().chain(writes(observed, &expected, &step)).collect(),
@@ -64,8 +57,8 @@ pub fn plan(observed: &Snapshot) -> Plan {
     }
 }
 
-/// What the step changes in the request itself. It comes before every other write: the version that it names keeps a
-/// reconcile of an outdated request from creating anything.
+/// The patch of the request itself. It precedes every other write: its resourceVersion keeps a reconcile with a stale
+/// request from creating anything.
 fn owner_patch(observed: &ObservedObject, expected: &ObservedObject) -> Option<WriteOp> {
     let mut patch = json!({});
     let changed = |key: &String, value: &String| observed.annotations.get(key) != Some(value);
@@ -87,7 +80,7 @@ fn owner_patch(observed: &ObservedObject, expected: &ObservedObject) -> Option<W
     (patch != json!({})).then_some(WriteOp::PatchOwner(patch))
 }
 
-/// Reported once, for as long as the condition has the same reason.
+/// The event is sent once, while the condition keeps the same reason.
 fn rejected(object: &ObservedObject, findings: &[Finding]) -> Option<Event> {
     let finding = findings.iter().find(|finding| finding.reason == SPEC_CHANGE_REJECTED)?;
     let known = phase::stored_reason(object, SPEC_ACCEPTED) == Some(SPEC_CHANGE_REJECTED);
@@ -102,7 +95,7 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
         Phase::Profiling if observed.job.is_some() && !(observed.account && observed.binding.is_some()) => {
             account_of(expected)
         }
-        // Without a view of the graph it is unknown whose they are.
+        // While graphs are not served, the owner of the ConfigMaps is unknown.
         Phase::Deploying | Phase::Deployed if !expected.graphs_served && !phase::is_unseen(&expected.object) => {
             Vec::new()
         }
@@ -115,20 +108,21 @@ fn writes(observed: &Snapshot, expected: &Snapshot, step: &Step) -> Vec<WriteOp>
     writes
 }
 
-/// The Job comes last: it needs its account, and must not find the output of an earlier one.
+/// The Job comes last: it needs its account, and must not find the output of an earlier Job.
 fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
-    let Some(image) = asked::image(&expected.settings, &object.spec) else { return Vec::new() };
-    // Of an earlier request of this name, or of an earlier Job of this one: a result would have led elsewhere.
+    let default = expected.settings.default_image.as_deref();
+    let Some(image) = asked::image_or(&object.spec, default) else { return Vec::new() };
+    // The output is of an earlier request of this name or of an earlier Job: with a result there would be no new Job.
     let stale = observed.output.as_ref().map(|output| WriteOp::Delete {
         kind: GroupVersionKind::gvk("", "v1", "ConfigMap"),
         name: names::output(&object.name),
         uid: output.uid.clone(),
-        // What was written since may be a result.
+        // A change of the output since then may be a result, so it must be a conflict.
         version: output.version.clone(),
     });
     let role = expected.settings.profiling_cluster_role.as_deref();
-    // The reference of a binding can never change.
+    // The role reference of a binding is immutable.
     let other = observed.binding.as_ref().filter(|binding| role.is_some_and(|role| binding.cluster_role != role));
     let other = other.map(|binding| WriteOp::Delete {
         kind: GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "RoleBinding"),
@@ -140,7 +134,7 @@ fn job(observed: &Snapshot, expected: &Snapshot) -> Vec<WriteOp> {
     [stale, other].into_iter().flatten().chain(account_of(expected)).chain(job).collect()
 }
 
-/// Without it the sidecar cannot deliver, however long the profiler has worked.
+/// The sidecar needs the account to deliver the result.
 fn account_of(expected: &Snapshot) -> Vec<WriteOp> {
     let object = &expected.object;
     let Some(role) = &expected.settings.profiling_cluster_role else { return Vec::new() };
@@ -163,16 +157,11 @@ fn create(object: Value) -> Option<Write> {
     dynamic(object).map(Write::CreateOnce)
 }
 
-/// None: it has no readable metadata, which only a manifest of another author can lack.
+/// Returns None for an object without valid metadata, which only a user's manifest can lack.
 fn dynamic(object: Value) -> Option<DynamicObject> {
-    let Value::Object(mut fields) = object else { return None };
-    let rest: Map<String, Value> = fields
-        .iter()
-        .filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    fields.retain(|name, _| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
-    let mut found: DynamicObject = serde_json::from_value(Value::Object(fields)).ok()?;
-    found.data = Value::Object(rest);
-    Some(found)
+    let Value::Object(fields) = object else { return None };
+    let (head, data): (Map<String, Value>, Map<String, Value>) =
+        fields.into_iter().partition(|(name, _)| ["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+    let found: DynamicObject = serde_json::from_value(Value::Object(head)).ok()?;
+    Some(DynamicObject { data: Value::Object(data), ..found })
 }

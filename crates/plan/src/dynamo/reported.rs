@@ -1,4 +1,4 @@
-//! Whether a problem was already reported as an event: by its code and its object in `status.reported`, never by its text.
+//! Compares problems with `status.reported` by their code and object, to send each event once.
 
 use steersman_api::dynamo::v1beta1::ReportedProblem;
 use steersman_reconcile::Failure;

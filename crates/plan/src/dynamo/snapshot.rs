@@ -1,6 +1,4 @@
-//! Everything that counts for one request, as plain data.
-//! Comes in: the request, what the cluster has of it and the operator's settings; goes out: nothing, this is what the plan
-//! reads. What could not be read ends a pass before it gets here, so absent means absent.
+//! The observed state of one request, as plain data. A failed read ends the reconcile before, so absent means absent.
 
 use std::collections::BTreeMap;
 
@@ -17,42 +15,40 @@ pub struct Snapshot {
     pub now: Timestamp,
     pub settings: Settings,
     pub object: ObservedObject,
-    /// The Job with the request's name.
+    /// The Job with the name of the request's Job.
     pub job: Option<ObservedJob>,
-    /// The pods of that Job.
     pub job_pods: Vec<ObservedPod>,
     /// The ConfigMap that the profiler's sidecar writes.
     pub output: Option<ObservedOutput>,
-    /// The graph that goes by the name this request's graph has or would have.
+    /// The graph with the name that the request's graph has or will have.
     pub graph: Option<ObservedGraph>,
-    /// Whether the cluster serves graphs at all, as far as anybody asked. Where it does not, nothing is known of any.
+    /// Whether the cluster serves graphs. If not, the state of the graph is unknown.
     pub graphs_served: bool,
-    /// The pods of that graph.
     pub graph_pods: Vec<ObservedPod>,
-    /// The ConfigMaps that were generated with the graph, as far as there are objects of their names.
+    /// The existing ConfigMaps with the names of those generated with the graph.
     pub additional: Vec<ObservedConfigMap>,
-    /// Objects that the request names, and whether they are there.
+    /// Existence of the objects that the request names.
     pub named: ObservedReferences,
-    /// Whether the account of profiling Jobs is there.
+    /// Whether the account of profiling Jobs exists.
     pub account: bool,
-    /// The binding of that account.
+    /// The RoleBinding of that account.
     pub binding: Option<ObservedBinding>,
     pub hardware: ObservedHardware,
 }
 
-/// What the operator was told when it started.
+/// Settings of the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Stands where `spec.image` is empty.
+    /// Replaces an empty `spec.image`.
     pub default_image: Option<String>,
-    /// The operator's own image: the Job's sidecar and its installer are programs in it.
+    /// The operator's own image, with the programs of the Job's sidecar and installer.
     pub operator_image: String,
     pub operator_image_pull_policy: Option<String>,
     /// The ClusterRole for the Jobs' account. None: the account is managed elsewhere.
     pub profiling_cluster_role: Option<String>,
-    /// Whether that ClusterRole is there.
+    /// Whether that ClusterRole exists.
     pub profiling_cluster_role_found: bool,
-    /// Addresses that profiler and workers need, by the name of the variable.
+    /// Addresses for profiler and workers, by the name of the variable.
     pub infrastructure: BTreeMap<String, String>,
 }
 
@@ -63,7 +59,7 @@ pub struct ObservedObject {
     pub uid: String,
     pub generation: Option<i64>,
     pub created: Option<Timestamp>,
-    /// It has a deletion timestamp.
+    /// Has a deletion timestamp.
     pub deleting: bool,
     pub finalizers: Vec<String>,
     pub annotations: BTreeMap<String, String>,
@@ -76,7 +72,7 @@ pub struct ObservedObject {
 pub struct ObservedJob {
     /// The UID of its controller.
     pub owner: Option<String>,
-    /// Which spec it was made from, by its annotation. None: an earlier operator made it.
+    /// Mark of the spec that the Job was made from. None: made by an earlier operator.
     pub mark: Option<String>,
     pub state: JobState,
 }
@@ -87,14 +83,13 @@ pub enum JobState {
     Running,
     Suspended,
     Complete,
-    /// With the message of the condition.
+    /// Message of the Job's condition.
     Failed(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedOutput {
     pub uid: String,
-    /// Its resourceVersion.
     pub version: Option<String>,
     /// The UID of its controller.
     pub owner: Option<String>,
@@ -105,16 +100,16 @@ pub struct ObservedOutput {
 pub struct ObservedGraph {
     pub name: String,
     pub uid: String,
-    /// As served, such as `nvidia.com/v1beta1`.
+    /// The version as served, such as `nvidia.com/v1beta1`.
     pub api_version: String,
     pub created: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// `status.state`.
     pub state: Option<String>,
-    /// The message of its condition `Ready`, where that is False.
+    /// Message of the condition `Ready` if it is False.
     pub unready: Option<String>,
-    /// Sums over its components.
+    /// Sum over the components.
     pub replicas: i32,
     pub available: i32,
 }
@@ -125,25 +120,25 @@ pub struct ObservedConfigMap {
     pub name: String,
     pub resource_version: Option<String>,
     pub created: Option<Timestamp>,
-    /// The UID of the request that it was written for, by our mark.
+    /// UID of the request that it was written for, by our annotation.
     pub request: Option<String>,
-    /// Its fields but for kind and metadata.
+    /// All fields except kind and metadata.
     pub content: Map<String, Value>,
 }
 
-/// Whether what the request names is there. None: it names nothing of the kind.
+/// Whether the objects that the request names exist. None: it names no such object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedReferences {
     pub model_cache: Option<bool>,
     pub output_claim: Option<bool>,
     pub config_map: Option<bool>,
-    /// The Secret with the token for downloads, which every Job names.
+    /// The Secret with the download token, which every Job names.
     pub token_secret: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ObservedBinding {
     pub uid: String,
-    /// The ClusterRole that it refers to, which can never change.
+    /// The ClusterRole of the immutable role reference.
     pub cluster_role: String,
 }

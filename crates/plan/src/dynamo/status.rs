@@ -1,4 +1,5 @@
-//! The status of a request, from what was observed, planned and done. It is equal to the stored one if nothing changed.
+//! Renders the status of a request from its snapshot, its plan and the outcome. It equals the stored one if nothing
+//! changed.
 
 use serde_json::Value;
 use steersman_api::Family;
@@ -13,7 +14,7 @@ use super::plan::Plan;
 use super::snapshot::{ObservedObject, Snapshot};
 use super::{legacy_texts, reported};
 
-/// In the order of the way, then the sum of it all.
+/// The conditions in the order of the phases, then the summary.
 const ORDER: [&str; 6] = [VALIDATION, PROFILING, SPEC_GENERATED, DEPLOYMENT, SUCCEEDED, SPEC];
 
 const CHANGED: &str = "the spec was changed and is not acted on, see condition SpecAccepted";
@@ -26,24 +27,26 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     if object.deleting || (step.keeps_status && failure.is_none()) {
         return stored;
     }
-    let failed = failure.map(|failure| failed(object, plan, failure));
-    let phase = failed.as_ref().map_or(step.phase, |failed| failed.phase);
     let changed = plan.resolution.spec_changed && phase::is_fixed(step.phase);
-    let generation = if changed { stored.observed_generation } else { generation(object, plan, failure) };
+    let current = generation(object, plan, failure);
+    let generation = if changed { stored.observed_generation } else { current };
+    let mut phase = step.phase;
     let mut statements = step.statements.clone();
     let mut detail = step.detail.clone();
     let mut reported = step.reported.clone();
-    if let Some(failed) = failed {
-        reported.push(reported::failed_write(failed.reason, failed.failure, failed.generation));
+    if let Some(failure) = failure {
+        let failed = failed(object, plan, failure);
+        phase = failed.phase;
+        reported.push(reported::failed_write(failed.reason, failure, current));
         statements.extend(failed.statement);
         detail = Some(failed.words);
     }
     if changed {
         detail = Some(detail.map_or_else(|| CHANGED.to_owned(), |detail| format!("{detail} ({CHANGED})")));
     }
-    let unknown = statements.iter().rfind(|said| said.type_ == DEPLOYMENT).filter(|said| said.truth == Truth::Unknown);
-    let unknown = unknown.map(|said| said.reason.clone());
-    statements.push(phase::succeeded(phase, detail.as_deref(), unknown.as_deref()));
+    let deployment = statements.iter().rfind(|statement| statement.type_ == DEPLOYMENT);
+    let unknown = deployment.filter(|statement| statement.truth == Truth::Unknown).map(|known| known.reason.as_str());
+    statements.push(phase::succeeded(phase, detail.as_deref(), unknown));
     if !plan.resolution.inherited {
         statements.push(spec(&plan.findings));
     }
@@ -61,7 +64,7 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> DynamoGrap
     }
 }
 
-/// The events once the writes were tried: those of the step, and a failure that was not reported yet.
+/// The events after the writes: those of the step, and a failure that was not reported yet.
 pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event> {
     let Some(failure) = &outcome.failure else { return plan.events.clone() };
     let object = &snapshot.object;
@@ -70,14 +73,14 @@ pub fn events(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> Vec<Event>
     }
     let mut events = taken(plan, Some(failure)).events.clone();
     let failed = failed(object, plan, failure);
-    let problem = reported::failed_write(failed.reason, failure, failed.generation);
+    let problem = reported::failed_write(failed.reason, failure, generation(object, plan, Some(failure)));
     if !reported::contains(object, &problem) && !legacy_texts::has_failed_write(object, &failed.words) {
         events.push(Event { type_: EventType::Warning, reason: failed.reason, message: failed.words });
     }
     events
 }
 
-/// The step that was taken: without the patch of the request, or without the Job, it is another one.
+/// The step that was taken: the alternative one, if the patch of the request or a write for the Job failed.
 fn taken<'a>(plan: &'a Plan, failure: Option<&Failure>) -> &'a Step {
     let step = &plan.resolution;
     let undone = failure.is_some_and(|failure| is_owner(failure) || step.act == Act::Job);
@@ -91,24 +94,20 @@ fn generation(object: &ObservedObject, plan: &Plan, failure: Option<&Failure>) -
 
 const UNWRITTEN: &str = "Failed to create ConfigMaps from profiling output";
 
-struct Failed<'a> {
-    failure: &'a Failure,
+struct Failed {
     phase: Phase,
-    /// Code in `status.reported`, and of the event.
+    /// Code in `status.reported` and reason of the event.
     reason: &'static str,
-    generation: Option<i64>,
     statement: Option<Statement>,
     words: String,
 }
 
-/// Only an object that the server rejects for good ends the request, and only if the step was for that object. Everything
-/// else is tried again.
-fn failed<'a>(object: &ObservedObject, plan: &Plan, failure: &'a Failure) -> Failed<'a> {
+/// Only a permanent rejection of the step's own object ends the request. Every other failure is retried.
+fn failed(object: &ObservedObject, plan: &Plan, failure: &Failure) -> Failed {
     let step = taken(plan, Some(failure));
     let text = failure.to_string();
-    let generation = generation(object, plan, Some(failure));
     let reason = "ConfigMapCreationFailed";
-    let failed = Failed { failure, phase: step.phase, reason, generation, statement: None, words: text.clone() };
+    let failed = Failed { phase: step.phase, reason, statement: None, words: text.clone() };
     let is_false = |type_: &str, reason: &str| {
         let (type_, reason) = (type_.to_owned(), reason.to_owned());
         Some(Statement { type_, truth: Truth::False, reason, message: text.clone() })
@@ -147,7 +146,7 @@ fn failed<'a>(object: &ObservedObject, plan: &Plan, failure: &'a Failure) -> Fai
         };
     }
     if creates_graph {
-        // A graph that starts without its configuration, or with that of another, is worse than one that waits.
+        // The graph waits for its ConfigMaps rather than start without them or with those of another graph.
         return Failed {
             statement: is_false(DEPLOYMENT, "ConfigMapCreationFailed"),
             words: format!("{UNWRITTEN}: {text}. The DGD is created as soon as they can be written"),
@@ -155,16 +154,16 @@ fn failed<'a>(object: &ObservedObject, plan: &Plan, failure: &'a Failure) -> Fai
         };
     }
     if step.phase == Phase::Profiling {
-        // The account that the running Job lacks.
+        // The write was for the account of the running Job.
         return Failed { reason: "ProfilingJobFailed", ..failed };
     }
     Failed { words: format!("{UNWRITTEN}: {text}"), ..failed }
 }
 
-/// What the API server lets all annotations of an object have together, keys and values.
+/// The API server's limit for all annotations of an object, keys and values.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// What to do if the patch leaves no room for the request's other annotations.
+/// The remedy if the patch leaves no room for the request's other annotations.
 fn crowded(object: &ObservedObject, patch: &Value) -> Option<String> {
     let new = patch["metadata"]["annotations"].as_object()?;
     let size = |key: &str, value: &str| key.len() + value.len();
@@ -190,7 +189,7 @@ fn is_owner(failure: &Failure) -> bool {
 
 fn spec(findings: &[Finding]) -> Statement {
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-    // Findings are sorted by severity. If the first is a remark, all are, and none of them is about the spec.
+    // Findings are sorted by severity: if the first is `Info`, all are, and none is about the spec.
     let (reason, message) = match findings.first().filter(|first| first.severity != Severity::Info) {
         Some(first) => (first.reason, sentences(findings)),
         None => {

@@ -1,9 +1,8 @@
-//! Short ways to what a spec says.
-//! Comes in: a spec of v1alpha2; goes out: single values, with the default where the spec says nothing.
+//! Reads single values of a v1alpha2 spec, with their defaults.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use steersman_api::llamastack::v1alpha2::{
-    AllowedFrom, Autoscaling, ExposeForm, LlamaStackDistributionSpec, Networking, Overrides, VolumeStorage, Workload,
+    AllowedFrom, Autoscaling, ExposeForm, LlamaStackDistributionSpec, Overrides, VolumeStorage,
 };
 
 use super::config::external_providers;
@@ -13,62 +12,54 @@ use super::snapshot::ObservedObject;
 const PORT: i32 = 8321;
 const MOUNT_PATH: &str = "/.llama";
 
-pub fn workload(spec: &LlamaStackDistributionSpec) -> Option<&Workload> {
-    spec.workload.as_ref()
-}
-
 pub fn overrides(spec: &LlamaStackDistributionSpec) -> Option<&Overrides> {
-    workload(spec)?.overrides.as_ref()
+    spec.workload.as_ref()?.overrides.as_ref()
 }
 
-fn networking(spec: &LlamaStackDistributionSpec) -> Option<&Networking> {
-    spec.networking.as_ref()
-}
-
-/// 0 counts as not given.
+/// A port of 0 counts as unset.
 pub fn port(spec: &LlamaStackDistributionSpec) -> i32 {
     given_port(spec).unwrap_or(PORT)
 }
 
 fn given_port(spec: &LlamaStackDistributionSpec) -> Option<i32> {
-    networking(spec)?.port.filter(|port| *port != 0)
+    spec.networking.as_ref()?.port.filter(|port| *port != 0)
 }
 
-/// Whether the port is the one that a server listens on of its own accord.
+/// Whether the port is the server's own default.
 pub fn usual_port(spec: &LlamaStackDistributionSpec) -> bool {
     port(spec) == PORT
 }
 
-/// The Secret with the server's certificate. None: it speaks plain HTTP.
+/// The Secret with the server's certificate. None: plain HTTP.
 pub fn certificate(spec: &LlamaStackDistributionSpec) -> Option<&str> {
-    let tls = networking(spec)?.tls.as_ref().filter(|tls| tls.enabled == Some(true))?;
+    let tls = spec.networking.as_ref()?.tls.as_ref().filter(|tls| tls.enabled == Some(true))?;
     tls.secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
 pub fn exposed(spec: &LlamaStackDistributionSpec) -> Option<&ExposeForm> {
-    networking(spec)?.expose.as_ref().filter(|expose| expose.enabled())
+    spec.networking.as_ref()?.expose.as_ref().filter(|expose| expose.enabled())
 }
 
 pub fn allowed_from(spec: &LlamaStackDistributionSpec) -> Option<&AllowedFrom> {
-    networking(spec)?.allowed_from.as_ref()
+    spec.networking.as_ref()?.allowed_from.as_ref()
 }
 
-/// What the spec asks for, before any autoscaler.
+/// The replicas in the spec. An autoscaler may have set others.
 pub fn replicas(spec: &LlamaStackDistributionSpec) -> i32 {
-    workload(spec).and_then(|workload| workload.replicas).unwrap_or(1)
+    spec.workload.as_ref().and_then(|workload| workload.replicas).unwrap_or(1)
 }
 
-/// At most 0 pods are none to scale.
+/// A section whose `maxReplicas` is 0 or less scales nothing and counts as absent.
 pub fn autoscaling(spec: &LlamaStackDistributionSpec) -> Option<&Autoscaling> {
-    workload(spec)?.autoscaling.as_ref().filter(|autoscaling| autoscaling.max_replicas > 0)
+    spec.workload.as_ref()?.autoscaling.as_ref().filter(|autoscaling| autoscaling.max_replicas > 0)
 }
 
 pub fn workers(spec: &LlamaStackDistributionSpec) -> Option<i32> {
-    workload(spec)?.workers.filter(|workers| *workers > 0)
+    spec.workload.as_ref()?.workers.filter(|workers| *workers > 0)
 }
 
 pub fn storage(spec: &LlamaStackDistributionSpec) -> Option<&VolumeStorage> {
-    workload(spec)?.storage.as_ref()
+    spec.workload.as_ref()?.storage.as_ref()
 }
 
 pub fn mount_path(spec: &LlamaStackDistributionSpec) -> &str {
@@ -80,19 +71,19 @@ pub fn env(spec: &LlamaStackDistributionSpec) -> &[EnvVar] {
     overrides(spec).and_then(|overrides| overrides.env.as_deref()).unwrap_or_default()
 }
 
-/// The name of the distribution. An empty text counts as not given.
+/// The name of the distribution. An empty string counts as unset.
 pub fn distribution(spec: &LlamaStackDistributionSpec) -> Option<&str> {
     spec.distribution.name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Of the server's pods.
+/// The service account of the server's pods.
 pub fn service_account(object: &ObservedObject) -> String {
     let given = overrides(&object.spec).and_then(|pod| pod.service_account_name.clone());
     given.filter(|name| !name.is_empty()).unwrap_or_else(|| names::service_account(&object.name))
 }
 
-/// As in v1alpha1, a server that says neither on which port nor with what environment it listens gets no Service. Whoever
-/// writes what only v1alpha2 can say, or wants the server reached from outside, means to reach it.
+/// A v1alpha1 server without a port or environment variables gets no Service. A spec that uses fields of v1alpha2
+/// alone, or exposes the server, expects one.
 pub fn wants_service(spec: &LlamaStackDistributionSpec) -> bool {
     let new = spec.providers.is_some()
         || spec.resources.is_some()

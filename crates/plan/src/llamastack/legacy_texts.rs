@@ -1,23 +1,14 @@
-//! Decisions that only the text of a stored status can answer: the Go operator, and Steersman before it stored codes, left
-//! nothing else. No other module of the family matches a text.
+//! Reads the texts of a stored status, where the Go operator and earlier versions of Steersman stored no codes. No
+//! other module of the family matches a text.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::PodProblem;
-use steersman_api::meta::conditions::{self, Statement, Truth};
+use steersman_api::meta::conditions;
 use steersman_reconcile::{Finding, sentences};
 
-/// The condition `SpecAccepted` has the text of these findings.
+/// Whether the condition `SpecAccepted` has the text of these findings.
 pub fn reports_findings(stored: &Condition, findings: &[Finding]) -> bool {
-    // Rendered as when it was stored: a long message was cut then.
-    let statement = Statement {
-        type_: stored.type_.clone(),
-        truth: Truth::True,
-        reason: String::new(),
-        message: sentences(findings),
-    };
-    let rendered = conditions::merge(&[], &[statement], None, Timestamp::UNIX_EPOCH);
-    rendered.iter().any(|rendered| rendered.message == stored.message)
+    stored.message == conditions::as_stored(&sentences(findings))
 }
 
 /// The ConfigMap that the condition `DeploymentUpdated` names.
@@ -25,8 +16,8 @@ pub fn deployed_config_map(stored: &Condition) -> Option<&str> {
     stored.message.strip_prefix("Deployment updated with config ")
 }
 
-/// The cause that follows the progress in a condition `DeploymentReady` or `Available` that is not true, as in
-/// `Deployment is pending: ImagePullBackOff: …`.
+/// The cause after the progress in a False condition `DeploymentReady` or `Available`, as in `Deployment is pending:
+/// ImagePullBackOff: …`.
 pub fn pod_problem(stored: &Condition) -> Option<PodProblem> {
     const COUNTED: [&str; 4] = [
         "Deployment is scaling: ",
@@ -45,7 +36,7 @@ pub fn pod_problem(stored: &Condition) -> Option<PodProblem> {
     Some(PodProblem { reason: "Unknown".to_owned(), container: None, exit_code: None, message: cause.to_owned() })
 }
 
-/// As `1/2`.
+/// Whether the text has the form `1/2`.
 fn is_count(text: &str) -> bool {
     text.split_once('/').is_some_and(|(some, all)| [some, all].iter().all(|part| part.parse::<i32>().is_ok()))
 }

@@ -1,9 +1,9 @@
 //! The decisions for one `LlamaStackDistribution`: a server, its configuration, its storage and its network.
 //!
-//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. This one has more:
-//! `plan` is a folder, because `resolve` is private to it: `resolution` is its result, which the status is rendered from.
-//! `config` writes the file that the server reads, `server` understands its answers, and `operator_config` is the ConfigMap
-//! of the Go operator with settings for all objects. `stored_status` and `rollout` answer what both plan and status ask.
+//! `snapshot`, `validate`, `plan`, `build`, `status` and `names` are as in the other families. `plan` is a folder
+//! because `resolve` is private to it; the status is rendered from its result, `resolution`. `config` generates the
+//! file that the server reads, `server` interprets the responses of the server, `operator_config` parses the Go
+//! operator's ConfigMap with settings for all objects. Plan and status share `stored_status` and `rollout`.
 
 mod build;
 pub mod config;

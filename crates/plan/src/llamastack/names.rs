@@ -1,13 +1,12 @@
 //! Names and labels of the children.
-//! Comes in: the object's name; goes out: what its children are called and how they are found.
 
 use std::collections::BTreeMap;
 
-/// Names of children, without the object's name in front, in the order in which the Go operator renders them. All have to
-/// be valid, whichever of them this object needs: a field that is added later must not find the object's name too long.
+/// Suffixes of the children's names, in the order in which the Go operator renders them. All names must be valid, even
+/// of children that this object does not need yet: a field added later must not find the object's name too long.
 const SUFFIXES: [&str; 7] = ["pvc", "sa", "service", "network-policy", "hpa", "pdb", "rb"];
 
-/// What a ConfigMap is for.
+/// Label with the purpose of a ConfigMap.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const GENERATED: &str = "generated-config";
 pub const TRUST: &str = "ca-bundle";
@@ -30,7 +29,7 @@ pub fn service(object: &str) -> String {
     prefixed(object, "service")
 }
 
-/// Where the server is reached inside the cluster.
+/// URL of the server inside the cluster.
 pub fn service_url(scheme: &str, object: &str, namespace: &str, port: i32) -> String {
     format!("{scheme}://{}.{namespace}.svc.cluster.local:{port}", service(object))
 }
@@ -69,7 +68,7 @@ pub fn config(object: &str, digits: &str) -> String {
     prefixed(object, &format!("config-{digits}"))
 }
 
-/// On every child.
+/// Labels of every child.
 pub fn labels() -> BTreeMap<String, String> {
     map(&[
         ("app.kubernetes.io/managed-by", "llama-stack-operator"),
@@ -78,23 +77,24 @@ pub fn labels() -> BTreeMap<String, String> {
     ])
 }
 
-/// On children that have a part of their own to play, or that others select.
+/// Labels of children that have a component of their own or are selected by others.
 pub fn labels_of(object: &str, component: Option<&str>) -> BTreeMap<String, String> {
     let component = component.map(|component| (COMPONENT.to_owned(), component.to_owned()));
     labels().into_iter().chain(selector(object)).chain(component).collect()
 }
 
-/// On the pods; what the Deployment and the Service select by. It can never change: a Deployment's selector is immutable.
+/// Labels of the pods, selected by Deployment and Service. They can never change: the selector of a Deployment is
+/// immutable.
 pub fn selector(object: &str) -> BTreeMap<String, String> {
     map(&[("app", "llama-stack"), ("app.kubernetes.io/instance", object)])
 }
 
-/// What tells the pods of this object apart, for spreading them.
+/// Labels that distinguish the pods of this object, for spreading them.
 pub fn instance(object: &str) -> BTreeMap<String, String> {
     map(&[("app.kubernetes.io/instance", object)])
 }
 
-/// Why the first child that cannot be named cannot, in the words of the Go operator.
+/// Reports the first child whose name is invalid, in the words of the Go operator.
 pub fn refusal(object: &str) -> Option<String> {
     SUFFIXES.map(|suffix| prefixed(object, suffix)).iter().find_map(|name| {
         let faults = label_faults(name);

@@ -1,22 +1,21 @@
-//! What the operator's own ConfigMap says about all objects.
-//! Comes in: its content, and what was read of it before; goes out: images and switches, and what is wrong with it. A part
-//! that cannot be read counts as it did before.
+//! Parses the operator's ConfigMap with images and feature flags for all objects. A key that cannot be parsed keeps the
+//! value that was read before.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use steersman_reconcile::{Finding, Severity};
+use steersman_reconcile::Finding;
 
 use super::config::base;
 use super::fields;
 use super::snapshot::{ObservedObject, Settings};
 use crate::oci::Reference;
 
-/// Under the name that the Go operator gave it, so that those who come from there need not write it anew.
+/// The name that the Go operator uses, so that its ConfigMap works unchanged.
 pub const NAME: &str = "llama-stack-operator-config";
-/// Where the Go operator is installed, unless somebody chose otherwise.
+/// The Go operator's default namespace.
 pub const FORMER_NAMESPACE: &str = "llama-stack-k8s-operator-system";
 
 const IMAGES: &str = "image-overrides";
@@ -24,19 +23,19 @@ const FLAGS: &str = "featureFlags";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorConfig {
-    /// As in `steersman-system/llama-stack-operator-config`. Empty: there is none.
+    /// Namespace and name, as in `steersman-system/llama-stack-operator-config`. Empty: there is no ConfigMap.
     pub place: String,
     pub images: Images,
     pub policy: DefaultPolicy,
     pub faults: Vec<Fault>,
 }
 
-/// Images that take the place of those of this version.
+/// Images that replace the defaults of this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Images {
-    /// By the name of their distribution.
+    /// Images by the name of their distribution.
     Known(BTreeMap<String, String>),
-    /// They were never read, so that a server that runs keeps the image that it has.
+    /// The images were never read. Running servers keep theirs.
     Unknown,
 }
 
@@ -46,17 +45,17 @@ impl Default for Images {
     }
 }
 
-/// Whether an object that says nothing of who may connect gets a NetworkPolicy.
+/// Whether an object without `allowedFrom` gets a NetworkPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultPolicy {
     #[default]
     Off,
     On,
-    /// It was never read, so that a policy that is there stays.
+    /// The flag was never read. An existing policy stays.
     Unknown,
 }
 
-/// One thing that is wrong with the ConfigMap.
+/// A mistake in the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub about: About,
@@ -64,19 +63,18 @@ pub struct Fault {
     pub remedy: String,
 }
 
-/// Which objects a fault concerns.
+/// The objects that a fault concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
-    /// All.
     Everything,
-    /// Those whose image follows from a name.
+    /// Objects whose image follows from a distribution name.
     Images,
-    /// Those of this distribution.
+    /// Objects of this distribution.
     Distribution(String),
 }
 
 impl OperatorConfig {
-    /// `before` is what was last read; None: nothing was since the operator started.
+    /// `before` is the last state. None: nothing was read since the operator started.
     pub fn read(place: &str, data: &BTreeMap<String, String>, before: Option<&Self>) -> Self {
         let mut config = Self { place: place.to_owned(), ..Self::default() };
         match parse::<BTreeMap<String, Value>>(data.get(IMAGES)) {
@@ -111,7 +109,7 @@ impl OperatorConfig {
         config
     }
 
-    /// Where the ConfigMap may be and cannot be read.
+    /// The state while the ConfigMap cannot be read.
     pub fn unknown(place: &str, cause: &str, before: Option<&Self>) -> Self {
         let fault = Fault {
             about: About::Everything,
@@ -128,28 +126,24 @@ impl OperatorConfig {
         Self { place: place.to_owned(), faults: vec![fault], ..known }
     }
 
-    /// Those that can be used. What is wrong with the others is told.
+    /// Returns the valid images and records a fault for each of the others.
     fn images(&mut self, given: BTreeMap<String, Value>) -> BTreeMap<String, String> {
         let mut images = BTreeMap::new();
         for (name, image) in given {
-            let wrong = match image.as_str().map(Reference::parse) {
+            let (cause, remedy) = match image.as_str().map(|image| (image, Reference::parse(image))) {
                 _ if base::distribution(&name).is_none() => {
                     let known = base::names().collect::<Vec<_>>().join(", ");
-                    Some(("there is no such distribution".to_owned(), format!("Use one of {known}.")))
+                    ("there is no such distribution".to_owned(), format!("Use one of {known}."))
                 }
-                Some(Err(bad)) => Some((bad.to_string(), "Correct it.".to_owned())),
-                None => Some(("it is not a text".to_owned(), "Write the image behind the colon.".to_owned())),
-                Some(Ok(_)) => None,
+                Some((image, Ok(_))) => {
+                    images.insert(name, image.to_owned());
+                    continue;
+                }
+                Some((_, Err(bad))) => (bad.to_string(), "Correct it.".to_owned()),
+                None => ("it is not a text".to_owned(), "Write the image behind the colon.".to_owned()),
             };
-            match (wrong, image) {
-                (None, Value::String(image)) => _ = images.insert(name, image),
-                (wrong, _) => {
-                    let (cause, remedy) = wrong.unwrap_or_default();
-                    let message =
-                        format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
-                    self.faults.push(Fault { about: About::Distribution(name), message, remedy });
-                }
-            }
+            let message = format!("ConfigMap {}, key {IMAGES}, entry {name}: {cause}. It is passed over", self.place);
+            self.faults.push(Fault { about: About::Distribution(name), message, remedy });
         }
         images
     }
@@ -162,7 +156,7 @@ impl OperatorConfig {
         Fault { about, message, remedy: remedy.to_owned() }
     }
 
-    /// What those who look after an object should know of the ConfigMap's faults.
+    /// The faults that concern this object.
     pub fn findings(&self, object: &ObservedObject) -> Vec<Finding> {
         let name = fields::distribution(&object.spec);
         let concerned = |fault: &&Fault| match &fault.about {
@@ -170,18 +164,14 @@ impl OperatorConfig {
             About::Images => name.is_some(),
             About::Distribution(known) => name == Some(known),
         };
-        let finding = |fault: &Fault| Finding {
-            severity: Severity::Warning,
-            reason: "OperatorConfigInvalid",
-            message: fault.message.clone(),
-            remedy: fault.remedy.clone(),
-        };
+        let finding =
+            |fault: &Fault| Finding::warning("OperatorConfigInvalid", fault.message.as_str(), fault.remedy.as_str());
         self.faults.iter().filter(concerned).map(finding).collect()
     }
 }
 
 impl Settings {
-    /// The same under another ConfigMap of the operator.
+    /// The same settings with another ConfigMap of the operator.
     pub fn under(&self, config: OperatorConfig) -> Self {
         let mut settings = self.clone();
         if let Images::Known(images) = &config.images {
@@ -203,7 +193,7 @@ struct Flag {
     enabled: Option<bool>,
 }
 
-/// A key that is absent or blank says nothing. The reason quotes nothing of the text, only where it went wrong.
+/// A missing or blank key yields the default. The error names the position and quotes nothing of the text.
 fn parse<T: DeserializeOwned + Default>(text: Option<&String>) -> Result<T, String> {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(T::default()) };
     serde_saphyr::from_str::<Option<T>>(text).map(Option::unwrap_or_default).map_err(|error| match error.location() {

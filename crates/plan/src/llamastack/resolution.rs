@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use steersman_api::llamastack::v1alpha2::{FindingCode, ResolvedDistribution};
 use steersman_reconcile::{Finding, Message};
 
 use super::build::{adoption, configmap};
 use super::config::{FieldError, Generated, Source};
 use super::names;
-use super::snapshot::{ObservedDeployment, Snapshot};
+use super::snapshot::Snapshot;
 use crate::oci::LabelsSeen;
 
 /// Pod annotation with the hash of the configuration that the pod was started with.
@@ -28,36 +27,36 @@ pub enum Resolution {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpecResolution {
-    /// None: something blocks.
+    /// Absent while an error blocks.
     pub setup: Option<Setup>,
     pub source: Source,
-    /// No image can be chosen.
+    /// The reason why no image can be chosen.
     pub image_error: Option<Finding<Message>>,
     /// Errors in the configuration, with the reasons of the condition `ConfigGenerated`.
     pub config_errors: Vec<FieldError>,
     /// Secrets that do not exist or lack the key that is needed.
     pub missing_secrets: Vec<FieldError>,
-    /// How many references to Secrets the spec has.
+    /// Number of references to Secrets in the spec.
     pub secret_count: usize,
     /// ConfigMaps that do not exist, certificates that cannot be read.
     pub config_map_errors: Vec<FieldError>,
     pub warnings: Vec<FieldError>,
-    /// The labels of the image decide on the configuration and are not known, for this reason. What runs stays until they
-    /// are.
+    /// The labels of the image determine the configuration and are unknown for this reason. The running server stays
+    /// unchanged until they are known.
     pub labels_awaited: Option<String>,
 }
 
 impl SpecResolution {
-    /// A registry is being asked for the labels that decide. That happens after each start of the operator and ends soon, so
-    /// nothing is reported meanwhile.
+    /// Whether a registry request for the labels is in flight. This happens after each start of the operator and ends
+    /// soon, so nothing is reported meanwhile.
     pub fn asks_registry(&self, snapshot: &Snapshot) -> bool {
         self.labels_awaited.is_some() && snapshot.labels == LabelsSeen::Awaited
     }
 }
 
-/// Everything that the children are built from, besides the spec.
+/// The input from which the children are built, besides the spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     pub image: String,
@@ -73,9 +72,9 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub name: String,
-    /// Of its content.
+    /// Hash of the content.
     pub hash: String,
-    /// The content, if the ConfigMap is ours to write.
+    /// The content. None: the ConfigMap is the user's.
     pub text: Option<String>,
 }
 
@@ -86,31 +85,23 @@ pub struct HashedText {
 }
 
 impl Setup {
-    /// Our ConfigMaps that the pods mount.
+    /// Names of our ConfigMaps that the pods mount.
     pub fn mounts(&self, object: &str) -> BTreeSet<String> {
         let config = self.config.as_ref().filter(|config| config.text.is_some()).map(|config| config.name.clone());
         config.into_iter().chain(self.bundle.as_ref().map(|_| names::ca_bundle(object))).collect()
     }
 
-    /// The configuration that was generated, with the ConfigMap for it.
+    /// The generated configuration and its ConfigMap.
     pub fn generated_config(&self) -> Option<(&Generated, &Config)> {
         self.generated.as_ref().zip(self.config.as_ref())
     }
 
-    /// The configuration, if the live Deployment mounts its ConfigMap with the content that is wanted.
+    /// The configuration, if the live Deployment mounts its ConfigMap with the wanted content.
     pub fn deployed_config(&self, snapshot: &Snapshot) -> Option<&Config> {
         let config = self.config.as_ref()?;
         let live = snapshot.deployment.as_ref()?;
-        let current = has_hash(live, config) || adoption::kept(snapshot, self).is_some();
+        let live_hash = live.template.pointer(CONFIG_HASH).and_then(Value::as_str);
+        let current = live_hash == Some(&config.hash) || adoption::kept(snapshot, self).is_some();
         (current && configmap::mounted(&live.template).contains(&config.name)).then_some(config)
     }
-}
-
-fn has_hash(live: &ObservedDeployment, config: &Config) -> bool {
-    live.template.pointer(CONFIG_HASH).and_then(Value::as_str) == Some(config.hash.as_str())
-}
-
-/// SHA-256 in lower-case hexadecimal digits.
-pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

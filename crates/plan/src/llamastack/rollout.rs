@@ -1,10 +1,10 @@
-//! How far the live Deployment has come.
+//! The progress of a rollout of the live Deployment.
 
 use super::build::scaling;
 use super::snapshot::{ObservedDeployment, Snapshot};
 
-/// All pods that there should be are ready, and of the newest template. An updated pod need not be ready, and a ready one
-/// need not be updated: only when no other is left, the ready ones are those of the newest template.
+/// Whether all wanted pods are ready and of the newest template. The Deployment counts ready and updated pods
+/// separately: the ready ones are the updated ones only once no other pod is left.
 pub fn complete(snapshot: &Snapshot, live: &ObservedDeployment) -> bool {
     let wanted = wanted_replicas(snapshot, live);
     let current = live.observed_generation >= live.generation;

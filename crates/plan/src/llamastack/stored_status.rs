@@ -1,4 +1,4 @@
-//! What the stored status already reports. The plan asks it whether an event is due, the status whether a spec is new.
+//! Compares the plan with the stored status: whether an event is due, and whether a spec is new.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::{FindingCode, PodProblem};
@@ -17,25 +17,25 @@ pub const AVAILABLE: &str = "Available";
 pub const CONFIG_GENERATED: &str = "ConfigGenerated";
 pub const DEPLOYMENT_UPDATED: &str = "DeploymentUpdated";
 pub const SECRETS_RESOLVED: &str = "SecretsResolved";
-/// Our own: the others describe the children, this one the fields of the spec.
+/// Not in upstream's API: the other conditions describe the children, this one the fields of the spec.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
-/// Reason of `ConfigGenerated` while the base of the configuration is not known. Nothing is wrong with the spec.
+/// Reason of `ConfigGenerated` while the base of the configuration is unknown. The spec is not at fault.
 pub const LABELS_AWAITED: &str = "ImageLabelsAwaited";
 
 pub fn condition<'a>(snapshot: &'a Snapshot, type_: &str) -> Option<&'a Condition> {
     find(snapshot.object.status.as_ref()?.conditions.as_deref()?, type_)
 }
 
-/// The stored status is about this generation of the object.
+/// Whether the stored status is about this generation of the object.
 pub fn reports_generation(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let known = condition(snapshot, DEPLOYMENT_READY);
     generation.is_some() && known.is_some_and(|known| known.observed_generation == generation)
 }
 
-/// The stored status has these findings, for this generation of the object. A new generation with the same codes may be wrong
-/// in another value.
+/// Whether the stored status has these findings for this generation. A new generation with the same codes may have
+/// another wrong value.
 pub fn reports_findings(snapshot: &Snapshot, findings: &[Finding], codes: &[FindingCode]) -> bool {
     let Some(known) = condition(snapshot, SPEC_ACCEPTED) else { return false };
     match snapshot.object.status.as_ref().and_then(|status| status.findings.as_ref()) {
@@ -44,14 +44,14 @@ pub fn reports_findings(snapshot: &Snapshot, findings: &[Finding], codes: &[Find
     }
 }
 
-/// The stored status names the ConfigMap of this configuration as the generated one.
+/// Whether the stored status names the ConfigMap of this configuration as the generated one.
 pub fn reports_generated(snapshot: &Snapshot, config: &Config) -> bool {
     let status = snapshot.object.status.as_ref();
     let generation = status.and_then(|status| status.config_generation.as_ref());
     generation.is_some_and(|generation| generation.config_map_name.as_ref() == Some(&config.name))
 }
 
-/// The stored status says that the Deployment uses this configuration.
+/// Whether the stored status reports that the Deployment uses this configuration.
 pub fn reports_deployed(snapshot: &Snapshot, config: &Config) -> bool {
     let Some(known) = condition(snapshot, DEPLOYMENT_UPDATED).filter(|known| known.status == "True") else {
         return false;
@@ -61,7 +61,7 @@ pub fn reports_deployed(snapshot: &Snapshot, config: &Config) -> bool {
     stored.or_else(|| legacy_texts::deployed_config_map(known)) == Some(&config.name)
 }
 
-/// What kept the newest pod from getting ready when pods were last observed.
+/// The problem of the newest pod when pods were last observed.
 pub fn pod_problem(snapshot: &Snapshot) -> Option<PodProblem> {
     let status = snapshot.object.status.as_ref()?;
     if status.pod_problem.is_some() || status.findings.is_some() || awaits_labels(snapshot) {
@@ -70,7 +70,7 @@ pub fn pod_problem(snapshot: &Snapshot) -> Option<PodProblem> {
     [DEPLOYMENT_READY, AVAILABLE].iter().find_map(|type_| legacy_texts::pod_problem(condition(snapshot, type_)?))
 }
 
-/// The stored status says that the spec has not been acted on, because the labels of its image are not known.
+/// Whether the stored status reports that the spec awaits the labels of its image.
 pub fn awaits_labels(snapshot: &Snapshot) -> bool {
     condition(snapshot, CONFIG_GENERATED).is_some_and(|known| known.reason == LABELS_AWAITED)
 }

@@ -1,4 +1,4 @@
-//! Sentences that an event and a condition share.
+//! Sentences that events and conditions share.
 
 use super::config::Generated;
 use super::resolution::Config;

@@ -1,5 +1,4 @@
-//! The credentials of pull secrets, used as a kubelet uses them.
-//! Comes in: the content of Secrets that pods name for pulling images; goes out: the logins to try for an image, in order.
+//! The credentials of pull secrets, tried in the order that kubelets use.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +9,25 @@ use serde::Deserialize;
 use steersman_api::meta::Sensitive;
 
 use super::Reference;
-use super::reference::registry_name;
+use super::reference::{registry_name, split_port};
 
 pub const TYPE_DOCKERCONFIGJSON: &str = "kubernetes.io/dockerconfigjson";
 pub const TYPE_DOCKERCFG: &str = "kubernetes.io/dockercfg";
 
-/// One way to say to a registry who asks.
+/// A way to authenticate to a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
     Password {
         user: Sensitive<String>,
         password: Sensitive<String>,
     },
-    /// To be exchanged for a token at the place that the registry names.
+    /// To be exchanged for a token at the address that the registry names.
     Identity(Sensitive<String>),
     /// Ready to be sent.
     Token(Sensitive<String>),
 }
 
-/// The logins of any number of pull secrets. The default has none: the registry is asked anonymously.
+/// The logins of any number of pull secrets. The default has none and asks the registry anonymously.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     entries: Vec<Entry>,
@@ -36,12 +35,12 @@ pub struct Credentials {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// Host, port and path that the login is for.
+    /// Host, port and path of the login.
     place: String,
     login: Login,
 }
 
-/// Why a Secret is of no use for pulling. Nothing of its content is quoted.
+/// Why a Secret cannot be used for pulling. The messages quote nothing of its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPullSecret {
     #[error(
@@ -74,7 +73,7 @@ struct Auth {
 }
 
 impl Credentials {
-    /// Adds what a Secret holds.
+    /// Adds the logins of a Secret.
     pub fn add(&mut self, name: &str, type_: &str, data: &BTreeMap<String, ByteString>) -> Result<(), BadPullSecret> {
         let key = match type_ {
             TYPE_DOCKERCONFIGJSON => ".dockerconfigjson",
@@ -95,12 +94,12 @@ impl Credentials {
             }
         }
         self.entries.extend(found);
-        // The nearest place first, as kubelets try them; where two are the same, the order of the Secrets.
+        // The most specific place comes first, as with kubelets; equal places keep the order of the Secrets.
         self.entries.sort_by(|a, b| b.place.cmp(&a.place));
         Ok(())
     }
 
-    /// The logins for an image, the best first. None: ask anonymously.
+    /// The logins for an image, the best first. Empty: ask anonymously.
     pub fn logins(&self, image: &Reference) -> Vec<&Login> {
         self.entries.iter().filter(|entry| covers(&entry.place, image)).map(|entry| &entry.login).collect()
     }
@@ -113,7 +112,7 @@ impl Credentials {
 struct Unreadable;
 
 impl Auth {
-    /// None: the entry says nothing, as where a credential helper holds the password.
+    /// The login of an entry. None: the entry is empty, as with a credential helper.
     fn login(self) -> Result<Option<Login>, Unreadable> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         if let Some(token) = given(self.registrytoken) {
@@ -127,7 +126,7 @@ impl Auth {
                 let text = STANDARD.decode(auth.trim()).map_err(|_| Unreadable)?;
                 let text = String::from_utf8(text).map_err(|_| Unreadable)?;
                 let (user, password) = text.split_once(':').ok_or(Unreadable)?;
-                // Old versions of Docker filled the text up with zeros.
+                // Old versions of Docker padded the text with zeros.
                 (user.to_owned(), password.trim_end_matches('\0').to_owned())
             }
             None => match (given(self.username), self.password) {
@@ -139,7 +138,7 @@ impl Auth {
     }
 }
 
-/// The key of an entry without what does not count: a scheme, the version of an API, a slash at the end.
+/// The key of an entry without scheme, API version and trailing slash.
 fn place_of(key: &str) -> String {
     let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
@@ -153,11 +152,12 @@ fn place_of(key: &str) -> String {
     if path.is_empty() { host } else { format!("{host}/{path}") }
 }
 
-/// Parts of the host may be patterns, the port is equal or absent in both, and the path is where the repository begins.
+/// Whether a place covers an image. Parts of the host may be patterns, the port must be equal or absent in both, and
+/// the path is a prefix of the repository.
 fn covers(place: &str, image: &Reference) -> bool {
     let (host, path) = place.split_once('/').unwrap_or((place, ""));
-    let (name, port) = divided(host);
-    let (wanted, wanted_port) = divided(&image.registry);
+    let (name, port) = split_port(host);
+    let (wanted, wanted_port) = split_port(&image.registry);
     let (parts, wanted): (Vec<&str>, Vec<&str>) = (name.split('.').collect(), wanted.split('.').collect());
     port == wanted_port
         && parts.len() == wanted.len()
@@ -165,16 +165,9 @@ fn covers(place: &str, image: &Reference) -> bool {
         && image.repository.starts_with(path)
 }
 
-fn divided(host: &str) -> (&str, Option<&str>) {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
-        _ => (host, None),
-    }
-}
-
-/// `*` stands for any number of characters, `?` for one.
+/// Matches `*` with any number of characters and `?` with one.
 fn fits(pattern: &[u8], text: &[u8]) -> bool {
-    // Where to go on after the last star, if the rest does not fit: no recursion, so no pattern is slow.
+    // Backtracks to the last star only, without recursion, so that no pattern is slow.
     let (mut at, mut star, mut seen) = (0, None, 0);
     while seen < text.len() {
         match pattern.get(at) {

@@ -1,24 +1,22 @@
-//! Which base counts, given how far the registry has answered.
-//! Comes in: what is known of an image's labels and where the running configuration came from; goes out: the base to use,
-//! or why nothing is to be changed yet.
+//! Chooses the base of an object, as far as the registry has answered.
 
 use crate::llamastack::config::base::{Base, LabelError, NoBase, Resolved, Source, resolve};
 
-/// What is known of the labels of an image.
+/// The state of reading the labels of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LabelsSeen {
-    /// Looking at labels is switched off.
+    /// Reading labels is switched off.
     NotAsked,
-    /// The registry is being asked for the first time; an answer or its absence follows within a bounded time.
+    /// The first request is in flight; a response or a failure follows within a bounded time.
     Awaited,
     Found {
-        /// Of the image that the labels belong to.
+        /// Digest of the image with these labels.
         digest: String,
         base: Result<Option<Base>, LabelError>,
-        /// Why this may no longer be the newest: the registry did not answer when it was asked again.
+        /// Why the labels may be stale: the registry did not answer when it was asked again.
         remark: Option<String>,
     },
-    /// The registry has never answered; why.
+    /// The registry has never answered, for this reason.
     Silent { remark: String },
 }
 
@@ -26,17 +24,17 @@ pub enum LabelsSeen {
 pub enum Choice {
     Use {
         resolved: Resolved,
-        /// Worth telling, though there is a base.
+        /// Reported although there is a base.
         remark: Option<String>,
     },
-    /// What runs stays as it is, and what does not run yet waits; why.
+    /// The running server stays unchanged and a new one waits, for this reason.
     Wait(String),
-    /// There is no base, and waiting will not bring one.
+    /// There is no base, and waiting does not help.
     Nothing(NoBase),
 }
 
-/// The base for a distribution's name (None: the object names an image). `running` is the source of the configuration that
-/// the object's server has now; None: it has no generated one.
+/// `name` is the distribution; None: the object names an image. `running` is the source of the server's current
+/// configuration; None: it has no generated one.
 pub fn choose(name: Option<&str>, seen: &LabelsSeen, running: Option<Source>) -> Choice {
     let used = |labelled, remark: Option<&String>| match resolve(name, labelled) {
         Ok(resolved) => Choice::Use { resolved, remark: remark.cloned() },
@@ -46,12 +44,12 @@ pub fn choose(name: Option<&str>, seen: &LabelsSeen, running: Option<Source>) ->
         LabelsSeen::NotAsked => used(Ok(None), None),
         LabelsSeen::Awaited => Choice::Wait("the labels of the image are being read from its registry".to_owned()),
         LabelsSeen::Found { base, remark, .. } => used(base.clone(), remark.as_ref()),
-        // A registry that is down must not exchange the base under a running server for another.
+        // A registry outage must not replace the base of a running server.
         LabelsSeen::Silent { remark } if running == Some(Source::OciLabel) => {
             Choice::Wait(format!("{remark}. The server keeps the configuration that it has until the registry answers"))
         }
         LabelsSeen::Silent { remark } => match used(Ok(None), Some(remark)) {
-            // Whether this image carries labels is not known: to say that it has none would be a guess.
+            // The image may have labels, so it is not reported as unlabelled.
             Choice::Nothing(_) => Choice::Wait(format!(
                 "{remark}. Nothing can be generated until the registry answers; overrideConfig.configMapName needs no registry"
             )),

@@ -1,6 +1,4 @@
-//! Images in registries, as far as that can be known without asking one.
-//! Comes in: image references, pull secrets and what a registry answered; goes out: where to ask, as whom, and which base
-//! counts.
+//! Image references, pull credentials and the base of an image, as far as they need no registry.
 
 mod credentials;
 mod labels_seen;

@@ -1,11 +1,10 @@
-//! Image references as people write them.
-//! Comes in: the text of an `image` field; goes out: registry, repository, tag and digest, each checked.
+//! Parses image references.
 
 use std::fmt;
 
-/// The registry that is meant where a reference names none.
+/// The registry of references without one.
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// What that registry's other names are, and where it really answers.
+/// Other names of that registry, and its real host.
 const DEFAULT_REGISTRY_NAMES: [&str; 3] = [DEFAULT_REGISTRY, "index.docker.io", "registry-1.docker.io"];
 const DEFAULT_REGISTRY_HOST: &str = "registry-1.docker.io";
 
@@ -14,15 +13,15 @@ const LONGEST_TAG: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// `host` or `host:port`; `docker.io` under whichever of its names it was written.
+    /// `host` or `host:port`. All names of the default registry become `docker.io`.
     pub registry: String,
     pub repository: String,
-    /// `latest` where the reference has neither tag nor digest.
+    /// `latest` if the reference has neither tag nor digest.
     pub tag: Option<String>,
     pub digest: Option<String>,
 }
 
-/// Why a text names no image.
+/// Why a text is no image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an image reference: {why}; write it as registry/repository:tag or registry/repository@sha256:…"
@@ -37,12 +36,12 @@ impl Reference {
         parse(text).map_err(|why| BadReference { text: text.chars().take(LONGEST_REPOSITORY).collect(), why })
     }
 
-    /// Where the registry answers.
+    /// Host of the registry.
     pub fn host(&self) -> &str {
         if self.registry == DEFAULT_REGISTRY { DEFAULT_REGISTRY_HOST } else { &self.registry }
     }
 
-    /// The digest, or else the tag: what a registry is asked for.
+    /// The digest, or else the tag.
     pub fn version(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
     }
@@ -59,13 +58,14 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Whether a text is a digest that content can be held against.
+/// Whether a text is a digest that content can be verified with.
 pub fn is_digest(text: &str) -> bool {
     let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     text.strip_prefix("sha256:").is_some_and(|sum| sum.len() == 64 && sum.chars().all(hex))
 }
 
-/// The one name of a registry. A host without a dot is told from a repository by its capitals alone, and keeps them.
+/// The canonical name of a registry. Only capitals distinguish a host without a dot from a repository, so that it keeps
+/// them.
 pub(super) fn registry_name(written: &str) -> String {
     let name = written.to_ascii_lowercase();
     match name.as_str() {
@@ -109,16 +109,21 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
     Ok(Reference { registry, repository, tag, digest })
 }
 
-/// As container engines decide it: `a/b` is a repository of the default registry, `a.b/c` and `localhost/c` are not.
+/// Follows container engines: `a/b` is a repository of the default registry, `a.b/c` and `localhost/c` are not.
 fn names_a_registry(first: &str) -> bool {
     first == "localhost" || first.contains(['.', ':', '[']) || first.chars().any(|c| c.is_ascii_uppercase())
 }
 
-fn is_host(registry: &str) -> bool {
-    let (host, port) = match registry.rsplit_once(':') {
+/// Splits `host:port`. A colon inside brackets belongs to an IPv6 address.
+pub(super) fn split_port(registry: &str) -> (&str, Option<&str>) {
+    match registry.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (registry, None),
-    };
+    }
+}
+
+fn is_host(registry: &str) -> bool {
+    let (host, port) = split_port(registry);
     let name = |host: &str| {
         !host.is_empty()
             && host.split('.').all(|part| {

@@ -1,5 +1,4 @@
-//! The decision behind `steersman preflight`: can this cluster run Steersman, and what is already there?
-//! Comes in: what was read from the API server; goes out: findings, most serious first, and a report for people and scripts.
+//! Decides for `steersman preflight` whether a cluster can run Steersman, and reports what is already there.
 
 mod plan;
 mod report;

@@ -1,5 +1,4 @@
-//! What the preflight tells.
-//! Comes in: what was seen and the findings; goes out: one report, as aligned lines for people and as data for scripts.
+//! Renders the report of the preflight, as aligned lines for people and as data for scripts.
 
 use serde::Serialize;
 use steersman_reconcile::{Finding, Lookup, Severity};
@@ -13,7 +12,7 @@ pub struct Report {
     pub ready: bool,
     pub findings: Vec<Finding>,
     pub seen: Seen,
-    /// The same for people; left out of the data, where it would only repeat it.
+    /// The same facts for people, left out of the data.
     #[serde(skip)]
     pub lines: Vec<String>,
 }
@@ -25,7 +24,7 @@ pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
     lines.extend(aligned(&families(&seen.families)));
     if !findings.is_empty() {
         lines.push(String::new());
-        lines.extend(findings.iter().flat_map(told));
+        lines.extend(findings.iter().flat_map(finding_lines));
     }
     lines.push(String::new());
     lines.push(verdict(ready, &findings));
@@ -33,7 +32,8 @@ pub fn report(seen: Seen, findings: Vec<Finding>) -> Report {
     Report { ready, findings, seen, lines }
 }
 
-/// Names and messages come from the cluster, where anyone may have put a line break or a terminal's control sequence in.
+/// Escapes control characters: names and messages come from the cluster, where anyone may have put a line break or a
+/// terminal sequence.
 fn printable(line: &str) -> String {
     line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
@@ -80,7 +80,7 @@ fn crd_cells(crd: &CrdSeen) -> [String; 5] {
     ]
 }
 
-fn told(finding: &Finding) -> [String; 2] {
+fn finding_lines(finding: &Finding) -> [String; 2] {
     let word = match finding.severity {
         Severity::Blocker => "BLOCKER",
         Severity::Warning => "WARNING",
@@ -99,7 +99,7 @@ fn verdict(ready: bool, findings: &[Finding]) -> String {
     format!("{verdict}: {blockers}, {warnings}.")
 }
 
-/// Columns as wide as their widest cell, two spaces between, none at the end of a line.
+/// Pads each column to its widest cell, with two spaces in between and none at the end of a line.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()

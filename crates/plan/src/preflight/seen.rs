@@ -1,5 +1,4 @@
-//! Everything that the preflight looks at, as plain data.
-//! Comes in: answers of the API server, failures among them; goes out: nothing, this is what the plan reads.
+//! The observed state of a cluster for the preflight, as plain data.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,7 +9,7 @@ use steersman_reconcile::Lookup;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     pub now: Timestamp,
-    /// In whose name the questions were asked.
+    /// The user who made the requests.
     pub user: Lookup<String>,
     pub server: Lookup<ServerVersion>,
     pub families: Vec<FamilySeen>,
@@ -21,7 +20,7 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FamilySeen {
     pub family: Family,
-    /// None: the cluster does not have this CRD.
+    /// Known as None if the cluster does not have this CRD.
     pub crd: Lookup<Option<CrdSeen>>,
 }
 
@@ -34,11 +33,11 @@ pub struct CrdSeen {
     pub objects: Lookup<u64>,
 }
 
-/// Who converts between the versions of a CRD.
+/// The converter between the versions of a CRD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Conversion {
-    /// Nobody: the API server rewrites `apiVersion` and nothing else.
+    /// The API server rewrites `apiVersion` and nothing else.
     None,
     Service {
         namespace: String,
@@ -47,24 +46,24 @@ pub enum Conversion {
     Url(String),
 }
 
-/// Something that Steersman must be allowed to do, in every namespace where the resource has one.
+/// A right that Steersman needs, in every namespace for a namespaced resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Right {
     pub group: String,
     pub resource: String,
-    /// Only the object of this name; None: every object.
+    /// Restricts the right to the object of this name.
     pub name: Option<String>,
     pub verb: String,
     pub reach: Reach,
-    /// What for, as it follows "Steersman needs it to".
+    /// Purpose, worded to follow "Steersman needs it to".
     pub why: String,
 }
 
-/// Where a right is needed.
+/// Scope of a right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reach {
-    /// On what belongs to no namespace.
+    /// Cluster-scoped resources.
     Cluster,
     AllNamespaces,
     Namespace(String),
@@ -77,7 +76,7 @@ pub struct RightSeen {
     pub allowed: Lookup<bool>,
 }
 
-/// The Leases that bear the name of one earlier operator's.
+/// The Leases with the name of an earlier operator's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LegacySeen {
     #[serde(flatten)]
@@ -88,7 +87,7 @@ pub struct LegacySeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSeen {
     pub namespace: String,
-    /// None or empty: given up by its last holder.
+    /// Absent or empty once the last holder has released the lease.
     pub holder: Option<String>,
     pub renewed: Option<Timestamp>,
     pub lasts_seconds: Option<i32>,

@@ -1,11 +1,11 @@
-//! The account that profiling Jobs run as, and its binding.
+//! The account of profiling Jobs, and its binding.
 
 use serde_json::{Value, json};
 
 use crate::dynamo::names;
 use crate::dynamo::snapshot::ObservedObject;
 
-/// The account of all profiling Jobs in the namespace. No request owns it, because all share it.
+/// All requests of the namespace share the account, so that none owns it.
 pub fn account(object: &ObservedObject) -> Value {
     json!({
         "apiVersion": "v1",

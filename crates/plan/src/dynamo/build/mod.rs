@@ -1,4 +1,4 @@
-//! The objects that are written for a request.
+//! Builds the objects that are written for a request.
 
 pub mod account;
 pub mod graph;

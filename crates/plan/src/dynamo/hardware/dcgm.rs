@@ -1,5 +1,4 @@
-//! What DCGM exporters tell of GPUs.
-//! Comes in: the metrics of one as text, and what was read of all; goes out: the GPUs of each node, or why nothing is known.
+//! Reads the GPUs of nodes from the metrics of DCGM exporters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +8,14 @@ use super::{Gpus, ObservedHardware};
 use crate::exposition::{self, Sample};
 
 const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP";
-/// Their sum is the memory of a GPU.
+/// The sum of these is the memory of a GPU.
 const MEMORY: [&str; 3] = ["DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"];
 const LINKS: &str = "DCGM_FI_DEV_NVLINK_LINK_COUNT";
 
-/// How many exporters that do not answer are named: there is one on every node, and most have the same trouble.
+/// Number of failed exporters in a message: there is one on every node, and most fail for the same reason.
 const NAMED: usize = 3;
 
-/// One exporter that answers is enough.
+/// The GPUs of all nodes. A single exporter that answers is enough.
 pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
     let exporters = match &snapshot.exporters {
         Lookup::Known(exporters) => exporters,
@@ -44,7 +43,7 @@ pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
         };
         return Err(format!("failed to scrape any DCGM exporter pod: [{named}{more}]"));
     }
-    // Where two exporters run on a node, both tell of the same GPUs.
+    // Two exporters on a node report the same GPUs.
     let mut found: BTreeMap<&str, &Gpus> = BTreeMap::new();
     for gpus in exporters.iter().filter_map(|exporter| exporter.gpus.known()?.as_ref()) {
         let known = found.entry(&gpus.node).or_insert(gpus);
@@ -58,7 +57,7 @@ pub fn gpus(snapshot: &ObservedHardware) -> Result<Vec<Gpus>, String> {
     Ok(found.into_values().cloned().collect())
 }
 
-/// None: no GPU in it, or none of which enough is told.
+/// The GPUs of one node. None: there are none, or their memory is unknown.
 pub fn read(node: &str, metrics: &str) -> Option<Gpus> {
     let samples: Vec<Sample<'_>> =
         metrics.lines().filter_map(exposition::sample).filter(|sample| sample.value.is_some()).collect();
@@ -73,7 +72,7 @@ pub fn read(node: &str, metrics: &str) -> Option<Gpus> {
             sample.value.unwrap_or_default().max(0.0);
     }
     let most = memory.into_values().fold(0.0_f64, f64::max);
-    // A GPU without memory is one of which not all was told; a zero would be taken for a fact.
+    // Missing memory metrics must not be taken for a GPU without memory.
     let memory = whole(most);
     if memory == 0 {
         return None;
@@ -88,12 +87,12 @@ pub fn read(node: &str, metrics: &str) -> Option<Gpus> {
     })
 }
 
-/// An empty label is an absent one, as in Prometheus.
+/// An empty label counts as absent, as in Prometheus.
 fn label<'a>(sample: &'a Sample<'_>, name: &str) -> Option<&'a str> {
     sample.label(name).filter(|value| !value.is_empty())
 }
 
-/// Bounded by far more than any GPU has, so that the number stays exact.
+/// The bound is above the memory of any GPU, and keeps the number exact.
 fn whole(number: f64) -> i64 {
     let text = format!("{:.0}", number.clamp(0.0, 1e12));
     text.parse().unwrap_or_default()

@@ -1,6 +1,4 @@
-//! Which GPUs to plan for.
-//! Comes in: what the request says of them, and what nodes and exporters tell; goes out: all of it, or why it cannot be
-//! known.
+//! Completes the hardware of a request from the GPUs of the cluster.
 
 pub mod dcgm;
 pub mod sku;
@@ -10,12 +8,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{GpuSku, Hardware};
-use steersman_reconcile::{Finding, Lookup, Severity};
+use steersman_reconcile::{Finding, Lookup};
 
-/// More are never assumed. A number in the request is not capped.
+/// Limit of the assumed number of GPUs. A number in the request is not limited.
 pub const MOST_GPUS: i32 = 32;
 
-/// The labels of nodes that count: nobody needs to keep others.
+/// The labels of nodes to keep in the store.
 pub const LABELS: [&str; 6] = [COUNT, PRODUCT, MEMORY, RDMA[0], RDMA[1], RDMA[2]];
 
 const COUNT: &str = "nvidia.com/gpu.count";
@@ -27,25 +25,25 @@ const RDMA: [&str; 3] = [
     "feature.node.kubernetes.io/network-sriov.capable",
 ];
 
-/// What the cluster tells of its GPUs.
+/// The GPUs of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObservedHardware {
-    /// Nobody has looked yet, and somebody does: nothing follows from what is not known.
+    /// Discovery is in progress and its result unknown.
     pub awaited: bool,
-    /// Exporter pods. Unknown: why they could not be listed.
+    /// Exporter pods, or why they could not be listed.
     pub exporters: Lookup<Vec<ObservedExporter>>,
     /// Whether pods of NVIDIA's GPU operator run.
     pub gpu_operator: bool,
-    /// Whether the operator's settings let it look at nodes.
+    /// Whether the operator's settings allow it to read nodes.
     pub by_labels: bool,
-    /// All nodes. Unknown: why they could not be listed, or that it is not allowed to.
+    /// All nodes, or why they could not be listed.
     pub nodes: Lookup<Vec<ObservedNode>>,
     /// Whether the network operator runs a pod for RDMA.
     pub rdma_pod: bool,
 }
 
 impl ObservedHardware {
-    /// What is known before anybody has looked.
+    /// The state before the first discovery.
     pub fn awaited() -> Self {
         let nobody = || "nobody has looked".to_owned();
         Self {
@@ -61,7 +59,7 @@ impl ObservedHardware {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObservedExporter {
-    /// What its metrics tell, by [`dcgm::read`]; None: of no GPU. Unknown: why there are no metrics.
+    /// The GPUs in its metrics, by [`dcgm::read`]. None: no GPU. Unknown: why there are no metrics.
     pub gpus: Lookup<Option<Gpus>>,
 }
 
@@ -76,52 +74,48 @@ pub struct ObservedNode {
 pub struct Gpus {
     pub node: String,
     pub count: i32,
-    /// As the driver spells it.
+    /// The model as the driver spells it.
     pub model: String,
-    /// In MiB, of one GPU.
+    /// Memory of one GPU in MiB.
     pub memory: i64,
-    /// `nvlink` or `pcie`. None: the source does not tell.
+    /// `nvlink` or `pcie`. None: unknown.
     pub interconnect: Option<String>,
 }
 
-/// What was found, of the nodes that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
-    /// The node with most GPUs, and of these the one with most memory.
+    /// The node with most GPUs, and among these with most memory.
     pub best: Gpus,
-    /// None: no type that the profiler knows.
+    /// The profiler's name for the type. None: the profiler does not know it.
     pub sku: Option<GpuSku>,
     pub nodes: i32,
     pub rdma: Option<bool>,
 }
 
-/// Whether there is anything to find out for a request that says this.
+/// Whether the request leaves anything to discover.
 pub fn wanted(asked: Option<&Hardware>) -> bool {
-    asked.is_none_or(|hardware| {
-        hardware.gpu_sku.is_none()
-            || hardware.vram_mb.is_none()
-            || hardware.num_gpus_per_node.is_none()
-            || hardware.total_gpus.is_none()
-            || hardware.interconnect.is_none()
-            || hardware.rdma.is_none()
-    })
+    asked.is_none_or(|hardware| lacks_gpus(hardware) || hardware.interconnect.is_none() || hardware.rdma.is_none())
 }
 
-/// The request's hardware with everything in it that the profiler needs, or what there is of it while somebody looks. What
-/// the request says stays.
+/// Whether a field is missing that the profiler needs.
+fn lacks_gpus(hardware: &Hardware) -> bool {
+    hardware.gpu_sku.is_none()
+        || hardware.vram_mb.is_none()
+        || hardware.num_gpus_per_node.is_none()
+        || hardware.total_gpus.is_none()
+}
+
+/// The request's hardware, completed with the fields that the profiler needs. Fields of the request stay. While
+/// discovery is in progress, nothing is added.
 pub fn complete(asked: Option<&Hardware>, snapshot: &ObservedHardware) -> Result<Hardware, Finding> {
     let mut hardware = asked.cloned().unwrap_or_default();
     if !wanted(asked) || snapshot.awaited {
         return Ok(hardware);
     }
-    let needed = hardware.gpu_sku.is_none()
-        || hardware.vram_mb.is_none()
-        || hardware.num_gpus_per_node.is_none()
-        || hardware.total_gpus.is_none();
     let found = match discover(hardware.gpu_sku.as_ref(), snapshot) {
         Ok(found) => found,
-        // Good to know, and not worth waiting for.
-        Err(_) if !needed => return Ok(hardware),
+        // The remaining fields are optional, and not worth waiting for.
+        Err(_) if !lacks_gpus(&hardware) => return Ok(hardware),
         Err(why) => return Err(undiscovered(&why)),
     };
     if hardware.gpu_sku.is_none() {
@@ -135,33 +129,25 @@ pub fn complete(asked: Option<&Hardware>, snapshot: &ObservedHardware) -> Result
     Ok(hardware)
 }
 
-/// The exporters first: they see what is there, while labels may be old.
+/// The exporters come first: they see the GPUs, while labels may be stale.
 pub fn discover(filter: Option<&GpuSku>, snapshot: &ObservedHardware) -> Result<Discovered, String> {
-    let (gpus, none) = match dcgm::gpus(snapshot) {
-        Ok(gpus) => match select(filter, gpus) {
-            Some(found) => return Ok(with_rdma(found, snapshot)),
-            None => (
-                labelled(snapshot),
-                filter.map(|sku| format!("no GPU nodes matching SKU \"{}\" found", sku::text(sku))),
-            ),
-        },
-        Err(why) => (labelled(snapshot), Some(why)),
-    };
-    // Where neither tells, both causes: whoever mends one of them is done.
-    let both = |why: String| none.map_or_else(|| why.clone(), |dcgm| format!("{dcgm}; {why}"));
-    let (gpus, checked) = match gpus {
-        Ok(found) => found,
-        Err(why) => return Err(both(why)),
-    };
-    match select(filter, gpus) {
-        Some(found) => Ok(with_rdma(found, snapshot)),
-        None => Err(both(filter.map_or_else(String::new, |sku| {
-            let sku = sku::text(sku);
-            format!(
-                "no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"{sku}\" found (checked {checked} nodes)"
-            )
-        }))),
-    }
+    // Neither source returns an empty list, so that only a filter can leave nothing to select.
+    let sku = filter.map(sku::text).unwrap_or_default();
+    let by_exporters = dcgm::gpus(snapshot)
+        .and_then(|gpus| select(filter, gpus).ok_or_else(|| format!("no GPU nodes matching SKU \"{sku}\" found")));
+    let found = by_exporters.or_else(|exporters| {
+        let by_labels = labelled(snapshot).and_then(|(gpus, checked)| {
+            let unmatched = || {
+                format!(
+                    "no nodes with NVIDIA GPU Feature Discovery labels matching SKU \"{sku}\" found (checked {checked} nodes)"
+                )
+            };
+            select(filter, gpus).ok_or_else(unmatched)
+        });
+        // If both sources fail, both causes are reported: fixing one is enough.
+        by_labels.map_err(|labels| format!("{exporters}; {labels}"))
+    })?;
+    Ok(with_rdma(found, snapshot))
 }
 
 fn labelled(snapshot: &ObservedHardware) -> Result<(Vec<Gpus>, usize), String> {
@@ -196,15 +182,14 @@ fn gpus_of(node: &ObservedNode) -> Option<Gpus> {
     })
 }
 
-/// The best node, and how many have the same type. Nodes of models that nobody knows count as the same only where the
-/// model is.
+/// The best node, and the number of nodes with the same type. Nodes of an unknown type must have the same model.
 fn select(filter: Option<&GpuSku>, gpus: Vec<Gpus>) -> Option<Discovered> {
     let matching: Vec<(Option<GpuSku>, Gpus)> = gpus
         .into_iter()
         .map(|gpus| (sku::infer(&gpus.model), gpus))
         .filter(|(sku, _)| filter.is_none_or(|wanted| sku.as_ref() == Some(wanted)))
         .collect();
-    // By name at last, so that the order of a list does not decide.
+    // The name breaks ties, so that the order of the list does not decide.
     let (sku, best) = matching
         .iter()
         .max_by(|(_, a), (_, b)| (a.count, a.memory).cmp(&(b.count, b.memory)).then_with(|| b.node.cmp(&a.node)))?;
@@ -213,7 +198,7 @@ fn select(filter: Option<&GpuSku>, gpus: Vec<Gpus>) -> Option<Discovered> {
     Some(Discovered { best: best.clone(), sku: sku.clone(), nodes, rdma: None })
 }
 
-/// By the labels of nodes with the same type; where nodes cannot be seen, nobody has looked.
+/// Reads the labels of nodes with the same type. Without access to nodes, RDMA is unknown.
 fn with_rdma(found: Discovered, snapshot: &ObservedHardware) -> Discovered {
     let by_label = snapshot.nodes.known().map(|nodes| {
         let same = |node: &&ObservedNode| {
@@ -229,25 +214,20 @@ fn with_rdma(found: Discovered, snapshot: &ObservedHardware) -> Discovered {
 }
 
 fn undiscovered(why: &str) -> Finding {
-    Finding {
-        severity: Severity::Blocker,
-        reason: "HardwareNotDiscovered",
-        message: format!(
+    Finding::blocker(
+        "HardwareNotDiscovered",
+        format!(
             "GPU hardware info required but auto-discovery failed. Verify DCGM exporter is reachable from the operator's \
              namespace, or set spec.hardware.{{gpuSku,vramMb,numGpusPerNode}} explicitly. Cause: {why}"
         ),
-        remedy: "With spec.hardware.totalGpus set too, nothing needs to be discovered.".to_owned(),
-    }
+        "With spec.hardware.totalGpus set too, nothing needs to be discovered.",
+    )
 }
 
-fn unknown(best: &Gpus) -> Finding {
-    Finding {
-        severity: Severity::Blocker,
-        reason: "GpuNotSupported",
-        message: format!(
-            "spec.hardware.gpuSku: the GPU of node {}, {:?}, is none that the profiler knows",
-            best.node, best.model
-        ),
-        remedy: format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
-    }
+fn unknown(Gpus { node, model, .. }: &Gpus) -> Finding {
+    Finding::blocker(
+        "GpuNotSupported",
+        format!("spec.hardware.gpuSku: the GPU of node {node}, {model:?}, is none that the profiler knows"),
+        format!("Set spec.hardware.gpuSku to the nearest of {}.", sku::all()),
+    )
 }

@@ -1,5 +1,4 @@
-//! Which of the known types a GPU is.
-//! Comes in: the model as drivers and labels spell it; goes out: a type that the profiler knows, or none.
+//! Maps the model of a GPU, as drivers and labels spell it, to a type that the profiler knows.
 
 use serde_json::Value;
 use steersman_api::dynamo::v1beta1::GpuSku;
@@ -24,7 +23,7 @@ const KNOWN: [GpuSku; 17] = [
     GpuSku::Mi300,
 ];
 
-/// How one is written in a request.
+/// The spelling in a request.
 pub fn text(sku: &GpuSku) -> String {
     match serde_json::to_value(sku) {
         Ok(Value::String(text)) => text,
@@ -32,52 +31,41 @@ pub fn text(sku: &GpuSku) -> String {
     }
 }
 
-/// All that a request may name.
+/// All types that a request may name.
 pub fn all() -> String {
     KNOWN.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// The first token that the model contains decides, so the order counts: an `L40S` contains `L40` and `L4`.
 pub fn infer(model: &str) -> Option<GpuSku> {
-    let plain: String = model.to_uppercase().chars().filter(|c| !matches!(c, ' ' | '-')).collect();
-    let has = |token: &str| plain.contains(token);
-    let sxm = ["SXM", "HGX", "DGX", "HBM3"].into_iter().any(has);
-    let either = |on_board: GpuSku, on_card: GpuSku| if sxm { on_board } else { on_card };
-    let sku = if has("GB200") {
-        GpuSku::Gb200Sxm
-    } else if has("GB10") {
-        GpuSku::Gb10
-    } else if has("B200") {
-        GpuSku::B200Sxm
-    } else if has("H200") {
-        GpuSku::H200Sxm
-    } else if has("H100") {
-        either(GpuSku::H100Sxm, GpuSku::H100Pcie)
-    } else if has("A100") {
-        either(GpuSku::A100Sxm, GpuSku::A100Pcie)
-    } else if is_word(model, "A30") {
-        GpuSku::A30
-    } else if has("L40S") {
-        GpuSku::L40s
-    } else if has("L40") {
-        GpuSku::L40
-    } else if has("L4") {
-        GpuSku::L4
-    } else if has("V100") {
-        either(GpuSku::V100Sxm, GpuSku::V100Pcie)
-    } else if has("T4") {
-        GpuSku::T4
-    } else if has("MI300") {
-        GpuSku::Mi300
-    } else if has("MI250") || has("MI200") {
-        GpuSku::Mi200
-    } else {
-        return None;
-    };
-    Some(sku)
+    let model = model.to_uppercase();
+    let plain: String = model.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    let sxm = ["SXM", "HGX", "DGX", "HBM3"].into_iter().any(|token| plain.contains(token));
+    // An `RTX A3000` is no A30.
+    let has = |token: &str| if token == "A30" { is_word(&model, token) } else { plain.contains(token) };
+    let (_, on_board, on_card) = TOKENS.iter().find(|(token, ..)| has(token))?;
+    Some(if sxm { on_board } else { on_card }.clone())
 }
 
-/// On its own, because an `RTX A3000` is no A30.
+/// Tokens of models, with the type on a board (SXM) and on a card (PCIe). The first token that the model contains
+/// decides, so the order counts: an `L40S` contains `L40` and `L4`.
+const TOKENS: [(&str, GpuSku, GpuSku); 15] = [
+    ("GB200", GpuSku::Gb200Sxm, GpuSku::Gb200Sxm),
+    ("GB10", GpuSku::Gb10, GpuSku::Gb10),
+    ("B200", GpuSku::B200Sxm, GpuSku::B200Sxm),
+    ("H200", GpuSku::H200Sxm, GpuSku::H200Sxm),
+    ("H100", GpuSku::H100Sxm, GpuSku::H100Pcie),
+    ("A100", GpuSku::A100Sxm, GpuSku::A100Pcie),
+    ("A30", GpuSku::A30, GpuSku::A30),
+    ("L40S", GpuSku::L40s, GpuSku::L40s),
+    ("L40", GpuSku::L40, GpuSku::L40),
+    ("L4", GpuSku::L4, GpuSku::L4),
+    ("V100", GpuSku::V100Sxm, GpuSku::V100Pcie),
+    ("T4", GpuSku::T4, GpuSku::T4),
+    ("MI300", GpuSku::Mi300, GpuSku::Mi300),
+    ("MI250", GpuSku::Mi200, GpuSku::Mi200),
+    ("MI200", GpuSku::Mi200, GpuSku::Mi200),
+];
+
 fn is_word(model: &str, word: &str) -> bool {
-    model.to_uppercase().split(|c: char| !c.is_ascii_alphanumeric()).any(|token| token == word)
+    model.split(|c: char| !c.is_ascii_alphanumeric()).any(|token| token == word)
 }

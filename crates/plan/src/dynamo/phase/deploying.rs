@@ -1,25 +1,24 @@
-//! From a generated graph to one that serves, and back: leads to Ready, Deploying, Deployed or Failed.
+//! The phases from a generated graph to one that serves: leads to Ready, Deploying, Deployed or Failed.
 
 use steersman_api::Family;
 use steersman_api::dynamo::v1beta1::{DeploymentInfo, Phase};
-use steersman_api::meta::conditions::{self, Truth};
-use steersman_reconcile::EventType;
+use steersman_api::meta::conditions::Truth;
 
 use super::pods::{Explained, pulls_of_graph};
 use super::profiling::GENERATED;
-use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_reason};
+use super::{Act, DEPLOYMENT, SPEC_GENERATED, Step, entered, is_unseen, stored_condition, stored_reason};
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::graph::{self, Claim};
 use crate::dynamo::names::GENERATED_GRAPH;
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, Snapshot};
 use crate::dynamo::{legacy_texts, reported};
 
-/// The state of a graph that serves.
+/// State of a graph that serves.
 const SERVING: &str = "successful";
-/// The state of a graph that has none yet.
+/// Default for a graph without a state.
 const INITIALIZING: &str = "initializing";
 
-/// How many containers of a graph are reported with an event each. A graph may have hundreds of pods with one wrong image.
+/// Limit of events about failed pulls: a graph may have hundreds of pods with one wrong image.
 const MAX_REPORTED_PULLS: usize = 64;
 
 /// Waits until the graph is asked for.
@@ -37,12 +36,13 @@ pub fn ready(snapshot: &mut Snapshot) -> Step {
     step(snapshot).after(generated)
 }
 
-/// v1alpha1 had a state for it, which v1beta1 shows as Ready. The graph is not made again, though its manifest is there.
+/// v1alpha1 had a state for a deleted graph, which v1beta1 shows as Ready. The graph is not created again, though its
+/// manifest is there.
 fn was_deleted(object: &ObservedObject) -> bool {
     stored_reason(object, DEPLOYMENT) == Some("DeploymentDeleted")
 }
 
-/// Ready, with the way from there to a graph.
+/// Ready, with the steps to create the graph.
 pub fn offered(object: &ObservedObject) -> Step {
     // Replacing the request by its manifest removes the annotation.
     let place = match asked::generated(object) {
@@ -70,7 +70,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
         Some(found) => match graph::claim(object, found) {
             Claim::Ours => {
                 let step = follow(snapshot, found);
-                // From now on its absence means that it was deleted.
+                // From now on, a missing graph means that it was deleted.
                 if marked {
                     snapshot.object.annotations.insert(GENERATED_GRAPH.to_owned(), String::new());
                 }
@@ -88,8 +88,8 @@ pub fn deployed(snapshot: &Snapshot) -> Step {
     }
 }
 
-/// A graph that was there. Where the cluster serves none, as after a CRD was rolled back, it may still be: nothing is known,
-/// and nothing ends for that.
+/// A graph that existed before. If the cluster does not serve graphs, as after a rollback of the CRD, it may still
+/// exist: the state is unknown and no request fails for it.
 fn absent(snapshot: &Snapshot, name: &str) -> Step {
     if snapshot.graphs_served {
         return deleted(snapshot, name);
@@ -100,19 +100,20 @@ fn absent(snapshot: &Snapshot, name: &str) -> Step {
          (steersman crds --apply); this request goes on by itself once it is served."
     );
     let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Deploying);
-    let step = Step::to(phase, &snapshot.object).says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone());
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentUnknown");
-    let step = step.because(text.clone());
-    if known { step } else { step.tells(EventType::Warning, "DeploymentUnknown", text) }
+    Step::to(phase, &snapshot.object)
+        .says(DEPLOYMENT, Truth::Unknown, "DeploymentUnknown", text.clone())
+        .because(text.clone())
+        .warns_once(known, "DeploymentUnknown", text)
 }
 
-/// The graph that was followed so far, or another that has taken its name. One that was there before it was last said how the
-/// graph fares is the same: earlier operators followed whatever had the name, and labels may be taken off.
+/// The graph that was followed so far, unless it is newer than the condition about it and not ours: then another has
+/// taken its name. An older one counts as the same, because earlier operators followed any graph of the name, and
+/// labels may be removed.
 fn follow_on(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
     let object = &snapshot.object;
-    let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let said = conditions::find(conditions, DEPLOYMENT).map(|known| known.last_transition_time.0);
-    let newer = matches!((found.created, said), (Some(made), Some(said)) if made > said);
+    let reported = stored_condition(object, DEPLOYMENT).map(|known| known.last_transition_time.0);
+    let newer = matches!((found.created, reported), (Some(created), Some(reported)) if created > reported);
     if newer && graph::claim(object, found) != Claim::Ours {
         return deleted(snapshot, &found.name);
     }
@@ -126,13 +127,13 @@ fn missing(snapshot: &Snapshot, name: &str) -> Step {
         Ok(graph) => step.with(Act::Graph(graph)),
         Err(why) => {
             let text = format!("There is no DGD {name}, and {why}");
-            // By this reason it was never there, so that nobody can have deleted it.
-            step.says(DEPLOYMENT, Truth::False, "DeploymentCreationFailed", text.clone()).because(text)
+            // This reason means that the graph was never created, so that a later absence does not count as a deletion.
+            step.waits(DEPLOYMENT, "DeploymentCreationFailed", text)
         }
     }
 }
 
-/// Nothing is taken over from others, however much it looks like ours.
+/// A graph of another owner is never adopted.
 fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
     let whose = match claim {
         Claim::Earlier => "was made for an earlier request of the same name",
@@ -144,12 +145,9 @@ fn refused(snapshot: &Snapshot, name: &str, claim: Claim) -> Step {
         snapshot.object.namespace
     );
     let known = stored_reason(&snapshot.object, DEPLOYMENT) == Some("DeploymentNameTaken");
-    let step = Step::to(Phase::Deploying, &snapshot.object)
-        .says(DEPLOYMENT, Truth::False, "DeploymentNameTaken", text.clone())
-        .because(text.clone());
-    // Its labels do not name us, so no watch covers it.
-    let step = Step { deployment: None, unwatched: true, ..step };
-    if known { step } else { step.tells(EventType::Warning, "DeploymentCreationFailed", text) }
+    // The graph lacks our labels, so no watch covers it.
+    let step = Step { deployment: None, unwatched: true, ..Step::to(Phase::Deploying, &snapshot.object) };
+    step.waits(DEPLOYMENT, "DeploymentNameTaken", text.clone()).warns_once(known, "DeploymentCreationFailed", text)
 }
 
 fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
@@ -164,41 +162,32 @@ fn follow(snapshot: &Snapshot, found: &ObservedGraph) -> Step {
         if !is_unseen(object) {
             return step;
         }
-        step.tells(EventType::Normal, "DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
+        step.announces("DeploymentCreated", format!("DynamoGraphDeployment {name} created successfully"))
     };
     if state == SERVING {
         let text = format!("DynamoGraphDeployment {name} is ready");
         let step = announced(at(Phase::Deployed)).says(DEPLOYMENT, Truth::True, "DeploymentReady", text.clone());
-        return if was == Some(Phase::Deployed) {
-            step
-        } else {
-            step.tells(EventType::Normal, "DeploymentReady", text)
-        };
+        return if was == Some(Phase::Deployed) { step } else { step.announces("DeploymentReady", text) };
     }
     let pulls = pulls_of_graph(&snapshot.graph_pods);
     let more: Vec<String> =
         pulls.iter().map(Explained::sentence).chain(found.unready.clone().filter(|text| !text.is_empty())).collect();
     let with_more = |text: String| if more.is_empty() { text } else { format!("{text}. {}", more.join(" ")) };
-    let step = if was == Some(Phase::Deployed) {
+    let degrades = was == Some(Phase::Deployed);
+    // The reason stays until the graph serves again: the degradation explains more than the progress.
+    let step = if degrades || reason == "DeploymentDegraded" {
         let text = with_more(format!("Deployment degraded to {state}"));
-        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text).tells(
-            EventType::Warning,
-            "DeploymentDegraded",
-            format!("DynamoGraphDeployment {name} degraded from Ready to {state}"),
-        )
-    } else if reason == "DeploymentDegraded" {
-        // Until it serves again: how it came to be here is worth more than that it is on its way.
-        let text = with_more(format!("Deployment degraded to {state}"));
-        at(Phase::Deploying).because(text.clone()).says(DEPLOYMENT, Truth::False, "DeploymentDegraded", text)
+        let event = format!("DynamoGraphDeployment {name} degraded from Ready to {state}");
+        let step = at(Phase::Deploying).waits(DEPLOYMENT, "DeploymentDegraded", text);
+        step.warns_once(!degrades, "DeploymentDegraded", event)
     } else {
         let text = with_more(format!("DGD {name} is in {state} state"));
-        let step = announced(at(Phase::Deploying)).because(text.clone());
-        step.says(DEPLOYMENT, Truth::False, "DeploymentInProgress", text)
+        announced(at(Phase::Deploying)).waits(DEPLOYMENT, "DeploymentInProgress", text)
     };
     pulls.iter().take(MAX_REPORTED_PULLS).fold(step, |step, pull| report_pull(object, step, pull))
 }
 
-/// An image that cannot be pulled, with an event once for each container.
+/// Reports an image that cannot be pulled, with one event for each container.
 pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Step {
     let problem = pull.reported();
     let known =
@@ -209,11 +198,8 @@ pub fn report_pull(object: &ObservedObject, step: Step, pull: &Explained) -> Ste
 fn deleted(snapshot: &Snapshot, name: &str) -> Step {
     let text = "Deployment was deleted by user. Create a new DGDR to redeploy.";
     let step = Step { dgd_name: None, deployment: None, ..Step::to(Phase::Failed, &snapshot.object) };
-    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).tells(
-        EventType::Warning,
-        "DeploymentDeleted",
-        format!(
-            "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
-        ),
-    )
+    let event = format!(
+        "DGD {name} was deleted. DGDR will not recreate it. Delete this DGDR and create a new one to redeploy."
+    );
+    step.fails(&snapshot.object, DEPLOYMENT, "DeploymentDeleted", text).warns("DeploymentDeleted", event)
 }

@@ -1,20 +1,19 @@
-//! The phases of a request: Pending, Profiling, Ready, Deploying, Deployed, Failed.
-//! A step goes as far as the observed cluster allows, through several phases if nothing has to be awaited in between. It
-//! changes the snapshot to what will be true once its writes are done: the plan is made from that, and the difference to
-//! what was observed is patched into the request first.
+//! The phases of a request: Pending, Profiling, Ready, Deploying, Deployed, Failed. A step goes through as many phases
+//! as the observed cluster allows. It changes the snapshot to the expected state after its writes: the plan is made
+//! from that, and the difference to the observed state is patched into the request first.
 
 mod deploying;
 mod pending;
 mod pods;
 mod profiling;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value};
 use steersman_api::dynamo::v1beta1::{
-    DeploymentInfo, DynamoGraphDeploymentRequestStatus, ParetoConfig, Phase, ProfilingPhase, ProfilingResults,
-    ReportedProblem,
+    DeploymentInfo, DynamoGraphDeploymentRequestStatus, Phase, ProfilingPhase, ProfilingResults, ReportedProblem,
 };
 use steersman_api::meta::conditions::{self, Statement, Truth};
-use steersman_reconcile::{Event, EventType};
+use steersman_reconcile::Event;
 
 use super::asked::{self, Acceptance};
 use super::names::{self, ACCEPTED_SPEC, FINALIZER};
@@ -26,20 +25,19 @@ pub const VALIDATION: &str = "Validation";
 pub const PROFILING: &str = "Profiling";
 pub const SPEC_GENERATED: &str = "SpecGenerated";
 pub const DEPLOYMENT: &str = "DeploymentReady";
-/// Our own: the others say how far the request has come, this one what became of the spec's fields.
+/// Not in upstream's API: the other conditions report the progress, this one the fields of the spec.
 pub const SPEC_ACCEPTED: &str = "SpecAccepted";
 
 /// Code of a failed profiling in `status.reported`, and of its event.
 pub const PROFILING_CHECK_FAILED: &str = "ProfilingCheckFailed";
 
-/// What to create for a step.
+/// The object that a step creates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Act {
     #[default]
     Nothing,
-    /// The profiling Job, its account, and nothing left of an earlier Job.
+    /// The profiling Job and its account. Remains of an earlier Job are deleted.
     Job,
-    /// The graph.
     Graph(Map<String, Value>),
 }
 
@@ -51,17 +49,17 @@ pub struct Step {
     pub dgd_name: Option<String>,
     pub results: Option<ProfilingResults>,
     pub deployment: Option<DeploymentInfo>,
-    /// About the single steps; the sum of them follows from the phase.
+    /// Conditions of the phases; the summary `Succeeded` follows from the phase.
     pub statements: Vec<Statement>,
-    /// What Succeeded adds to its words: what is being waited for, or why it failed.
+    /// Detail of the message of `Succeeded`: what is awaited, or why the request failed.
     pub detail: Option<String>,
     pub events: Vec<Event>,
-    /// The problems that the step reports or has reported before.
+    /// Problems that this or an earlier step reported.
     pub reported: Vec<ReportedProblem>,
     pub act: Act,
-    /// Something is awaited that no watch covers.
+    /// The step awaits something that no watch covers.
     pub unwatched: bool,
-    /// Nothing is known that could change the status.
+    /// The stored status stays, because nothing is known that could change it.
     pub keeps_status: bool,
     /// The step if the request cannot be patched, or if a write for its Job fails.
     pub otherwise: Option<Box<Step>>,
@@ -69,12 +67,12 @@ pub struct Step {
     pub generation: Option<i64>,
     /// The spec is not the one that profiling began with.
     pub spec_changed: bool,
-    /// The request failed under an earlier operator. Whose failure it is shows by the absence of `SpecAccepted`.
+    /// The request failed under an earlier operator. The absence of `SpecAccepted` shows whose failure it is.
     pub inherited: bool,
 }
 
 impl Step {
-    /// To a phase, with everything else as it was.
+    /// A step to a phase, with the rest of the stored status.
     pub(super) fn to(phase: Phase, object: &ObservedObject) -> Self {
         let stored = object.status.clone().unwrap_or_default();
         Self {
@@ -105,14 +103,30 @@ impl Step {
         self
     }
 
-    fn tells(mut self, kind: EventType, reason: &'static str, message: impl Into<String>) -> Self {
-        self.events.push(Event { type_: kind, reason, message: message.into() });
+    /// The condition is False, and `Succeeded` has the same message.
+    fn waits(self, type_: &str, reason: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        self.says(type_, Truth::False, reason, message.clone()).because(message)
+    }
+
+    fn announces(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.events.push(Event::normal(reason, message));
         self
     }
 
-    /// A problem, with an event of its own code unless it was `known`.
+    fn warns(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.events.push(Event::warning(reason, message));
+        self
+    }
+
+    /// Warns, unless the problem was `known` before.
+    fn warns_once(self, known: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        if known { self } else { self.warns(reason, message) }
+    }
+
+    /// Reports a problem, with an event unless it was `known`.
     fn reports(self, problem: ReportedProblem, reason: &'static str, known: bool, message: impl Into<String>) -> Self {
-        let mut step = if known { self } else { self.tells(EventType::Warning, reason, message) };
+        let mut step = self.warns_once(known, reason, message);
         step.reported.push(problem);
         step
     }
@@ -127,7 +141,7 @@ impl Step {
         self
     }
 
-    /// The same with what an earlier phase of the same step has to say in front.
+    /// Puts the conditions and events of an earlier phase of the same step first.
     fn after(mut self, earlier: Step) -> Self {
         self.statements.splice(0..0, earlier.statements);
         self.events.splice(0..0, earlier.events);
@@ -141,8 +155,8 @@ impl Step {
     }
 }
 
-/// Whether the status has no graph of ours yet. The annotation alone does not say: replacing the request by its manifest
-/// removes it.
+/// Whether no graph of the request was observed yet. The annotation does not decide: replacing the request by its
+/// manifest removes it.
 pub fn is_unseen(object: &ObservedObject) -> bool {
     let reason = stored_reason(object, DEPLOYMENT).unwrap_or_default();
     matches!(reason, "" | "ConfigMapCreationFailed" | "DeploymentCreationFailed" | "DeploymentNameTaken")
@@ -153,8 +167,8 @@ pub fn is_fixed(phase: Phase) -> bool {
     matches!(phase, Phase::Profiling | Phase::Ready | Phase::Deploying | Phase::Deployed)
 }
 
-/// The phase that a step begins in. A request with a Job or a result of its own profiles, even if a crash kept its status
-/// from saying so.
+/// The phase that a step begins in. A request with a Job or a result of its own is in Profiling, even if a crash kept
+/// its status from being written.
 pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> Phase {
     match asked::phase(object).unwrap_or(Phase::Pending) {
         Phase::Pending if is_own(object, job) || pending::is_delivered(object, job, output) => Phase::Profiling,
@@ -163,24 +177,22 @@ pub fn first_phase(object: &ObservedObject, job: Option<&ObservedJob>, output: O
     }
 }
 
-/// Whether a Job is the request's own.
 pub fn is_own(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
     job.is_some_and(|job| job.owner.as_deref() == Some(object.uid.as_str()))
 }
 
-/// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and then
-/// the status could not be written.
+/// Whether a Failed request has a Job that its status does not name: the spec was corrected, the Job was created, and
+/// then the status could not be written.
 fn has_unreported_job(object: &ObservedObject, job: Option<&ObservedJob>) -> bool {
-    let named = object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
     let marked = job.is_some_and(|job| job.mark.is_some());
-    !named && marked && is_own(object, job) && !is_inherited(object)
+    !asked::has_job(object) && marked && is_own(object, job) && !is_inherited(object)
 }
 
-/// Goes as far as it can from where the request is, and changes `seen` to what will be true then.
+/// Goes as far as possible from the current phase, and changes the snapshot to the expected state.
 pub fn step(snapshot: &mut Snapshot) -> Step {
     let phase = asked::phase(&snapshot.object).unwrap_or(Phase::Pending);
     if snapshot.object.deleting {
-        // Only an earlier operator's finalizer is removed; nothing of ours needs one.
+        // Only an earlier operator's finalizer is removed; Steersman adds none.
         snapshot.object.finalizers.retain(|name| name != FINALIZER);
         return Step::to(phase, &snapshot.object);
     }
@@ -195,7 +207,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     }
 }
 
-/// Marks the spec of a request that has begun without a mark, or that has changed where it may.
+/// Marks the spec of a request that began without a mark, or whose change is permitted.
 fn accept_spec(snapshot: &mut Snapshot) {
     if let Acceptance::Marked(mark) = asked::acceptance(&snapshot.object)
         && asked::phase(&snapshot.object).is_some_and(is_fixed)
@@ -204,36 +216,37 @@ fn accept_spec(snapshot: &mut Snapshot) {
     }
 }
 
-/// The status as the next phase of the same step finds it.
+/// The status as the next phase of the same step sees it.
 fn entered(snapshot: &mut Snapshot, phase: Phase) -> &mut DynamoGraphDeploymentRequestStatus {
     let status = snapshot.object.status.get_or_insert_default();
     status.phase = Some(phase);
     status
 }
 
-/// Whether the request failed under an earlier operator, which has no condition for what became of the spec, and has not
-/// been changed since. For that operator it was final, and its users may have made another one.
+/// Whether the request failed under an earlier operator, which does not set `SpecAccepted`, and is unchanged since.
+/// That operator never retried, so its users may have created another request.
 pub fn is_inherited(object: &ObservedObject) -> bool {
     let Some(status) = object.status.as_ref().filter(|status| status.phase == Some(Phase::Failed)) else {
         return false;
     };
-    // Earlier operators wrote the hardware that they found into the spec, and did not observe that in the status as a whole.
+    // Earlier operators wrote the discovered hardware into the spec, and observed the new generation in this condition
+    // only.
     let summed = conditions::find(&status.conditions, SUCCEEDED).and_then(|known| known.observed_generation);
     let judged = status.observed_generation.max(summed);
     conditions::find(&status.conditions, SPEC_ACCEPTED).is_none() && judged == object.generation
 }
 
-/// Final, unless it failed before there was anything to profile with: then a changed spec is tried. `Succeeded` is rendered
-/// again, so that an improved text reaches old objects.
+/// Final, unless the request failed before its first Job: then a changed spec is tried. `Succeeded` is rendered again,
+/// so that an improved text reaches old objects.
 fn failed(snapshot: &mut Snapshot) -> Step {
     if has_unreported_job(&snapshot.object, snapshot.job.as_ref()) {
         return pending::step(snapshot);
     }
     let stored = snapshot.object.status.clone().unwrap_or_default();
     let own_job = is_own(&snapshot.object, snapshot.job.as_ref());
-    let began = stored.profiling_job_name.is_some() || own_job || is_inherited(&snapshot.object);
-    let wrong = conditions::find(&stored.conditions, VALIDATION).is_some_and(|known| known.status == "False");
-    if !began && (wrong || stored.observed_generation != snapshot.object.generation) {
+    let began = asked::has_job(&snapshot.object) || own_job || is_inherited(&snapshot.object);
+    let changed = stored.observed_generation != snapshot.object.generation;
+    if !began && (was_invalid(&snapshot.object) || changed) {
         return pending::step(snapshot);
     }
     let object = &snapshot.object;
@@ -251,7 +264,6 @@ fn failed(snapshot: &mut Snapshot) -> Step {
     Step { detail: first, ..step }
 }
 
-/// Whether the sidecar, and not the profiler, failed the Job.
 fn has_failed_sidecar(object: &ObservedObject) -> bool {
     let reported = object.status.as_ref().map(|status| status.reported.as_slice()).unwrap_or_default();
     reported
@@ -269,7 +281,7 @@ pub(super) enum Log {
     Sidecar,
 }
 
-/// Why a request has failed, and what is left to do about it.
+/// Why a request has failed, and the next step for its user.
 pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message: &str, log: Log) -> String {
     let (namespace, name) = (&object.namespace, &object.name);
     let next = match (type_, reason) {
@@ -297,14 +309,13 @@ pub(super) fn ending(object: &ObservedObject, type_: &str, reason: &str, message
     format!("{reason}: {}", steersman_reconcile::join_sentences(message, &next))
 }
 
-/// Once there was a Job, its spec is all that was ever profiled with.
+/// Once there was a Job, a changed spec is not profiled.
 fn has_begun(object: &ObservedObject) -> bool {
-    asked::phase(object) == Some(Phase::Profiling)
-        || object.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some())
+    asked::phase(object) == Some(Phase::Profiling) || asked::has_job(object)
 }
 
-/// The sum of it all, by the phase. If the state of the graph is unknown, so is whether the request has succeeded; `unknown`
-/// is the reason.
+/// The condition `Succeeded` of a phase. `unknown` is the reason why the state of the graph, and so the success of the
+/// request, is unknown.
 pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> Statement {
     let (truth, reason, words) = match phase {
         Phase::Pending => (Truth::False, "Pending", "DGDR is pending"),
@@ -323,12 +334,15 @@ pub fn succeeded(phase: Phase, detail: Option<&str>, unknown: Option<&str>) -> S
     Statement { type_: SUCCEEDED.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
-/// The reason of a stored condition.
 pub(super) fn stored_reason<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a str> {
-    conditions::find(&object.status.as_ref()?.conditions, type_).map(|known| known.reason.as_str())
+    stored_condition(object, type_).map(|known| known.reason.as_str())
 }
 
-fn results(graph: Map<String, Value>, pareto: Vec<Map<String, Value>>) -> ProfilingResults {
-    let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
-    ProfilingResults { selected_config: Some(graph), pareto }
+fn stored_condition<'a>(object: &'a ObservedObject, type_: &str) -> Option<&'a Condition> {
+    conditions::find(&object.status.as_ref()?.conditions, type_)
+}
+
+/// Whether the stored status reports that the spec was refused.
+fn was_invalid(object: &ObservedObject) -> bool {
+    stored_condition(object, VALIDATION).is_some_and(|known| known.status == "False")
 }

@@ -1,11 +1,11 @@
-//! Before profiling: checks the spec, discovers the hardware, and leads to the Job. Stays in Pending while something is
-//! awaited, and leads to Failed if the spec is wrong.
+//! The phase before profiling: checks the spec, discovers the hardware, and leads to the Job. Stays in Pending while
+//! something is awaited, and leads to Failed if the spec is invalid.
 
 use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase};
-use steersman_api::meta::conditions::{self, Truth};
-use steersman_reconcile::{EventType, sentences};
+use steersman_api::meta::conditions::Truth;
+use steersman_reconcile::sentences;
 
-use super::{Act, PROFILING, Step, VALIDATION, accept_spec, entered, is_own, profiling};
+use super::{Act, PROFILING, Step, VALIDATION, accept_spec, entered, is_own, profiling, was_invalid};
 use crate::dynamo::checks::{self, Checks, Obstacle};
 use crate::dynamo::names::{self, ACCEPTED_SPEC};
 use crate::dynamo::snapshot::{JobState, ObservedJob, ObservedObject, ObservedOutput, Snapshot};
@@ -15,7 +15,7 @@ const PREPARING: &str = "Discovering GPU hardware and preparing profiling job";
 
 pub fn step(snapshot: &mut Snapshot) -> Step {
     let job = snapshot.job.as_ref();
-    // The Job was made from a spec that was right, whatever the spec has become since.
+    // The Job was made from a valid spec, even if the spec has changed since.
     if is_own(&snapshot.object, job) {
         if let Some(mark) = job.and_then(|job| job.mark.clone()) {
             snapshot.object.annotations.insert(ACCEPTED_SPEC.to_owned(), mark);
@@ -50,7 +50,7 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
              Profiling begins when it is gone: kubectl delete job -n {} {name}",
             object.namespace
         );
-        let waiting = pending.says(PROFILING, Truth::False, "DiscoveringHardware", why.clone()).because(why);
+        let waiting = pending.waits(PROFILING, "DiscoveringHardware", why);
         return Step { unwatched: true, ..initialized(snapshot, waiting) };
     }
     let otherwise = pending.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING);
@@ -59,15 +59,12 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     Step { act: Act::Job, otherwise: Some(Box::new(otherwise)), ..begun(snapshot) }
 }
 
-/// The first event of a request.
+/// Adds the first event of a request.
 fn initialized(snapshot: &Snapshot, step: Step) -> Step {
-    if !is_first(snapshot) {
-        return step;
-    }
-    step.tells(EventType::Normal, "Initialized", "DGDR initialized successfully")
+    if is_first(snapshot) { step.announces("Initialized", "DGDR initialized successfully") } else { step }
 }
 
-/// Whether a Job has done its work and is gone, by its time to live, before it was observed.
+/// Whether a Job has delivered and was deleted by its time to live before it was observed.
 pub fn is_delivered(object: &ObservedObject, job: Option<&ObservedJob>, output: Option<&ObservedOutput>) -> bool {
     let output = output.filter(|output| output.owner.as_deref() == Some(object.uid.as_str()));
     job.is_none()
@@ -76,31 +73,24 @@ pub fn is_delivered(object: &ObservedObject, job: Option<&ObservedJob>, output: 
             .is_some_and(|output| output.data.contains_key("profiler_status") || profiling::has_result(object, output))
 }
 
-/// While the GPUs are being discovered. An operator that has just started keeps what was missing before.
+/// The step while GPUs are being discovered. After a start of the operator, a reported problem stays until then.
 fn looking(snapshot: &Snapshot) -> Step {
     let object = &snapshot.object;
     let step = Step { unwatched: true, ..Step::to(Phase::Pending, object) };
-    let refused = object.status.as_ref().is_some_and(|status| {
-        status.phase == Some(Phase::Pending)
-            && conditions::find(&status.conditions, VALIDATION).is_some_and(|known| known.status == "False")
-    });
-    if refused {
+    if asked::phase(object) == Some(Phase::Pending) && was_invalid(object) {
         return Step { keeps_status: true, ..step };
     }
     initialized(snapshot, step.says(PROFILING, Truth::False, "DiscoveringHardware", PREPARING))
 }
 
-/// `Initializing` of earlier versions: the status is of no generation yet, or of a spec that could not be used.
+/// Whether the status has no generation yet, or is about a spec that was refused: the state `Initializing` of earlier
+/// versions.
 fn is_first(snapshot: &Snapshot) -> bool {
     let status = snapshot.object.status.as_ref();
-    // Without a generation none can have been observed, and it would be the first time every time.
+    // Without a generation nothing can be observed, and every step would count as the first.
     let unseen = snapshot.object.generation.is_some()
         && status.and_then(|status| status.observed_generation).unwrap_or_default() == 0;
-    let was_wrong = status.is_some_and(|status| {
-        conditions::find(&status.conditions, VALIDATION).is_some_and(|known| known.status == "False")
-    });
-    let was_failed = asked::phase(&snapshot.object) == Some(Phase::Failed);
-    unseen || was_wrong || was_failed
+    unseen || was_invalid(&snapshot.object) || asked::phase(&snapshot.object) == Some(Phase::Failed)
 }
 
 fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {
@@ -109,28 +99,29 @@ fn refused(snapshot: &Snapshot, phase: Phase, obstacles: &[Obstacle]) -> Step {
     let text = sentences(&findings);
     let known = obstacles.iter().all(|obstacle| reported::contains(object, &obstacle.problem))
         || legacy_texts::has_findings(object, &text);
-    let mut step = Step::to(phase, object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone());
-    if !known {
-        step = step.tells(EventType::Warning, "ValidationFailed", text.clone());
-    }
+    let mut step = Step::to(phase, object).says(VALIDATION, Truth::False, "ValidationFailed", text.clone()).warns_once(
+        known,
+        "ValidationFailed",
+        text.clone(),
+    );
     step.reported.extend(obstacles.iter().map(|obstacle| obstacle.problem.clone()));
     step.because(if phase == Phase::Failed { format!("ValidationFailed: {text}") } else { text })
 }
 
-/// Puts into the request what it has to hold before the Job is made: the hardware that was discovered, and the mark of the
+/// Sets the fields that the request must have before the Job is created: the discovered hardware, and the mark of the
 /// spec.
 fn prepare(snapshot: &mut Snapshot) {
     let object = &mut snapshot.object;
     let Ok(hardware) = hardware::complete(object.spec.hardware.as_ref(), &snapshot.hardware) else { return };
     if object.spec.hardware.as_ref() != Some(&hardware) {
         object.spec.hardware = Some(hardware);
-        // The API server counts every change of the spec.
+        // The API server increments the generation with every change of the spec.
         object.generation = object.generation.map(|generation| generation + 1);
     }
     object.annotations.insert(ACCEPTED_SPEC.to_owned(), asked::mark(&object.spec));
 }
 
-/// The cluster once the Job is created: nothing is left of an earlier one.
+/// The expected state after the Job is created: nothing is left of an earlier one.
 pub fn expect_job(snapshot: &mut Snapshot) {
     let object = &snapshot.object;
     snapshot.job = Some(ObservedJob {
@@ -145,7 +136,7 @@ pub fn expect_job(snapshot: &mut Snapshot) {
 fn begun(snapshot: &mut Snapshot) -> Step {
     let begun = initialized(snapshot, Step::to(Phase::Profiling, &snapshot.object))
         .says(VALIDATION, Truth::True, "ValidationPassed", "DGDR spec validation passed")
-        .tells(EventType::Normal, "ProfilingJobCreated", "Profiling job created");
+        .announces("ProfilingJobCreated", "Profiling job created");
     let job_name = names::profiling_job(&snapshot.object.name);
     let status = entered(snapshot, Phase::Profiling);
     status.profiling_phase = Some(ProfilingPhase::Initializing);

@@ -12,7 +12,6 @@ use crate::pods::{
 
 const PULL_FOR_JOB: &str = "Check the image's name and tag, and the Secret to pull it with: the pod goes on by itself once \
                             the image can be pulled. To use another image, delete this DGDR and create a new one.";
-/// An existing graph can be changed.
 const PULL_FOR_GRAPH: &str = "Check the image's name and tag in the DGD, and the Secret to pull it with; the pod goes \
                               on by itself once the image can be pulled.";
 const CLAIM_MISSING: &str = "Create a PersistentVolumeClaim of that name; the pod is scheduled once it is there.";
@@ -60,7 +59,7 @@ pub fn of_job(pods: &[ObservedPod]) -> Option<Explained> {
     explained(pods, PULL_FOR_JOB).min_by_key(|problem| !problem.is_image_pull)
 }
 
-/// Containers of a graph with an image that cannot be pulled.
+/// Containers of a graph whose image cannot be pulled.
 pub fn pulls_of_graph(pods: &[ObservedPod]) -> Vec<Explained> {
     explained(pods, PULL_FOR_GRAPH).filter(|problem| problem.is_image_pull).collect()
 }
@@ -99,10 +98,10 @@ fn explain(pod: &str, problem: StartupProblem, pull: &'static str) -> Option<Exp
     Some(Explained { pod: pod.to_owned(), container, is_image_pull, message, remedy })
 }
 
-/// Why a profiler that works or has ended may have no result, while its Job still runs: only the sidecar delivers.
+/// Why a running Job may yield no result: only the sidecar delivers it.
 pub fn undelivered(object: &ObservedObject, pods: &[ObservedPod]) -> Option<String> {
     let (namespace, job) = (&object.namespace, names::profiling_job(&object.name));
-    // The Job judges or replaces a pod that has ended as a whole.
+    // The Job itself reports or replaces a pod that has ended as a whole.
     let pods = pods.iter().filter(|pod| pod.phase == "Running");
     pods.filter_map(|pod| Some((pod, named(pod, PROFILER)?, named(pod, COPIER)?))).find_map(|(pod, profiler, copier)| {
         let log = format!("kubectl logs -n {namespace} {} -c {COPIER}", pod.name);

@@ -1,13 +1,12 @@
-//! While the Job profiles, and when it has ended: stays in Profiling, or leads to Deploying, Ready or Failed.
+//! The phase in which the Job profiles: stays in Profiling, or leads to Deploying, Ready or Failed.
 
 use serde_json::Value;
-use steersman_api::dynamo::v1beta1::{Phase, ProfilingPhase, ReportedProblem};
+use steersman_api::dynamo::v1beta1::{ParetoConfig, Phase, ProfilingPhase, ProfilingResults, ReportedProblem};
 use steersman_api::meta::conditions::Truth;
-use steersman_reconcile::EventType;
 
 use super::{
     Act, Log, PROFILING, PROFILING_CHECK_FAILED, SPEC_GENERATED, Step, deploying, ending, entered, is_own, pending,
-    pods, results, stored_reason,
+    pods, stored_reason,
 };
 use crate::dynamo::asked::{self, Acceptance};
 use crate::dynamo::names::{self, ADDITIONAL, GENERATED_GRAPH};
@@ -22,7 +21,8 @@ const STARTING: &str = "Waiting for the pod of the profiling Job to start";
 const NO_DETAILS: &str = "profiler reported failure (no details available)";
 
 pub fn step(snapshot: &mut Snapshot) -> Step {
-    // An earlier operator may not have named the Job; without a name, a failure would look as if nothing had been profiled.
+    // An earlier operator may not have stored the name of the Job, without which a failure would count as one before
+    // profiling.
     let job_name = names::profiling_job(&snapshot.object.name);
     entered(snapshot, Phase::Profiling).profiling_job_name.get_or_insert(job_name);
     match state(snapshot) {
@@ -33,10 +33,9 @@ pub fn step(snapshot: &mut Snapshot) -> Step {
     }
 }
 
-/// What became of the Job.
 enum State {
     Running,
-    /// With the message of the Job, if the profiler gave no verdict.
+    /// Message of the Job, if the profiler gave no verdict.
     Failed(Option<String>),
     Ended,
     Gone,
@@ -49,7 +48,7 @@ fn state(snapshot: &Snapshot) -> State {
     let has_result = output.is_some_and(|output| has_result(object, output));
     let job = snapshot.job.as_ref().filter(|job| is_own(object, Some(job)));
     match (job.map(|job| &job.state), verdict) {
-        // The profiler had done its work: a pod that is evicted afterwards takes nothing of it away, nor does its successor.
+        // The profiler has finished. A later eviction of its pod changes nothing, nor does the replacement.
         (Some(JobState::Running | JobState::Suspended), Some("success"))
             if has_result && snapshot.job_pods.iter().any(|pod| pod.phase == "Failed") =>
         {
@@ -60,17 +59,17 @@ fn state(snapshot: &Snapshot) -> State {
         (Some(JobState::Failed(_)), Some("success")) if has_result => State::Ended,
         (Some(JobState::Failed(message)), _) => State::Failed(Some(message.clone())),
         (Some(JobState::Complete), _) => State::Ended,
-        // A Job may be gone before it was observed, by its time to live; what it delivered counts.
+        // A Job may be deleted by its time to live before it was observed; its result counts.
         (None, Some("success")) => State::Ended,
         (None, _) if has_result => State::Ended,
         (None, _) => State::Gone,
     }
 }
 
-/// Of this request: an earlier one of the same name may have left its own.
+/// The output of this request. An earlier request of the same name may have left one.
 fn output(snapshot: &Snapshot) -> Option<&ObservedOutput> {
     let output = snapshot.output.as_ref()?;
-    // The earlier protocol wrote it without an owner, and the Job's creation took away what was older.
+    // The earlier protocol set no owner; an older output was deleted when the Job was created.
     output.owner.as_ref().is_none_or(|owner| *owner == snapshot.object.uid).then_some(output)
 }
 
@@ -78,13 +77,13 @@ pub fn has_result(object: &ObservedObject, output: &ObservedOutput) -> bool {
     graph::key(&output.data, asked::simulated(&object.spec)).is_some()
 }
 
-/// What the profiler says it is busy with. A word that nobody knows says nothing.
+/// The sub-phase that the profiler reports. None: it reports none, or an unknown one.
 fn relayed(output: Option<&ObservedOutput>) -> Option<ProfilingPhase> {
     let word = output?.data.get("phase")?;
     serde_json::from_value(Value::String(word.clone())).ok()
 }
 
-/// As it stands in conditions.
+/// Reason of the condition for a sub-phase.
 fn word(phase: ProfilingPhase) -> &'static str {
     match phase {
         ProfilingPhase::Initializing => "Initializing",
@@ -100,38 +99,36 @@ fn word(phase: ProfilingPhase) -> &'static str {
 fn running(snapshot: &Snapshot) -> Step {
     let (object, output) = (&snapshot.object, output(snapshot));
     let known = object.status.as_ref().and_then(|status| status.profiling_phase);
-    // Without any output, what is known is of an earlier Job.
+    // Without any output, the stored sub-phase is that of an earlier Job.
     let known = known.filter(|_| output.is_some());
     let phase = relayed(output).or(known).unwrap_or(ProfilingPhase::Initializing);
     let step = Step { profiling_phase: Some(phase), ..Step::to(Phase::Profiling, object) };
     if let Some(problem) = pods::of_job(&snapshot.job_pods) {
-        let text = problem.sentence();
-        let step = step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
+        let step = step.waits(PROFILING, word(phase), problem.sentence());
         return if problem.is_image_pull { deploying::report_pull(object, step, &problem) } else { step };
     }
     let verdict = output.is_some_and(|output| output.data.contains_key("profiler_status"));
     if let Some(text) = pods::undelivered(object, &snapshot.job_pods).filter(|_| !verdict) {
-        return step.says(PROFILING, Truth::False, word(phase), text.clone()).because(text);
+        return step.waits(PROFILING, word(phase), text);
     }
     if snapshot.job.as_ref().is_some_and(|job| job.state == JobState::Suspended) {
         let text = "The profiling Job is suspended. It goes on when spec.suspend of the Job is set to false.";
-        return step.says(PROFILING, Truth::False, word(phase), text).because(text);
+        return step.waits(PROFILING, word(phase), text);
     }
-    let said = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
-    match (phase, said) {
+    let message = output.and_then(|output| asked::given(output.data.get("message").map(String::as_str)));
+    match (phase, message) {
         (ProfilingPhase::Initializing, None) if snapshot.job_pods.iter().any(|pod| pod.phase != "Pending") => {
             step.says(PROFILING, Truth::False, "ProfilingRunning", RUNNING)
         }
         (ProfilingPhase::Initializing, None) => {
-            let text = starting(object, snapshot.job_pods.first());
-            step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text)
+            step.waits(PROFILING, "Initializing", starting(object, snapshot.job_pods.first()))
         }
         (phase, None) => step.says(PROFILING, Truth::False, word(phase), RUNNING),
-        (phase, Some(said)) => step.says(PROFILING, Truth::False, word(phase), said).because(said),
+        (phase, Some(message)) => step.waits(PROFILING, word(phase), message),
     }
 }
 
-/// Quotas, limits and pod security are told to the Job alone, volumes and networks to the pod alone.
+/// Quotas, limits and pod security show in events of the Job only, volumes and networks in events of the pod only.
 fn starting(object: &ObservedObject, pod: Option<&ObservedPod>) -> String {
     let namespace = &object.namespace;
     match pod {
@@ -145,7 +142,7 @@ fn starting(object: &ObservedObject, pod: Option<&ObservedPod>) -> String {
     }
 }
 
-/// By the profiler's own verdict, or the Job's if it gave none.
+/// Fails by the profiler's verdict, or the Job's if there is none.
 fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
     let object = &snapshot.object;
     let (reason, mut message) = (failed_reason(snapshot), verdict(snapshot));
@@ -163,39 +160,35 @@ fn failed(snapshot: &Snapshot, job: Option<&str>) -> Step {
     let log = if problem.container.as_deref() == Some(COPIER) { Log::Sidecar } else { Log::Profiler };
     let step = Step { profiling_phase: None, reported: vec![problem], ..Step::to(Phase::Failed, object) };
     let detail = ending(object, PROFILING, &reason, &message, log);
-    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).tells(
-        EventType::Warning,
-        PROFILING_CHECK_FAILED,
-        message,
-    )
+    step.says(PROFILING, Truth::False, &reason, message.clone()).because(detail).warns(PROFILING_CHECK_FAILED, message)
 }
 
-/// A failed profiling in `status.reported`.
+/// The entry of a failed profiling in `status.reported`.
 pub fn failed_job(object: &ObservedObject) -> ReportedProblem {
     reported::about(PROFILING_CHECK_FAILED, "Job", &names::profiling_job(&object.name))
 }
 
-/// Names the sub-phase that failed.
+/// The reason names the sub-phase that failed.
 fn failed_reason(snapshot: &Snapshot) -> String {
     let known = snapshot.object.status.as_ref().and_then(|status| status.profiling_phase);
     let phase = relayed(output(snapshot)).or(known).filter(|phase| *phase != ProfilingPhase::Done);
     phase.map_or_else(|| "ProfilingFailed".to_owned(), |phase| format!("{}Failed", word(phase)))
 }
 
-/// The profiler's own words.
+/// The profiler's error message.
 fn verdict(snapshot: &Snapshot) -> String {
     let error = output(snapshot).and_then(|output| asked::given(output.data.get("profiler_error").map(String::as_str)));
     format!("profiling failed: {}", error.unwrap_or(NO_DETAILS))
 }
 
-/// Reason and words of the profiler, if they came after the Job's end was reported.
+/// Reason and message of the profiler, if they arrived after the Job's end was reported.
 pub fn verdict_of_failed(snapshot: &Snapshot) -> Option<(String, String)> {
     let output = output(snapshot)?;
     let reason = stored_reason(&snapshot.object, PROFILING).filter(|reason| is_failed_reason(reason))?;
     if output.data.get("profiler_status").map(String::as_str) != Some("failed") {
         return None;
     }
-    // The sub-phase that the status had is cleared by now; its name in the reason is what is left of it.
+    // The status no longer has the sub-phase; the stored reason still names it.
     let reason = if relayed(Some(output)).is_some() { failed_reason(snapshot) } else { reason.to_owned() };
     Some((reason, verdict(snapshot)))
 }
@@ -217,8 +210,8 @@ fn is_failed_reason(reason: &str) -> bool {
         || phases.iter().any(|phase| reason == format!("{}Failed", word(*phase)))
 }
 
-/// The keys that a result would have, where others were delivered or none with a success: all of it comes at once, so that
-/// nothing more will.
+/// Names the missing keys of an output with other manifests, or with a success and no manifest. All keys are delivered
+/// at once, so that the missing ones will not follow.
 fn lacking(object: &ObservedObject, output: &ObservedOutput) -> Option<String> {
     let success = output.data.get("profiler_status").is_some_and(|verdict| verdict == "success");
     let others: Vec<&str> = graph::EARLIER.into_iter().filter(|key| output.data.contains_key(*key)).collect();
@@ -238,7 +231,7 @@ fn ungenerated(object: &ObservedObject, why: String) -> Step {
     let step = Step { profiling_phase: None, ..Step::to(Phase::Failed, object) };
     step.says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .fails(object, SPEC_GENERATED, "GenerationFailed", &why)
-        .tells(EventType::Warning, "GenerationFailed", why)
+        .warns("GenerationFailed", why)
 }
 
 fn ended(snapshot: &mut Snapshot) -> Step {
@@ -257,7 +250,7 @@ fn ended(snapshot: &mut Snapshot) -> Step {
         );
         let phase = object.status.as_ref().and_then(|status| status.profiling_phase);
         let reason = word(phase.unwrap_or(ProfilingPhase::Initializing));
-        return Step::to(Phase::Profiling, object).says(PROFILING, Truth::False, reason, text.clone()).because(text);
+        return Step::to(Phase::Profiling, object).waits(PROFILING, reason, text);
     };
     match graph::generate(object, output) {
         Ok(generated) => deliver(snapshot, generated),
@@ -265,21 +258,25 @@ fn ended(snapshot: &mut Snapshot) -> Step {
     }
 }
 
-/// Keeps on the request what was generated, and goes on with it.
+/// Stores the generated graph in the request, and continues with it.
 fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
-    // A spec that was changed meanwhile does not say what to do with a graph that was made from another.
+    // If the spec has changed, it does not decide about a graph that was made from another spec.
     let apply = asked::auto_apply(&snapshot.object) && asked::acceptance(&snapshot.object) != Acceptance::Changed;
-    let (phase, message) = if apply { (Phase::Deploying, GENERATED.to_owned()) } else { (Phase::Ready, available()) };
+    let (phase, message) = if apply {
+        (Phase::Deploying, GENERATED.to_owned())
+    } else {
+        (Phase::Ready, format!("Generated spec is available in annotation {GENERATED_GRAPH}"))
+    };
     let mut step = Step::to(phase, &snapshot.object)
         .says(PROFILING, Truth::True, "ProfilingCompleted", "Profiling job completed successfully")
         .says(SPEC_GENERATED, Truth::True, "SpecGenerated", message)
-        .tells(EventType::Normal, "SpecGenerated", GENERATED);
+        .announces("SpecGenerated", GENERATED);
     if !generated.skipped.is_empty() {
         let text = format!(
             "Not created from the profiling output: {}. Only ConfigMaps are; create the others yourself if the graph needs them.",
             generated.skipped.join(", ")
         );
-        step = step.tells(EventType::Warning, "AdditionalResourcesSkipped", text);
+        step = step.warns("AdditionalResourcesSkipped", text);
     }
     let name = generated.name().to_owned();
     let graph::Generated { graph, text, additional, pareto, .. } = generated;
@@ -288,16 +285,13 @@ fn deliver(snapshot: &mut Snapshot, generated: graph::Generated) -> Step {
     let status = entered(snapshot, phase);
     status.profiling_phase = None;
     status.dgd_name = Some(name);
-    status.profiling_results = Some(results(graph, pareto));
+    let pareto = pareto.into_iter().map(|config| ParetoConfig { config }).collect();
+    status.profiling_results = Some(ProfilingResults { selected_config: Some(graph), pareto });
     let next = if apply { deploying::step(snapshot) } else { deploying::offered(&snapshot.object) };
     next.after(step)
 }
 
-fn available() -> String {
-    format!("Generated spec is available in annotation {GENERATED_GRAPH}")
-}
-
-/// The Job was removed before it delivered. It is made again: only the profiler can say that there is no answer.
+/// The Job was deleted before it delivered. It is created again: only the profiler can report that there is no result.
 fn gone(snapshot: &mut Snapshot) -> Step {
     let object = &snapshot.object;
     let step = Step { profiling_phase: Some(ProfilingPhase::Initializing), ..Step::to(Phase::Profiling, object) };
@@ -307,26 +301,20 @@ fn gone(snapshot: &mut Snapshot) -> Step {
             "Job {name} belongs to somebody else. Profiling begins anew when it is gone: kubectl delete job -n {} {name}",
             object.namespace
         );
-        let waiting = step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
-        return Step { unwatched: true, ..waiting };
+        return Step { unwatched: true, ..step.waits(PROFILING, "Initializing", text) };
     }
     if asked::acceptance(object) == Acceptance::Changed {
         let text = format!("jobs.batch \"{name}\" not found, and the spec is not the one that profiling began with");
-        return step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text);
+        return step.waits(PROFILING, "Initializing", text);
     }
     let text = format!("jobs.batch \"{name}\" not found; profiling begins anew");
     let problem = reported::about("ProfilingJobDeleted", "Job", &name);
     let known = reported::contains(object, &problem)
         || stored_reason(object, PROFILING) == Some("JobCreationFailed")
         || legacy_texts::has_deleted_job(object, &text);
-    let gone = step.says(PROFILING, Truth::False, "Initializing", text.clone()).because(text.clone()).reports(
-        problem,
-        "ProfilingJobDeleted",
-        known,
-        text,
-    );
-    // Without an image there is nothing to make it from.
-    if asked::image(&snapshot.settings, &object.spec).is_none() {
+    let gone = step.waits(PROFILING, "Initializing", text.clone()).reports(problem, "ProfilingJobDeleted", known, text);
+    // The Job cannot be created without an image.
+    if asked::image_or(&object.spec, snapshot.settings.default_image.as_deref()).is_none() {
         return gone;
     }
     pending::expect_job(snapshot);

@@ -1,6 +1,4 @@
-//! What stands in a stored request though its author never wrote it.
-//! Comes in: the request as it is stored, and what the operator was told; goes out: whether one that leaves a field out
-//! means the same.
+//! Recognizes values in a stored request that its author did not write, so that a manifest without them means the same.
 
 use serde_json::{Value, json};
 use steersman_reconcile::{FieldPath, Segment, path};
@@ -8,8 +6,8 @@ use steersman_reconcile::{FieldPath, Segment, path};
 use super::Facts;
 use crate::dynamo::names::{ACCEPTED_SPEC, MANAGER};
 
-/// Defaults of the schema. The API server sets them in an object that it has stored, and not yet in one of another version
-/// that admission is asked about.
+/// Defaults of the schema. The API server sets them in the stored object, but not yet in the object of another version
+/// that admission sees.
 pub fn default(path: &FieldPath) -> Option<Value> {
     let defaults = [
         (path!(spec.autoApply), json!(true)),
@@ -22,24 +20,24 @@ pub fn default(path: &FieldPath) -> Option<Value> {
     defaults.into_iter().find(|(known, _)| known == path).map(|(_, value)| value)
 }
 
-/// What the operator has filled in.
+/// Values that the operator has set.
 #[derive(Default)]
 pub struct Filled {
     image: Option<String>,
-    /// The fields that it manages, in the form of managedFields.
+    /// Fields that the operator manages, in the form of managedFields.
     managed: Vec<Value>,
 }
 
 impl Filled {
-    /// Whoever sends the whole file again, as `kubectl replace` does, leaves that out, and with it the mark of the spec that
-    /// profiling began with. One that carries the mark was read before, and its author has seen what was filled in.
+    /// A manifest sent as a whole, as by `kubectl replace`, lacks these values and the mark of the accepted spec. A
+    /// request with the mark was read before, so that its author has seen the values.
     pub fn of(old: &Value, new: &Value, facts: &Facts<'_>) -> Self {
         if !new["metadata"]["annotations"][ACCEPTED_SPEC].is_null() {
             return Self::default();
         }
         let entries = old["metadata"]["managedFields"].as_array().into_iter().flatten();
         let others = |entry: &&Value| entry["manager"] != MANAGER;
-        // One of an earlier operator that has not let go of the field yet is no author either, but nobody can tell.
+        // An earlier operator's entry that still owns the field cannot be distinguished from an author's.
         let (theirs, ours): (Vec<_>, Vec<_>) = entries.partition(others);
         let spec = |entry: &&Value| entry["fieldsV1"]["f:spec"].clone();
         let theirs: Vec<Value> = theirs.iter().map(spec).collect();
@@ -47,12 +45,12 @@ impl Filled {
         Self { image: facts.default_image.map(str::to_owned), managed }
     }
 
-    /// Whether the operator put this value there.
+    /// Whether the operator set this value.
     pub fn has(&self, path: &FieldPath, value: &Value) -> bool {
         if *path == path!(spec.image) {
             return self.image.as_ref().is_some_and(|image| value == image);
         }
-        // Lists are compared as a whole, so a path of a change has fields alone.
+        // Lists are compared as a whole, so that the path of a change has fields only.
         let way = path.segments().iter().skip(1).map(|segment| match segment {
             Segment::Field(name) => Some(format!("f:{name}")),
             Segment::Index(_) | Segment::Key(_) => None,
@@ -65,7 +63,7 @@ impl Filled {
     }
 }
 
-/// The fields that nobody else manages as well.
+/// The fields without another field manager.
 fn without(fields: &Value, others: &[Value]) -> Value {
     let Some(fields) = fields.as_object() else { return Value::Null };
     let left = fields.iter().filter_map(|(name, inner)| {

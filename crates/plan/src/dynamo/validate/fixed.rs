@@ -1,5 +1,4 @@
-//! Changes of a request whose profiling has begun.
-//! Comes in: the request as it is stored and as it would be; goes out: why the change is refused, if it is.
+//! Decides on changes of a request whose profiling has begun.
 
 use serde_json::{Map, Value, json};
 use steersman_api::dynamo::v1beta1::Phase;
@@ -17,7 +16,7 @@ fn auto_apply_path() -> FieldPath {
     path!(spec.autoApply)
 }
 
-/// How many places of a change are named.
+/// Number of changed paths in the message.
 const NAMED: usize = 5;
 
 pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Option<FieldError> {
@@ -36,7 +35,8 @@ pub fn refusal(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> O
     })
 }
 
-/// What its author can still decide while the graph is not made: the version, and at last that it shall be made.
+/// Whether the change is one that stays open until the graph is created: the version, and in Ready the deployment
+/// itself.
 fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let open = match phase {
         Phase::Profiling => vec![version_path()],
@@ -46,19 +46,19 @@ fn deferred(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     !asked::auto_apply(old) && changed.iter().all(|path| open.contains(path))
 }
 
-/// Back to what profiling began with, after a change that slipped in while nobody was asked. A graph that is deployed was
-/// to be deployed, so that this can always be said again.
+/// Whether the change returns to the spec that profiling began with, after a change without admission. A deployed graph
+/// was meant to be deployed, so `autoApply` may always be set again.
 fn taken_back(old: &ObservedObject, new: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> bool {
     let switched = matches!(phase, Phase::Deploying | Phase::Deployed) && asked::auto_apply(new);
     if switched && matches!(changed, [only] if *only == auto_apply_path()) {
         return true;
     }
-    // As the plan will see it: with the mark of the stored one.
+    // The plan compares the new spec with the stored mark.
     let then = ObservedObject { spec: new.spec.clone(), ..old.clone() };
     strays(old) && asked::acceptance(&then) != Acceptance::Changed
 }
 
-/// It is not what profiling began with already.
+/// Whether the stored spec is not the one that profiling began with.
 fn strays(old: &ObservedObject) -> bool {
     old.annotations.contains_key(ACCEPTED_SPEC) && asked::acceptance(old) == Acceptance::Changed
 }
@@ -84,17 +84,17 @@ fn remedy(old: &ObservedObject, phase: Phase, changed: &[FieldPath]) -> Message 
     message!["Changed is ", named, ".", rest]
 }
 
-/// The places that differ in meaning.
 fn changes(old: &ObservedObject, new: &ObservedObject, filled: &Filled) -> Vec<FieldPath> {
     let mut found = Vec::new();
     compare(&json!(old.spec), &json!(new.spec), &path!(spec), filled, &mut found);
     found
 }
 
-/// An absent part is one without fields, and an absent field means its default, or what the operator has filled in.
+/// Collects the changed paths. An absent section equals one without fields, and an absent field means its default, or
+/// the value that the operator has set.
 fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &mut Vec<FieldPath>) {
     let empty = Map::new();
-    // Parts of other objects, in which one without fields can mean something.
+    // Overrides are parts of other objects, where an empty section can have a meaning.
     let exact = path.below(&path!(spec.overrides)).is_some_and(|inside| !inside.is_empty());
     let fields = |value: &Value| value.is_object() || (value.is_null() && !exact);
     if old != new && fields(old) && fields(new) {
@@ -107,7 +107,7 @@ fn compare(old: &Value, new: &Value, path: &FieldPath, filled: &Filled, found: &
             let value = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
             compare(&value(before), &value(after), &path.field(name.clone()), filled, &mut inner);
         }
-        // Of a part that came or went, its own name says enough.
+        // A section that was added or removed is reported by its own path.
         let whole = old.is_null() || new.is_null();
         inner.truncate(if whole { 1 } else { usize::MAX });
         found.extend(inner.into_iter().map(|place| if whole { path.clone() } else { place }));

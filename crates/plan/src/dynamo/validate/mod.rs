@@ -1,5 +1,4 @@
-//! Whether a request is accepted: the rules of the plan, asked before it is stored.
-//! Comes in: the request as JSON, what it was before, and what the operator was told; goes out: errors and warnings.
+//! Decides on admission of a request, by the rules of the plan.
 
 mod defaults;
 pub mod filled;
@@ -23,19 +22,19 @@ use filled::Filled;
 pub use defaults::{DYNAMO_VERSION, default_image, image};
 pub use version::has_version;
 
-/// What is known besides the request.
+/// Facts besides the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// Stands where `spec.image` is empty.
+    /// Replaces an empty `spec.image`.
     pub default_image: Option<&'a str>,
-    /// Whether the operator looks for GPUs by itself.
+    /// Whether the operator discovers GPUs.
     pub discovery: bool,
 }
 
 pub use crate::Review;
 
-/// What was wrong before the change, and is none of its business, does not stand against it: it is a warning. Deletion and
-/// changes that leave the spec alone, such as the removal of a finalizer, are never refused.
+/// An error that the stored request has, too, and that the change does not touch, is a warning. Deletion and changes
+/// that leave the spec alone, such as the removal of a finalizer, are never refused.
 pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"]) {
@@ -45,7 +44,7 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
         Ok(object) => object,
         Err(error) => return Review { errors: vec![*error], ..Review::default() },
     };
-    // One that cannot be read has nothing that could be held on to.
+    // A stored request that cannot be read has no errors to compare with.
     let before = old.and_then(|old| read(old).ok());
     let known = before.as_ref().map(|before| rules::wrong(before, facts)).unwrap_or_default();
     let stands = |error: &FieldError| {
@@ -61,7 +60,7 @@ pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     Review { errors, warnings }
 }
 
-/// Another image needs another version, and a graph that is to be made now needs one at last.
+/// Another image needs another version, and enabling the deployment needs one.
 fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) -> bool {
     let version = |object: &ObservedObject| object.spec.runtime_version_override.clone().unwrap_or_default();
     let activated = !asked::auto_apply(before) && asked::auto_apply(after);
@@ -70,9 +69,7 @@ fn touches(before: &ObservedObject, after: &ObservedObject, error: &FieldError) 
 }
 
 fn in_vain(before: &ObservedObject) -> Option<Message> {
-    let failed = asked::phase(before) == Some(Phase::Failed);
-    let began = before.status.as_ref().is_some_and(|status| status.profiling_job_name.is_some());
-    (failed && began).then(|| {
+    (asked::phase(before) == Some(Phase::Failed) && asked::has_job(before)).then(|| {
         message![
             path!(spec),
             ": this request has failed after its profiling began, and a change does not begin it anew. Delete and recreate it."
@@ -80,7 +77,7 @@ fn in_vain(before: &ObservedObject) -> Option<Message> {
     })
 }
 
-/// As far as admission looks at it.
+/// The fields of a request that admission needs.
 fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
     let spec = decode(&object["spec"], "spec").map_err(|DecodeError { path, cause }| {
         let remedy = "Compare it with `kubectl explain dgdr.spec --recursive`.";
@@ -104,7 +101,7 @@ fn read(object: &Value) -> Result<ObservedObject, Box<FieldError>> {
     })
 }
 
-/// Field by field: what an earlier operator wrote beside the phase must not hide it.
+/// The fields are read one by one: another field of an earlier operator must not hide the phase.
 fn status(status: &Value) -> DynamoGraphDeploymentRequestStatus {
     DynamoGraphDeploymentRequestStatus {
         phase: serde_json::from_value(status["phase"].clone()).ok(),

@@ -1,16 +1,16 @@
-//! Field errors of requests. Admission says Kubernetes' words for the cause first, and conditions do not.
+//! Field errors of requests. Admission puts Kubernetes' words for the cause first; conditions do not.
 
 use serde_json::Value;
 use steersman_reconcile::{Cause, FieldError, FieldPath, Message};
 
-/// The reason in conditions, unless a rule has its own.
+/// The reason in conditions, unless a rule sets another.
 const REASON: &str = "ValidationFailed";
 
 pub fn required(path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) -> FieldError {
     error(path, Cause::Required, "Required value".to_owned(), message.into(), remedy.into())
 }
 
-/// `value` is printed, so it must be one that everybody may read.
+/// `value` appears in the message, so it must not be a secret.
 pub fn invalid(
     path: FieldPath,
     value: Option<&Value>,

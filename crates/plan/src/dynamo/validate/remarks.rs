@@ -1,7 +1,6 @@
-//! What the author of a request should know, of its fields and annotations alone: one function for each remark.
-//! Comes in: the request; goes out: field errors that refuse nothing, as warnings at admission and in a condition later.
+//! Remarks about the fields and annotations of a request: one function for each. They are warnings at admission, and
+//! part of a condition later.
 
-use serde_json::Number;
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec};
 use steersman_reconcile::{FieldError, FieldPath, Message, message, path};
 
@@ -13,12 +12,12 @@ use crate::dynamo::{graph, names, profile_job};
 const PROFILER_WILL_REFUSE: &str = "ProfilerWillRefuse";
 const FIELD_IGNORED: &str = "FieldIgnored";
 
-/// What the profiler allows for the names of a graph and of a component together.
+/// The profiler's limit for the names of a graph and of a component together.
 const POD_NAME_LIMIT: usize = 45;
 
-/// Every graph has it.
+/// A component of every graph.
 const FRONTEND: &str = "Frontend";
-/// The longest name that the profiler gives to a component.
+/// The longest component name of the profiler.
 const LONGEST: &str = "VllmPrefillWorker";
 
 pub fn remarks(object: &ObservedObject) -> Vec<FieldError> {
@@ -40,7 +39,7 @@ pub fn remarks(object: &ObservedObject) -> Vec<FieldError> {
     found.into_iter().flatten().collect()
 }
 
-/// A remark whose text is not the path and a colon first.
+/// A remark whose text does not begin with the path and a colon.
 fn stated(
     path: FieldPath,
     reason: &'static str,
@@ -51,11 +50,9 @@ fn stated(
     FieldError::new(path, reason, statement.clone(), remedy).stated_as(statement)
 }
 
-/// Which components there will be is the profiler's to choose. One with a shorter name may do, and older profilers do not
-/// look at all.
+/// The profiler chooses the components. One with a shorter name may fit, and older profilers do not check at all.
 fn long_graph_name(object: &ObservedObject) -> Option<FieldError> {
-    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
-    let graph = names::graph(&object.name, wanted);
+    let graph = names::graph(&object.name, asked::graph_override(&object.spec));
     let vllm = matches!(object.spec.backend, None | Some(Backend::Auto | Backend::Vllm));
     let component = if vllm && !asked::simulated(&object.spec) { LONGEST } else { FRONTEND };
     let own = format!("{}-dgd", object.name);
@@ -114,37 +111,29 @@ fn two_targets(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
 
 fn not_positive(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     let sla = spec.sla.as_ref()?;
-    let targets: [(&'static str, Option<&Number>); 3] =
-        [("ttft", sla.ttft.as_ref()), ("itl", sla.itl.as_ref()), ("e2eLatency", sla.e2e_latency.as_ref())];
-    let (name, value) = targets.into_iter().find_map(|(name, value)| {
-        let value = value?;
-        value.as_f64().is_some_and(|number| number <= 0.0).then_some((name, value))
-    })?;
-    Some(FieldError::new(
-        path!(spec.sla).field(name),
-        PROFILER_WILL_REFUSE,
-        format!("SLA '{name}' must be positive (got {value})."),
-        "Set it to the milliseconds that you can wait, or the profiler ends with this error.",
-    ))
+    let targets = [("ttft", &sla.ttft), ("itl", &sla.itl), ("e2eLatency", &sla.e2e_latency)];
+    targets.into_iter().find_map(|(name, value)| {
+        let value = value.as_ref()?;
+        value.as_f64().is_some_and(|number| number <= 0.0).then(|| {
+            FieldError::new(
+                path!(spec.sla).field(name),
+                PROFILER_WILL_REFUSE,
+                format!("SLA '{name}' must be positive (got {value})."),
+                "Set it to the milliseconds that you can wait, or the profiler ends with this error.",
+            )
+        })
+    })
 }
 
-/// It is handed on all the same: a later profiler may read it.
+/// The field is passed on all the same: a later profiler may read it.
 fn preferred_in_vain(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
     spec.sla.as_ref()?.optimization_type?;
-    let path = path!(spec.sla.optimizationType);
+    let (path, ttft, itl) = (path!(spec.sla.optimizationType), path!(spec.sla.ttft), path!(spec.sla.itl));
     Some(stated(
         path.clone(),
         FIELD_IGNORED,
         message![path, " is handed to the profiler, and today's profilers do not act on it."],
-        message![
-            "Say what matters in ",
-            path!(spec.sla.ttft),
-            " and ",
-            path!(spec.sla.itl),
-            ", or in ",
-            path!(spec.sla.e2eLatency),
-            "."
-        ],
+        message!["Say what matters in ", ttft, " and ", itl, ", or in ", path!(spec.sla.e2eLatency), "."],
     ))
 }
 
@@ -165,7 +154,7 @@ fn kept_in_vain(kept: &Kept) -> Option<FieldError> {
         stated(
             path!(metadata.annotations),
             FIELD_IGNORED,
-            // These are paths of v1alpha1 for every reader.
+            // The paths are those of v1alpha1 for every reader.
             format!("Kept from v1alpha1 and without effect: {}.", kept.ignored.join(", ")),
             message![
                 "Name, label and change the graph in ",
@@ -204,9 +193,9 @@ fn ignored_overrides(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErr
     })
 }
 
-/// Profilers that merge by themselves hand it on to the API server.
+/// Profilers that merge by themselves pass the field on to the API server.
 fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
-    let unknown = graph::merge::unknown(spec.overrides.as_ref()?.dgd.as_ref()?)?;
+    let unknown = graph::merge::unknown(asked::graph_override(spec)?)?;
     Some(FieldError::new(
         path!(spec.overrides.dgd),
         PROFILER_WILL_REFUSE,
@@ -216,9 +205,10 @@ fn unknown_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldErro
     ))
 }
 
-/// Profilers before 1.5 generate graphs of v1alpha1. Those of 1.4 have overrides merged by our program, which translates.
+/// Profilers before 1.5 generate graphs of v1alpha1. Those of 1.4 merge overrides with our program, which translates
+/// them.
 fn early_override(spec: &DynamoGraphDeploymentRequestSpec) -> Option<FieldError> {
-    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?;
+    let wanted = asked::graph_override(spec)?;
     let beta = wanted.get("apiVersion")?.as_str()?.ends_with("/v1beta1") && wanted.contains_key("spec");
     let (image, version) = spec.image.as_deref().and_then(|image| Some((image, of_image(image)?))).filter(|_| beta)?;
     let path = path!(spec.overrides.dgd);

@@ -1,5 +1,4 @@
-//! What is wrong with a request by itself: one function for each rule.
-//! Comes in: the request and what the operator was told; goes out: problems, in the order in which they are told.
+//! Rules that a request must satisfy: one function for each.
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::{Backend, DynamoGraphDeploymentRequestSpec, GpuSku, SearchStrategy};
@@ -17,10 +16,10 @@ pub fn version_path() -> FieldPath {
     path!(spec.runtimeVersionOverride)
 }
 
-/// What Linux takes as one argument of a program, in bytes.
+/// Linux limit of one argument of a program, in bytes.
 const LONGEST_ARGUMENT: usize = 131_071;
 
-/// Everything that refuses a new request.
+/// All errors of a new request.
 pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
     let spec = &object.spec;
     let found = [
@@ -37,24 +36,17 @@ pub fn wrong(object: &ObservedObject, facts: &Facts<'_>) -> Vec<FieldError> {
     found.into_iter().flatten().collect()
 }
 
-/// Any of the three fields will do: what else is needed may come from an exporter.
+/// Any of the three fields is enough: an exporter may provide the others.
 pub fn no_hardware(spec: &Spec, discovery: bool) -> Option<FieldError> {
     let given = spec.hardware.as_ref().is_some_and(|hardware| {
         hardware.gpu_sku.is_some() || hardware.vram_mb.is_some() || hardware.num_gpus_per_node.is_some()
     });
     (!discovery && !given).then(|| {
+        let (sku, count) = (path!(spec.hardware.gpuSku), path!(spec.hardware.numGpusPerNode));
         required(
             path!(spec.hardware),
             "GPU hardware configuration is required when GPU discovery is disabled",
-            message![
-                "Set ",
-                path!(spec.hardware.gpuSku),
-                ", ",
-                path!(spec.hardware.vramMb),
-                " and ",
-                path!(spec.hardware.numGpusPerNode),
-                "."
-            ],
+            message!["Set ", sku, ", ", path!(spec.hardware.vramMb), " and ", count, "."],
         )
     })
 }
@@ -81,7 +73,7 @@ pub fn thorough_auto(spec: &Spec) -> Option<FieldError> {
     })
 }
 
-/// The graph's admission demands it; the version of the profiler's image is what the workers' images get.
+/// The admission of graphs requires the version; workers get the version of the profiler's image.
 pub fn no_version(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
     let image = asked::image_or(spec, default)?;
     let known = asked::given(spec.runtime_version_override.as_deref()).is_some() || has_version(image);
@@ -130,36 +122,25 @@ pub fn no_image(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
     })
 }
 
-/// The schema has the same list; an object may have been stored before it did.
+/// The schema has the same list, but the object may have been stored before.
 pub fn unknown_sku(spec: &Spec) -> Option<FieldError> {
-    match spec.hardware.as_ref()?.gpu_sku.as_ref()? {
-        GpuSku::Other(text) => Some(
-            invalid(
-                path!(spec.hardware.gpuSku),
-                Some(&json!(text)),
-                "the profiler does not know it",
-                format!("Set it to one of {}.", hardware::sku::all()),
-            )
-            .stated_as(message![
-                path!(spec.hardware.gpuSku),
-                format!(" is {text:?}, which the profiler does not know")
-            ]),
-        ),
-        _ => None,
-    }
+    let GpuSku::Other(text) = spec.hardware.as_ref()?.gpu_sku.as_ref()? else { return None };
+    let path = path!(spec.hardware.gpuSku);
+    let remedy = format!("Set it to one of {}.", hardware::sku::all());
+    let error = invalid(path.clone(), Some(&json!(text)), "the profiler does not know it", remedy);
+    Some(error.stated_as(message![path, format!(" is {text:?}, which the profiler does not know")]))
 }
 
-/// The profiler would only come to it at the end of its work.
+/// The profiler would fail on it only at the end of its work.
 pub fn graph_override(spec: &Spec) -> Option<FieldError> {
-    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?;
-    let problem = graph::merge::problem(wanted)?;
+    let problem = graph::merge::problem(asked::graph_override(spec)?)?;
     let remedy = "Change it: profiling begins as soon as it can be merged.";
     Some(invalid(path!(spec.overrides.dgd), None, problem, remedy))
 }
 
-/// The server would only refuse it when the graph is created, at the end of all work.
+/// The API server would refuse it only when the graph is created, at the end of all work.
 pub fn graph_name(spec: &Spec) -> Option<FieldError> {
-    let wanted = spec.overrides.as_ref()?.dgd.as_ref()?.get("metadata")?.get("name")?;
+    let wanted = asked::graph_override(spec)?.get("metadata")?.get("name")?;
     let valid = wanted.as_str().is_some_and(|name| name.is_empty() || names::is_valid(name));
     (!valid).then(|| {
         let name = path!(spec.overrides.dgd.metadata.name);
@@ -173,7 +154,7 @@ pub fn graph_name(spec: &Spec) -> Option<FieldError> {
     })
 }
 
-/// No container could be started with it.
+/// No container could start with a longer argument.
 pub fn long_spec(spec: &Spec, default: Option<&str>) -> Option<FieldError> {
     let length = profile_job::config(spec, asked::image_or(spec, default)?).len();
     (length > LONGEST_ARGUMENT).then(|| {

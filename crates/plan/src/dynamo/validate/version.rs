@@ -1,12 +1,11 @@
-//! Versions of Dynamo, as tags of images and as people write them.
-//! Comes in: an image or a version; goes out: whether it says a version, or how that is written in full.
+//! Versions of Dynamo in image tags and as users write them.
 
 /// Whether the tag is a version, as in `dynamo-planner:v1.2.3-cuda13`.
 pub fn has_version(image: &str) -> bool {
     of_image(image).is_some()
 }
 
-/// The numbers of the version in the tag.
+/// The version in the tag.
 pub fn of_image(image: &str) -> Option<[u64; 3]> {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
@@ -14,7 +13,7 @@ pub fn of_image(image: &str) -> Option<[u64; 3]> {
     Version::read(tag).filter(|version| version.parts == 3).map(|version| version.core)
 }
 
-/// The version in full, without a letter before it: `v1.2` is `1.2.0`. None: it is no version.
+/// The version in full, without a leading letter: `v1.2` is `1.2.0`. None: it is no version.
 pub fn canonical(version: &str) -> Option<String> {
     let Version { core, suffix, .. } = Version::read(version)?;
     Some(format!("{}.{}.{}{suffix}", core[0], core[1], core[2]))
@@ -22,9 +21,9 @@ pub fn canonical(version: &str) -> Option<String> {
 
 struct Version<'a> {
     core: [u64; 3],
-    /// How many numbers were written.
+    /// Number of parts that were written.
     parts: usize,
-    /// What follows them, with its sign.
+    /// Pre-release and build, with their sign.
     suffix: &'a str,
 }
 
@@ -40,13 +39,13 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Without leading zeros, and within bounds.
+/// Leading zeros are not allowed.
 fn number(part: &str) -> Option<u64> {
     let digits = !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
     (digits && (part == "0" || !part.starts_with('0'))).then(|| part.parse().ok()).flatten()
 }
 
-/// `-rc1`, `+build.7`, both, or nothing.
+/// Whether the text is `-rc1`, `+build.7`, both, or empty.
 fn is_suffix(text: &str) -> bool {
     let words = |text: &str| {
         text.split('.').all(|word| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-'))

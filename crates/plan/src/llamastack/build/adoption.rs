@@ -1,24 +1,23 @@
-//! What becomes of pods that an earlier operator started.
-//! Comes in: the live Deployment and what the spec asks for; goes out: whether its pods stay as they are. Another operator
-//! writes the same pods in other words, and other words would restart them.
+//! Decides whether pods of an earlier operator keep their template. A template that differs in spelling alone would
+//! restart them.
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use steersman_reconcile::{ADOPTED_LABEL, Finding, Severity};
+use steersman_reconcile::{ADOPTED_LABEL, Finding};
 
+use crate::content_hash;
 use crate::llamastack::config::external_providers;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::{ObservedDeployment, Snapshot};
 use crate::llamastack::{fields, names};
 
-/// Pods that stay as an earlier operator made them.
+/// A Deployment that keeps the pod template of an earlier operator.
 pub struct Kept<'a> {
     pub live: &'a ObservedDeployment,
-    /// The value of the mark.
+    /// Value of the label `steersman.dev/adopted`.
     pub mark: String,
 }
 
-/// Kept from the take-over on, for as long as the same is asked for.
+/// Keeps the template from the adoption until the inputs of the pods change.
 pub fn kept<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Kept<'a>> {
     let live = snapshot.deployment.as_ref().filter(|live| live.template.is_object())?;
     let several = fields::replicas(&snapshot.object.spec) > 1;
@@ -28,14 +27,14 @@ pub fn kept<'a>(snapshot: &'a Snapshot, setup: &Setup) -> Option<Kept<'a>> {
     Some(Kept { live, mark })
 }
 
-/// Stands for everything that decides on the pods. Not for how this version would write them: a newer one may write them
-/// otherwise, which is no reason to restart them either. The spec counts in its v1alpha1 form, as pods of earlier operators
-/// were made from it; what is beyond that is added where it is there. Whether there were `several` pods at the take-over is part
-/// of it, but more or fewer of them are no reason to restart those that run.
+/// Hashes the inputs of the pods, not the template: a newer version may render the template differently, which is no
+/// reason for a restart. The spec counts in its v1alpha1 form, from which earlier operators made the pods, plus the
+/// v1alpha2 inputs that are present. `several` records whether there was more than one replica at the adoption; scaling
+/// must not restart running pods.
 fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
     let object = &snapshot.object;
     let mut server = json!(object.former.server);
-    // These decide on no pod.
+    // Neither field affects a pod.
     for path in ["autoscaling", "podDisruptionBudget"] {
         server.as_object_mut().map(|server| server.remove(path));
     }
@@ -56,15 +55,14 @@ fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
             asked[name] = value;
         }
     }
-    let digest = Sha256::digest(asked.to_string());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    content_hash::hex(&asked.to_string())[..16].to_owned()
 }
 
-/// Says so where the pods are not what this version would make of the spec: the spec may have been changed while nobody
-/// was looking.
+/// Reports where the kept template differs from the one that this version would write: the spec may have changed while
+/// no operator was running.
 pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Finding> {
     let mut template = template.clone();
-    // Another operator has other values for the same content, which the mark stands for.
+    // Operators hash the same content differently; the adoption hash already covers it.
     let live = kept.live.template.pointer("/metadata/annotations").and_then(Value::as_object);
     let wanted = template.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     for (name, value) in wanted.into_iter().flatten() {
@@ -79,26 +77,25 @@ pub fn finding(kept: &Kept<'_>, object: &str, template: &Value) -> Option<Findin
         more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
         _ => places.join(", "),
     };
-    Some(Finding {
-        severity: Severity::Info,
-        reason: "AdoptedPodsKept",
-        message: format!(
-            "Deployment {} was made by an earlier operator, and its pods stay as they are although Steersman would write \
-             {shown} otherwise.",
-            names::deployment(object)
+    let deployment = names::deployment(object);
+    Some(Finding::info(
+        "AdoptedPodsKept",
+        format!(
+            "Deployment {deployment} was made by an earlier operator, and its pods stay as they are although Steersman would \
+             write {shown} otherwise."
         ),
-        remedy: format!(
-            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl label \
-             deployment {} {ADOPTED_LABEL}-",
-            names::deployment(object)
+        format!(
+            "They follow the next change of what the server is made from. To have it now, at the price of a restart: kubectl \
+             label deployment {deployment} {ADOPTED_LABEL}-"
         ),
-    })
+    ))
 }
 
-/// So many places are named.
+/// Number of differing paths in the message.
 const SHOWN: usize = 5;
 
-/// The places at which something wanted is not there. What the server or the earlier operator added does not count.
+/// Collects the paths of wanted values that the live template lacks. Values that the API server or the earlier operator
+/// added do not count.
 fn differences(wanted: &Value, live: &Value, path: &str, found: &mut Vec<String>) {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {

@@ -1,7 +1,4 @@
-//! The certificates that the server trusts when it calls others.
-//! Comes in: ConfigMaps with certificates in PEM form; goes out: one bundle of all of them, or what is wrong with them.
-
-use std::collections::BTreeMap;
+//! Bundles the CA certificates that the server trusts besides those of its image.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,17 +6,17 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{CaBundle, LlamaStackDistributionSpec};
-use steersman_reconcile::{FieldPath, Message, path};
+use steersman_reconcile::path;
 
-use super::child;
+use super::labelled_child;
 use crate::llamastack::config::FieldError;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 
-/// The key of the bundle, and of a ConfigMap for which the spec names none.
+/// The key of the bundle, and the default key of a ConfigMap in the spec.
 pub const KEY: &str = "ca-bundle.crt";
-/// The ConfigMap that Open Data Hub keeps in every namespace.
+/// The ConfigMap that Open Data Hub maintains in every namespace.
 pub const CLUSTER: &str = "odh-trusted-ca-bundle";
 
 const KEY_LIMIT: usize = 253;
@@ -28,7 +25,7 @@ const COUNT_LIMIT: usize = 1000;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// An empty name counts as none.
+/// A bundle with an empty name counts as unset.
 pub fn named(spec: &LlamaStackDistributionSpec) -> Option<&CaBundle> {
     let bundle = spec.networking.as_ref()?.tls.as_ref()?.ca_bundle.as_ref()?;
     Some(bundle).filter(|bundle| !bundle.config_map_name.is_empty())
@@ -38,69 +35,56 @@ pub fn keys(bundle: &CaBundle) -> Vec<String> {
     bundle.config_map_keys.clone().filter(|keys| !keys.is_empty()).unwrap_or_else(|| vec![KEY.to_owned()])
 }
 
-/// None: nothing beyond what is in the image.
+/// All certificates as one PEM text. None: no certificates besides those of the image.
 pub fn bundle(snapshot: &Snapshot) -> Result<Option<String>, FieldError> {
     let mut certificates = Vec::new();
     let named = named(&snapshot.object.spec);
     if let Some(bundle) = named {
         let keys = keys(bundle);
         keys.iter().try_for_each(|key| valid_key(key))?;
-        // One that is absent, or has not the key, is told of by whoever checks references.
+        // A missing ConfigMap or key is reported by the check of references.
         let Some(data) = &snapshot.trust.named else { return Ok(None) };
         for key in keys {
             certificates.extend(read(&key, data.get(&key).map(String::as_str).unwrap_or_default())?);
         }
     }
-    // What the cluster offers of itself is no reason to refuse: a key that cannot be used is passed over.
-    let offered: &BTreeMap<String, String> = &snapshot.trust.cluster.clone().unwrap_or_default();
-    certificates.extend(offered.iter().filter_map(|(key, text)| read(key, text).ok()).flatten());
+    // A bad key in the cluster's ConfigMap is skipped: the user did not ask for it.
+    let offered = snapshot.trust.cluster.iter().flatten();
+    certificates.extend(offered.filter_map(|(key, text)| read(key, text).ok()).flatten());
+    let fewer = "Name fewer keys, or take out certificates that the server does not need.";
     let size = certificates.iter().map(String::len).sum::<usize>();
     if size > SIZE_LIMIT {
         let message =
             format!("failed to process CA bundle: total size exceeds maximum allowed size of {SIZE_LIMIT} bytes");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Name fewer keys, or take out certificates that the server does not need.",
-        ));
+        return Err(invalid_bundle(message, fewer));
     }
     if certificates.len() > COUNT_LIMIT {
         let message =
             format!("failed to process CA bundle: contains more than {COUNT_LIMIT} certificates (maximum allowed)");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Name fewer keys, or take out certificates that the server does not need.",
-        ));
+        return Err(invalid_bundle(message, fewer));
     }
     if certificates.is_empty() && named.is_some() {
-        let message = "failed to find valid certificates in CA bundle ConfigMaps";
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Put at least one certificate in PEM form into the ConfigMap.",
-        ));
+        let message = "failed to find valid certificates in CA bundle ConfigMaps".to_owned();
+        return Err(invalid_bundle(message, "Put at least one certificate in PEM form into the ConfigMap."));
     }
     Ok((!certificates.is_empty()).then(|| certificates.join("\n")))
 }
 
 pub fn config_map(object: &ObservedObject, bundle: &str) -> DynamicObject {
     let name = names::ca_bundle(&object.name);
-    let mut map = child::<ConfigMap>(object, name, json!({ "data": { KEY: bundle } }));
-    map.metadata.labels = Some(names::labels_of(&object.name, Some(names::TRUST)));
-    map
+    labelled_child::<ConfigMap>(object, name, Some(names::TRUST), json!({ "data": { KEY: bundle } }))
 }
 
-fn wrong(path: FieldPath, message: impl Into<Message>, remedy: &str) -> FieldError {
-    FieldError::new(path, reason::INVALID, message, remedy)
+fn invalid_bundle(message: String, remedy: &str) -> FieldError {
+    FieldError::new(path!(spec.networking.tls.caBundle), reason::INVALID, message, remedy)
 }
 
 fn valid_key(key: &str) -> Result<(), FieldError> {
     let refuse = |why: String| {
-        let message = format!("failed to validate CA bundle ConfigMap keys: {why}");
-        Err(wrong(
+        Err(FieldError::new(
             path!(spec.networking.tls.caBundle.configMapKeys),
-            message,
+            reason::INVALID,
+            format!("failed to validate CA bundle ConfigMap keys: {why}"),
             "Name keys as they stand in the ConfigMap, such as ca-bundle.crt.",
         ))
     };
@@ -121,7 +105,7 @@ fn valid_key(key: &str) -> Result<(), FieldError> {
     refuse(format!("failed to validate ConfigMap key '{key}': {fault}"))
 }
 
-/// The certificates of one key, each written anew. Other blocks, such as private keys, are left where they are.
+/// The certificates of one key, encoded again. Other PEM blocks, such as private keys, are skipped.
 fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -131,11 +115,7 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
         let der = STANDARD.decode(packed).ok().filter(|der| is_certificate(der)).ok_or_else(|| {
             let message =
                 format!("failed to parse X.509 certificate from key '{key}': certificate {}", found.len() + 1);
-            wrong(
-                path!(spec.networking.tls.caBundle),
-                message,
-                "Replace it in the ConfigMap by a certificate in PEM form.",
-            )
+            invalid_bundle(message, "Replace it in the ConfigMap by a certificate in PEM form.")
         })?;
         let encoded = STANDARD.encode(&der);
         let lines: Vec<&str> =
@@ -145,21 +125,15 @@ fn read(key: &str, text: &str) -> Result<Vec<String>, FieldError> {
     }
     if found.is_empty() && !text.trim().is_empty() {
         let message = format!("failed to find valid certificates in CA bundle key '{key}'");
-        return Err(wrong(
-            path!(spec.networking.tls.caBundle),
-            message,
-            "Put certificates in PEM form under this key, or do not name it.",
-        ));
+        return Err(invalid_bundle(message, "Put certificates in PEM form under this key, or do not name it."));
     }
     Ok(found)
 }
 
-/// The outer form of X.509: a sequence of a sequence (what is signed), a sequence (how) and bits (the signature), and
-/// nothing after it.
+/// Checks the outer form of X.509: a sequence of the signed part (sequence), the algorithm (sequence) and the signature
+/// (bit string), without trailing bytes.
 fn is_certificate(der: &[u8]) -> bool {
-    let whole = |(tag, body, rest): (u8, &[u8], &[u8])| (tag == 0x30 && rest.is_empty()).then(|| body.to_vec());
-    let Some(inside) = element(der).and_then(whole) else { return false };
-    let mut rest = inside.as_slice();
+    let Some((0x30, mut rest, [])) = element(der) else { return false };
     for expected in [0x30, 0x30, 0x03] {
         match element(rest) {
             Some((tag, body, after)) if tag == expected && !body.is_empty() => rest = after,
@@ -169,7 +143,7 @@ fn is_certificate(der: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// Tag, content and what follows.
+/// Splits DER into tag, content and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, mut rest) = rest.split_first()?;

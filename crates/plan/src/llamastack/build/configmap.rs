@@ -1,5 +1,4 @@
-//! ConfigMaps with the server's configuration, one for each content.
-//! Comes in: a configuration and the ConfigMaps that are there; goes out: the one to write, and those that must stay.
+//! ConfigMaps with generated configurations, one for each content.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +6,20 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::child;
+use super::labelled_child;
+use crate::content_hash;
 use crate::llamastack::names;
 use crate::llamastack::snapshot::{ObservedConfigMap, ObservedObject, Snapshot};
 
-/// How many configurations stay, the one in use among them, so that a look back is possible.
+/// Number of configurations to keep, including the one in use, so that the previous one can be inspected.
 pub const KEPT: usize = 2;
 
-/// The whole hash, of which the name has the beginning.
+/// Annotation with the whole hash; the name has its first digits.
 const HASH: &str = "steersman.dev/config-hash";
 
 const DIGITS: [usize; 3] = [8, 16, 64];
 
-/// A ConfigMap that has the content keeps its name; otherwise the name is longer where another content has the short one.
+/// Reuses the ConfigMap with this content. Otherwise a name that another content has is made longer.
 pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -> String {
     if let Some(known) = there.iter().find(|known| known.config_yaml == text) {
         return known.name.clone();
@@ -31,14 +31,13 @@ pub fn name(object: &str, hash: &str, text: &str, there: &[ObservedConfigMap]) -
 
 pub fn generated(object: &ObservedObject, name: &str, hash: &str, text: &str) -> DynamicObject {
     let data = json!({ "immutable": true, "data": { "config.yaml": text } });
-    let mut map = child::<ConfigMap>(object, name.to_owned(), data);
-    map.metadata.labels = Some(names::labels_of(&object.name, Some(names::GENERATED)));
+    let mut map = labelled_child::<ConfigMap>(object, name.to_owned(), Some(names::GENERATED), data);
     map.metadata.annotations = Some([(HASH.to_owned(), hash.to_owned())].into());
     map
 }
 
-/// Those besides `current` that stay, as they are. All do until the Deployment uses what it should (`wanted`: the names of
-/// the ConfigMaps of ours that its pods shall mount) and somebody has looked which ones pods still run with.
+/// The ConfigMaps to keep besides `current`. All stay until the Deployment mounts exactly `wanted` and the ConfigMaps
+/// in use by ReplicaSets are known.
 pub fn kept<'a>(
     snapshot: &'a Snapshot,
     current: Option<&str>,
@@ -48,17 +47,17 @@ pub fn kept<'a>(
     let Some(in_use) = snapshot.in_use.as_ref().filter(|_| followed(snapshot, wanted)) else {
         return others().collect();
     };
-    let told = snapshot.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
-    let told = told.and_then(|told| told.config_map_name.as_deref());
-    let needed = |map: &ObservedConfigMap| in_use.contains(&map.name) || told == Some(&map.name);
+    let generation = snapshot.object.status.as_ref().and_then(|status| status.config_generation.as_ref());
+    let reported = generation.and_then(|generation| generation.config_map_name.as_deref());
+    let needed = |map: &ObservedConfigMap| in_use.contains(&map.name) || reported == Some(&map.name);
     let mut newest: Vec<&ObservedConfigMap> = others().collect();
     newest.sort_by(|one, other| (&other.created, &other.name).cmp(&(&one.created, &one.name)));
     let room = KEPT - usize::from(current.is_some());
     newest.into_iter().enumerate().filter(|(place, map)| *place < room || needed(map)).map(|(_, map)| map).collect()
 }
 
-/// Whether the live Deployment uses exactly the `wanted` ones of our ConfigMaps, and all of its pods are of that template:
-/// an older one that starts again needs what it was made with.
+/// Whether the live Deployment mounts exactly the `wanted` ConfigMaps of ours and all pods are of that template. A pod
+/// of an older template that restarts needs its old ConfigMap.
 pub fn followed(snapshot: &Snapshot, wanted: &BTreeSet<String>) -> bool {
     let Some(live) = &snapshot.deployment else { return false };
     let ours = |name: &String| {
@@ -77,7 +76,7 @@ pub fn mounted(template: &Value) -> BTreeSet<String> {
     volumes.filter_map(|volume| volume.pointer("/configMap/name")?.as_str().map(ToOwned::to_owned)).collect()
 }
 
-/// As a write that changes nothing: what is not written is swept.
+/// Writes the ConfigMap unchanged, because prune deletes what the plan does not write.
 pub fn unchanged(object: &ObservedObject, map: &ObservedConfigMap) -> DynamicObject {
-    generated(object, &map.name, &crate::llamastack::resolution::digest(&map.config_yaml), &map.config_yaml)
+    generated(object, &map.name, &content_hash::hex(&map.config_yaml), &map.config_yaml)
 }

@@ -1,5 +1,4 @@
 //! The container of the server.
-//! Comes in: the object and what it amounts to; goes out: command, environment, probe and resources.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +10,13 @@ use steersman_reconcile::quantity::billionths;
 
 use super::pod::{TRUST_FILE, volume_mounts};
 use super::script;
-use crate::llamastack::fields;
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
+use crate::llamastack::{config, fields};
 
 type Amounts = BTreeMap<String, Quantity>;
 
 const CONTAINER: &str = "llama-stack";
-const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
 const MEMORY: &str = "1Gi";
 
 pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
@@ -30,7 +28,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let name = object.former.container_name.clone().filter(|name| !name.is_empty());
     let secure = fields::certificate(spec).is_some();
     let env_file = setup.generated.as_ref().and_then(|generated| generated.pod.env_file);
-    // Without a configuration of ours, the image knows best how to start.
+    // Without a generated configuration, the image's own command starts the server.
     let start =
         setup.config.as_ref().map(|_| vec!["/bin/sh".to_owned(), "-c".to_owned(), script::start(secure, env_file)]);
     let port = fields::port(spec);
@@ -60,11 +58,11 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     }
 }
 
-/// Names are unique, as server-side apply demands. What the user repeats counts where it stands last: there it may refer
-/// to variables before it, just as it could while both were in the list.
+/// Names are unique, because server-side apply rejects duplicates. The last entry of a name counts, in its place, where
+/// it may refer to the variables before it.
 fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
     let generated = setup.generated.as_ref();
-    let path = generated.map_or(CONFIG_PATH, |generated| generated.pod.config_path);
+    let path = generated.map_or(config::CONFIG_PATH, |generated| generated.pod.config_path);
     let port = fields::port(spec).to_string();
     let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let ours: Vec<EnvVar> = [
@@ -72,7 +70,7 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
         setup.bundle.as_ref().map(|_| plain("SSL_CERT_FILE", TRUST_FILE.to_owned())),
         Some(plain("LLS_WORKERS", fields::workers(spec).unwrap_or(1).to_string())),
         Some(plain("LLS_PORT", port.clone())),
-        // The image's own command knows only this one; where the port is the usual one, it need not be told.
+        // The image's own command reads this variable; it is unset for the default port.
         (!fields::usual_port(spec)).then(|| plain("LLAMA_STACK_PORT", port)),
         Some(plain("LLAMA_STACK_CONFIG", path.to_owned())),
     ]
@@ -85,9 +83,9 @@ fn env(spec: &LlamaStackDistributionSpec, setup: &Setup) -> Vec<EnvVar> {
     (0..all.len()).filter(|place| !repeated(*place)).map(|place| all[place].clone()).collect()
 }
 
-/// A request of zero counts as none. Limits are only added where the user sized the server by its workers.
+/// A request of zero counts as unset. Limits are added only if the user sized the server by `workers`.
 fn resources(spec: &LlamaStackDistributionSpec) -> ResourceRequirements {
-    let given = fields::workload(spec).and_then(|workload| workload.resources.clone()).unwrap_or_default();
+    let given = spec.workload.as_ref().and_then(|workload| workload.resources.clone()).unwrap_or_default();
     let workers = fields::workers(spec);
     let defaults = [
         ("cpu".to_owned(), Quantity(workers.unwrap_or(1).to_string())),
@@ -102,7 +100,7 @@ fn resources(spec: &LlamaStackDistributionSpec) -> ResourceRequirements {
     ResourceRequirements { requests: Some(requests), limits, ..given }
 }
 
-/// What is given, with the defaults for what is absent or zero.
+/// Adds the defaults of absent and zero amounts.
 fn completed(given: Option<Amounts>, defaults: &[(String, Quantity)]) -> Amounts {
     let mut amounts = given.unwrap_or_default();
     for (name, default) in defaults {

@@ -1,4 +1,4 @@
-//! Builds the children of one object, and puts their writes in the order in which they are needed.
+//! Builds the children of one object, in the order in which they must be written.
 
 pub mod adoption;
 pub mod ca;
@@ -8,6 +8,8 @@ pub mod network;
 mod pod;
 pub mod scaling;
 mod script;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
@@ -30,10 +32,10 @@ use super::{fields, names};
 
 pub use pod::{STORAGE_VOLUME, template, volume_mounts, volumes};
 
-/// The version that stays when the others are no longer served: the garbage collector must find the owner then, too.
+/// The storage version: the garbage collector must find the owner even when older versions are no longer served.
 const API_VERSION: &str = "llamastack.io/v1alpha2";
 pub const STORAGE_SIZE: &str = "10Gi";
-/// Lets pods run as any user, where the cluster is one of OpenShift.
+/// Lets pods run as any user on OpenShift.
 pub const ANY_USER_ROLE: &str = "system:openshift:scc:anyuid";
 
 pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
@@ -48,18 +50,20 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
         fields::storage(spec).map(|storage| Write::CreateOnce(volume_claim(object, storage))),
         Some(account(object)),
         snapshot.any_user.then(|| Write::Apply(role_binding(object))),
-        // Before the server, so that nobody reaches it in between who may not.
+        // The policy precedes the server, which is otherwise reachable by anyone in between.
         network::policy(snapshot).map(Write::Apply),
         setup.bundle.as_ref().map(|bundle| Write::Apply(ca::config_map(object, &bundle.text))),
         written.map(|(config, text)| Write::Apply(configmap::generated(object, &config.name, &config.hash, text))),
     ];
     let after = [
         Some(Write::Apply(deployment(snapshot, setup))),
-        // After the Deployment, which may be refused: the address must not lead to a port that nobody listens on.
+        // The Service follows the Deployment: if that is rejected, the Service must not lead to a port without a
+        // listener.
         fields::wants_service(spec).then(|| Write::Apply(network::service(object))),
         fields::autoscaling(spec).map(|autoscaling| Write::Apply(scaling::autoscaler(object, autoscaling))),
         scaling::disruption_budget(object).map(Write::Apply),
-        // The Route first: of two that claim a host, the older has it, and routers make a Route of an Ingress.
+        // The Route precedes the Ingress: routers derive a Route from an Ingress, and the older of two Routes gets the
+        // host.
         exposed(snapshot.route != ObservedRoute::NotServed).map(|expose| Write::Apply(network::route(object, expose))),
         exposed(!snapshot.route.answered()).map(|expose| Write::Apply(network::ingress(object, expose))),
     ];
@@ -67,7 +71,7 @@ pub fn writes(snapshot: &Snapshot, setup: &Setup) -> Vec<WriteOp> {
     before.into_iter().flatten().chain(after.into_iter().flatten()).chain(kept).map(WriteOp::Owned).collect()
 }
 
-/// Also made while nothing else can be: pull secrets, without which an image may not be read, are kept with it.
+/// Written even while nothing else is: it holds the pull secrets that reading the image's labels may need.
 pub fn account(object: &ObservedObject) -> Write {
     Write::Apply(child::<ServiceAccount>(object, names::service_account(&object.name), json!({})))
 }
@@ -98,7 +102,7 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
     let object = &snapshot.object;
     let spec = DeploymentSpec {
         replicas: scaling::replicas(snapshot),
-        selector: LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() },
+        selector: matching(names::selector(&object.name)),
         strategy: Some(strategy(&object.spec)),
         template: template(object, setup),
         ..Default::default()
@@ -107,14 +111,14 @@ fn deployment(snapshot: &Snapshot, setup: &Setup) -> DynamicObject {
     if let Some(kept) = adoption::kept(snapshot, setup) {
         deployment.data["spec"]["template"] = kept.live.template.clone();
         deployment.metadata.labels.get_or_insert_default().insert(ADOPTED_LABEL.to_owned(), kept.mark);
-        // What is written builds on what was seen: a change in between must not be undone.
+        // The kept template is from the snapshot. A change since then must be a conflict, not be undone.
         deployment.metadata.resource_version.clone_from(&kept.live.resource_version);
     }
     deployment
 }
 
-/// A claim can be mounted on one node only, so the old pod has to go first. `rollingUpdate` is written out although it is
-/// the default: only a field that we own vanishes on the change to Recreate, which is refused while it is there.
+/// A claim can be mounted on one node only, so the old pod must end first. `rollingUpdate` is explicit although it is
+/// the default: a change to Recreate removes only fields that we own, and is rejected while `rollingUpdate` is set.
 fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
     if fields::storage(spec).is_some() {
         return DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None };
@@ -126,7 +130,23 @@ fn strategy(spec: &LlamaStackDistributionSpec) -> DeploymentStrategy {
     }
 }
 
-pub fn child<K: Resource>(object: &ObservedObject, name: String, data: Value) -> DynamicObject {
+fn matching(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: Some(labels), ..Default::default() }
+}
+
+/// A child with the labels of its instance, and of its component if it has one.
+fn labelled_child<K: Resource>(
+    object: &ObservedObject,
+    name: String,
+    component: Option<&str>,
+    data: Value,
+) -> DynamicObject {
+    let mut child = child::<K>(object, name, data);
+    child.metadata.labels = Some(names::labels_of(&object.name, component));
+    child
+}
+
+fn child<K: Resource>(object: &ObservedObject, name: String, data: Value) -> DynamicObject {
     let owner = OwnerReference {
         api_version: API_VERSION.to_owned(),
         kind: Family::Llsd.kind().to_owned(),

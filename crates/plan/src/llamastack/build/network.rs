@@ -1,6 +1,4 @@
-//! How the server is reached.
-//! Comes in: the object and its port; goes out: its Service, its Ingress or Route, and the policy on who
-//! may connect.
+//! The children that make the server reachable: Service, Ingress or Route, and NetworkPolicy.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -15,13 +13,13 @@ use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{AllowedFrom, ExposeForm, LlamaStackDistributionSpec};
 
-use super::child;
+use super::{child, labelled_child, matching};
 use crate::llamastack::operator_config::DefaultPolicy;
 use crate::llamastack::snapshot::{ObservedObject, Snapshot};
 use crate::llamastack::{fields, names};
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// On the namespaces of OpenShift's routers.
+/// Label of the namespaces of OpenShift's routers.
 const ROUTERS: (&str, &str) = ("network.openshift.io/policy-group", "ingress");
 
 pub fn scheme(spec: &LlamaStackDistributionSpec) -> &'static str {
@@ -60,12 +58,10 @@ pub fn ingress(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
         http: Some(HTTPIngressRuleValue { paths: vec![path] }),
     };
     let spec = IngressSpec { rules: Some(vec![rule]), ..Default::default() };
-    let mut ingress = child::<Ingress>(object, names::ingress(&object.name), json!({ "spec": spec }));
-    ingress.metadata.labels = Some(names::labels_of(&object.name, None));
-    ingress
+    labelled_child::<Ingress>(object, names::ingress(&object.name), None, json!({ "spec": spec }))
 }
 
-/// OpenShift's own kind of an Ingress.
+/// OpenShift's Route, which k8s-openapi does not have.
 pub struct Route;
 
 impl Resource for Route {
@@ -77,8 +73,8 @@ impl Resource for Route {
     type Scope = NamespaceResourceScope;
 }
 
-/// The way from outside is HTTPS in any case: with the server's own certificate, or else with the router's. Who comes by
-/// plain HTTP is sent there, because API keys travel on it.
+/// Clients outside the cluster use HTTPS in any case, with the certificate of the server or else of the router. Plain
+/// HTTP is redirected, because requests carry API keys.
 pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     let termination = if fields::certificate(&object.spec).is_some() { "passthrough" } else { "edge" };
     let mut spec = json!({
@@ -89,17 +85,14 @@ pub fn route(object: &ObservedObject, expose: &ExposeForm) -> DynamicObject {
     if let Some(host) = host(expose) {
         spec["host"] = json!(host);
     }
-    let mut route = child::<Route>(object, names::route(&object.name), json!({ "spec": spec }));
-    route.metadata.labels = Some(names::labels_of(&object.name, None));
-    route
+    labelled_child::<Route>(object, names::route(&object.name), None, json!({ "spec": spec }))
 }
 
-/// As the spec gives it.
 pub fn host(expose: &ExposeForm) -> Option<&str> {
     expose.hostname().filter(|host| !host.is_empty())
 }
 
-/// Made where the spec says who may connect, and where the operator's ConfigMap wants one for every server.
+/// The spec's `allowedFrom` makes a policy, and so does the operator's feature flag for every server.
 pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
     let object = &snapshot.object;
     let from = match fields::allowed_from(&object.spec) {
@@ -116,7 +109,7 @@ pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
         end_port: None,
     };
     let spec = NetworkPolicySpec {
-        pod_selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
+        pod_selector: Some(matching(names::selector(&object.name))),
         policy_types: Some(vec!["Ingress".to_owned()]),
         ingress: Some(vec![NetworkPolicyIngressRule { from: Some(from), ports: Some(vec![port]) }]),
         egress: None,
@@ -124,27 +117,24 @@ pub fn policy(snapshot: &Snapshot) -> Option<DynamicObject> {
     Some(child::<NetworkPolicy>(object, names::network_policy(&object.name), json!({ "spec": spec })))
 }
 
-/// The pods beside the server, the operator, the namespaces that are listed, and OpenShift's routers if `routed`.
+/// Admits the pods of the namespace, the operator, the listed namespaces, and OpenShift's routers if `routed`.
 fn peers(allowed: &AllowedFrom, operator: Option<&str>, routed: bool) -> Vec<NetworkPolicyPeer> {
     let namespaces = |selector| NetworkPolicyPeer { namespace_selector: Some(selector), ..Default::default() };
     let listed: Vec<&str> = allowed.namespaces.iter().flatten().map(String::as_str).collect();
     if listed.contains(&"*") {
         return vec![namespaces(LabelSelector::default())];
     }
-    let beside = NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
-    let named = |name: &str| namespaces(labelled(NAMESPACE_NAME, name));
+    let same_namespace = NetworkPolicyPeer { pod_selector: Some(LabelSelector::default()), ..Default::default() };
+    let labelled = |key: &str, value: &str| namespaces(matching([(key.to_owned(), value.to_owned())].into()));
+    let named = |name: &str| labelled(NAMESPACE_NAME, name);
     let with_key = |key: &String| {
         let exists = LabelSelectorRequirement { key: key.clone(), operator: "Exists".to_owned(), values: None };
         namespaces(LabelSelector { match_expressions: Some(vec![exists]), ..Default::default() })
     };
-    std::iter::once(beside)
+    std::iter::once(same_namespace)
         .chain(operator.map(named))
         .chain(listed.iter().map(|name| named(name)))
         .chain(allowed.labels.iter().flatten().map(with_key))
-        .chain(routed.then(|| namespaces(labelled(ROUTERS.0, ROUTERS.1))))
+        .chain(routed.then(|| labelled(ROUTERS.0, ROUTERS.1)))
         .collect()
-}
-
-fn labelled(key: &str, value: &str) -> LabelSelector {
-    LabelSelector { match_labels: Some([(key.to_owned(), value.to_owned())].into()), ..Default::default() }
 }

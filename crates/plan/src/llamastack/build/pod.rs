@@ -1,5 +1,4 @@
-//! The pods of the Deployment.
-//! Comes in: the object and what it amounts to; goes out: the template, with its volumes and where pods may run.
+//! The pod template of the Deployment.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +7,9 @@ use k8s_openapi::api::core::v1::{
     PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, SecretVolumeSource,
     TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{ca, container};
+use super::{ca, container, matching};
 use crate::llamastack::config::{CONFIG_DIR, CONFIG_VOLUME, TLS_PATH};
 use crate::llamastack::resolution::Setup;
 use crate::llamastack::snapshot::ObservedObject;
@@ -21,12 +20,12 @@ const TRUST_VOLUME: &str = "ca-bundle";
 const TRUST_DIR: &str = "/etc/ssl/certs/ca-bundle";
 pub const TRUST_FILE: &str = "/etc/ssl/certs/ca-bundle/ca-bundle.crt";
 const CERTIFICATE_VOLUME: &str = "server-certificate";
-/// Pods are made anew when the content that they read at their start is another.
+/// The hashes restart the pods when content that they read at their start changes.
 const CONFIG_HASH: &str = "configmap.hash/user-config";
 const TRUST_HASH: &str = "configmap.hash/ca-bundle";
 const FS_GROUP: i64 = 1001;
 const HOST: &str = "kubernetes.io/hostname";
-/// Pods of the template before do not count: a single one may come back to the node that has its image.
+/// Pods of the previous template do not count, so that a single replica may return to the node that has its image.
 const REVISION: &str = "pod-template-hash";
 const SPREAD_OVER: [&str; 3] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", HOST];
 
@@ -47,7 +46,7 @@ pub fn template(object: &ObservedObject, setup: &Setup) -> PodTemplateSpec {
 fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
     let spec = &object.spec;
     let overrides = fields::overrides(spec);
-    let spread = fields::workload(spec).and_then(|workload| workload.topology_spread_constraints.clone());
+    let spread = spec.workload.as_ref().and_then(|workload| workload.topology_spread_constraints.clone());
     let spread = spread.filter(|given| !given.is_empty());
     let before = setup.generated.as_ref().map(|generated| generated.pod.init_containers.clone());
     PodSpec {
@@ -56,8 +55,7 @@ fn pod(object: &ObservedObject, setup: &Setup) -> PodSpec {
         init_containers: before.filter(|containers| !containers.is_empty()),
         containers: vec![container::server(object, setup)],
         volumes: Some(volumes(object, setup)),
-        // Whatever their number is: a server that runs is not restarted because others join it, by this field or by an
-        // autoscaler.
+        // The constraints do not depend on the number of replicas, so that scaling does not restart running pods.
         topology_spread_constraints: spread.or_else(|| Some(spread_constraints(&object.name))),
         affinity: Some(apart(&object.name)),
         termination_grace_period_seconds: overrides.and_then(|pod| pod.termination_grace_period_seconds),
@@ -124,7 +122,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
             max_skew: 1,
             topology_key: key.to_owned(),
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
-            label_selector: Some(of_instance(object)),
+            label_selector: Some(matching(names::instance(object))),
             match_label_keys: Some(vec![REVISION.to_owned()]),
             ..Default::default()
         })
@@ -133,7 +131,7 @@ fn spread_constraints(object: &str) -> Vec<TopologySpreadConstraint> {
 
 fn apart(object: &str) -> Affinity {
     let term = PodAffinityTerm {
-        label_selector: Some(of_instance(object)),
+        label_selector: Some(matching(names::instance(object))),
         topology_key: HOST.to_owned(),
         match_label_keys: Some(vec![REVISION.to_owned()]),
         ..Default::default()
@@ -146,8 +144,4 @@ fn apart(object: &str) -> Affinity {
         }),
         ..Default::default()
     }
-}
-
-fn of_instance(object: &str) -> LabelSelector {
-    LabelSelector { match_labels: Some(names::instance(object)), ..Default::default() }
 }

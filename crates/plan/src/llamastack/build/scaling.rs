@@ -1,39 +1,36 @@
-//! How many pods there are.
-//! Comes in: what was seen; goes out: the number of replicas, the autoscaler that changes it, and the limit on evictions.
+//! The number of replicas, the autoscaler that changes it, and the limit on evictions.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec, MetricTarget,
     ResourceMetricSource,
 };
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::DynamicObject;
 use serde_json::json;
 use steersman_api::llamastack::v1alpha2::{Autoscaling, LlamaStackDistributionSpec};
 
-use super::child;
+use super::{labelled_child, matching};
 use crate::llamastack::snapshot::{ObservedObject, ReplicasOwner, Snapshot};
 use crate::llamastack::{fields, names};
 
 const CPU_PERCENT: i32 = 80;
 
-/// None: somebody else decides; to write the field as well would be a war that pods pay for. Under an autoscaler of the
-/// spec the live value is kept until that owns the field, because leaving it out as its sole owner would reset it to 1.
+/// The value of `spec.replicas`. None: another field manager owns the field, and two writers would scale the pods up and
+/// down in turn. With an autoscaler in the spec the live value is applied until the autoscaler owns the field: an apply
+/// without it by the sole owner resets it to 1.
 pub fn replicas(snapshot: &Snapshot) -> Option<i32> {
     let spec = &snapshot.object.spec;
     let wanted = fields::replicas(spec);
-    match &snapshot.deployment {
-        Some(live) => match live.replicas_owner {
-            ReplicasOwner::Other(_) | ReplicasOwner::Autoscaler(_) => None,
-            ReplicasOwner::Ours if fields::autoscaling(spec).is_some() => Some(live.replicas.unwrap_or(wanted)),
-            ReplicasOwner::Ours => Some(wanted),
-        },
-        None => Some(wanted),
+    let Some(live) = &snapshot.deployment else { return Some(wanted) };
+    match live.replicas_owner {
+        ReplicasOwner::Other(_) | ReplicasOwner::Autoscaler(_) => None,
+        ReplicasOwner::Ours if fields::autoscaling(spec).is_some() => Some(live.replicas.unwrap_or(wanted)),
+        ReplicasOwner::Ours => Some(wanted),
     }
 }
 
-/// The fewest pods that the autoscaler may leave.
+/// Lower limit of the autoscaler.
 pub fn fewest(spec: &LlamaStackDistributionSpec, autoscaling: &Autoscaling) -> i32 {
     autoscaling.min_replicas.unwrap_or(1).max(fields::replicas(spec)).max(1)
 }
@@ -67,15 +64,14 @@ pub fn autoscaler(object: &ObservedObject, autoscaling: &Autoscaling) -> Dynamic
         metrics: Some([metric("cpu", cpu), metric("memory", memory)].into_iter().flatten().collect()),
         behavior: None,
     };
-    let mut hpa = child::<HorizontalPodAutoscaler>(object, names::autoscaler(&object.name), json!({ "spec": spec }));
-    hpa.metadata.labels = Some(names::labels_of(&object.name, None));
-    hpa
+    let name = names::autoscaler(&object.name);
+    labelled_child::<HorizontalPodAutoscaler>(object, name, None, json!({ "spec": spec }))
 }
 
-/// Where the spec gives none, only several pods get one: a single one could never be moved off its node.
+/// Without a budget in the spec, only several replicas get one: a single pod could never be moved off its node.
 pub fn disruption_budget(object: &ObservedObject) -> Option<DynamicObject> {
     let spec = &object.spec;
-    let given = fields::workload(spec).and_then(|workload| workload.pod_disruption_budget.as_ref());
+    let given = spec.workload.as_ref().and_then(|workload| workload.pod_disruption_budget.as_ref());
     let most = fields::autoscaling(spec).map_or(0, |autoscaling| autoscaling.max_replicas).max(fields::replicas(spec));
     if given.is_none() && most <= 1 {
         return None;
@@ -86,11 +82,9 @@ pub fn disruption_budget(object: &ObservedObject) -> Option<DynamicObject> {
     let budget = PodDisruptionBudgetSpec {
         min_available: fewest,
         max_unavailable: missing.or(usual),
-        selector: Some(LabelSelector { match_labels: Some(names::selector(&object.name)), ..Default::default() }),
+        selector: Some(matching(names::selector(&object.name))),
         ..Default::default()
     };
     let name = names::disruption_budget(&object.name);
-    let mut budget = child::<PodDisruptionBudget>(object, name, json!({ "spec": budget }));
-    budget.metadata.labels = Some(names::labels_of(&object.name, None));
-    Some(budget)
+    Some(labelled_child::<PodDisruptionBudget>(object, name, None, json!({ "spec": budget })))
 }

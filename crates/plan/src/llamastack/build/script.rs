@@ -1,10 +1,8 @@
-//! How a server with a mounted configuration is started.
-//! Comes in: whether it speaks HTTPS and what has to be read first; goes out: a script for the shell of the image. Values
-//! reach it as variables only.
+//! The start script of a server with a mounted configuration. Values reach it as variables only.
 
 use crate::llamastack::config::{TLS_CERT, TLS_KEY};
 
-/// Where the server's entry is has changed twice. A version that cannot be found out counts as new.
+/// The entry point of the server has changed twice. An unknown version counts as new.
 const ERA: &str = r#"era=$(python3 -c '
 import re
 from importlib.metadata import version
@@ -18,7 +16,7 @@ esac
 exec uvicorn llama_stack.core.server.server:create_app --factory --host 0.0.0.0 \
   --port "${LLS_PORT:-8321}" --workers "${LLS_WORKERS:-1}""#;
 
-/// The older servers read certificates from the file; for the newest they are arguments.
+/// Older servers read the certificates from the configuration; the newest take them as arguments.
 pub fn start(secure: bool, env_file: Option<&str>) -> String {
     let prepared = env_file.map(|file| format!(". {file}\n")).unwrap_or_default();
     let certificates =

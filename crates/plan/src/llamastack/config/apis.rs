@@ -1,14 +1,12 @@
-//! The APIs of a server, by the names that users and servers have for them.
-//! Comes in: a name in either spelling; goes out: the key in `config.yaml`.
+//! The APIs of a server, by their names in the spec and in `config.yaml`.
 
 use steersman_api::llamastack::v1alpha2::{ExternalProvider, ExternalProviders, ProviderForm, Providers};
 
-/// An API that `spec.providers` has a field for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Api {
-    /// In the spec.
+    /// Name in the spec.
     pub field: &'static str,
-    /// In `config.yaml`.
+    /// Name in `config.yaml`.
     pub key: &'static str,
 }
 
@@ -18,7 +16,7 @@ pub const VECTOR_IO: Api = Api { field: "vectorIo", key: "vector_io" };
 pub const TOOL_RUNTIME: Api = Api { field: "toolRuntime", key: "tool_runtime" };
 pub const TELEMETRY: Api = Api { field: "telemetry", key: "telemetry" };
 
-/// Names that are spelt differently in the spec and in the file, or that a server once knew under another name.
+/// Names that differ between the spec and the file.
 const SPELLINGS: [(&str, &str); 5] = [
     ("vectorIo", "vector_io"),
     ("toolRuntime", "tool_runtime"),
@@ -27,7 +25,7 @@ const SPELLINGS: [(&str, &str); 5] = [
     ("fileProcessors", "file_processors"),
 ];
 
-/// The providers of the spec by API, in the order in which they are numbered, named and written.
+/// The providers of the spec by API, in the order in which they are written.
 pub fn of(providers: &Providers) -> [(Api, Option<&ProviderForm>); 5] {
     [
         (INFERENCE, providers.inference.as_ref()),
@@ -54,12 +52,12 @@ pub fn of_external(external: &ExternalProviders) -> [(Api, &[ExternalProvider]);
     .map(|(api, list)| (api, list.as_deref().unwrap_or_default()))
 }
 
-/// The name in `config.yaml`, whichever way it is spelt.
+/// The name in `config.yaml`, for either spelling.
 pub fn key(name: &str) -> &str {
     SPELLINGS.iter().find(|(spec, _)| *spec == name).map_or(name, |(_, key)| key)
 }
 
-/// The name in the spec.
+/// The name in the spec, for a name in `config.yaml`.
 pub fn field(key: &str) -> &str {
     SPELLINGS.iter().find(|(_, file)| *file == key).map_or(key, |(spec, _)| spec)
 }

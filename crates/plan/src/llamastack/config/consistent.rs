@@ -1,5 +1,4 @@
-//! What must hold of a spec whatever its base: the rules of the schema again, for objects that were stored before them.
-//! Comes in: a spec; goes out: what contradicts itself, and what has no effect.
+//! Checks a spec independently of its base. Repeats the rules of the schema for objects that were stored before them.
 
 use steersman_api::llamastack::v1alpha2::{ExposeForm, LlamaStackDistributionSpec, rules};
 use steersman_reconcile::{FieldPath, message, path};

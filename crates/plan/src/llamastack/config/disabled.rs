@@ -1,52 +1,44 @@
-//! APIs that the server shall not serve.
-//! Comes in: their names in either spelling; goes out: the file without them and without their providers.
+//! Removes the disabled APIs and their providers from the configuration.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use steersman_reconcile::{FieldPath, message, path};
 
+use super::apis;
 use super::draft::{self, Draft};
-use super::problem::reason;
-use super::{FieldError, apis};
 
-/// Names as in the file. An API that the spec gives providers for cannot be meant.
+/// The disabled APIs by their names in the file. Disabling an API that the spec has providers for is an error.
 pub(super) fn names(draft: &mut Draft<'_>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (place, written) in draft.spec.disabled.iter().flatten().enumerate() {
         let key = match apis::key(written) {
-            // One API under two names: it was renamed in 0.7.
+            // The API was renamed in 0.7.
             "agents" if !draft.serves("agents") && draft.serves("responses") => "responses",
             "responses" if !draft.serves("responses") && draft.serves("agents") => "agents",
             key => key,
         };
         if draft.base.is_some() && !draft.serves(key) {
-            draft.remarks.push(FieldError::new(
+            draft.ignore(
                 path!(spec.disabled).index(place),
-                reason::IGNORED,
                 format!("the distribution has no API {written:?}, so there is nothing to disable"),
                 format!("Remove it, or name one of {}.", served(draft)),
-            ));
+            );
         }
         for at in providing(draft, key) {
-            draft.errors.push(FieldError::new(
+            let cause = format!(": {written} API is disabled but has providers configured.");
+            draft.refuse(
                 at.clone(),
-                reason::INVALID,
-                message![
-                    at,
-                    " conflicts with ",
-                    path!(spec.disabled),
-                    format!(": {written} API is disabled but has providers configured.")
-                ],
+                message![at, " conflicts with ", path!(spec.disabled), cause],
                 format!("Remove the provider configuration or remove '{written}' from the disabled list."),
-            ));
+            );
         }
         names.insert(key.to_owned());
     }
     names
 }
 
-/// The sections of the spec that give providers for an API.
+/// The sections of the spec with providers of an API.
 fn providing(draft: &Draft<'_>, key: &str) -> Vec<FieldPath> {
     let inline = draft.spec.providers.as_ref().map(apis::of).into_iter().flatten();
     let inline = inline.filter(|(api, form)| api.key == key && form.is_some_and(|form| !form.all().is_empty()));
@@ -72,12 +64,11 @@ pub(super) fn remove(draft: &mut Draft<'_>, disabled: &BTreeSet<String>) {
     let before = names.len();
     names.retain(|name| !name.as_str().is_some_and(|name| disabled.contains(name)));
     if before > 0 && names.is_empty() {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             path!(spec.disabled),
-            reason::INVALID,
             "every API of the distribution is disabled; a server whose list of APIs is empty serves all of them",
             message!["Leave at least one API, or set ", path!(spec.workload.replicas), " to 0 to stop the server."],
-        ));
+        );
     }
     if listed {
         draft.config.insert("apis".to_owned(), Value::Array(names));

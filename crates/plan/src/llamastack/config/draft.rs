@@ -1,24 +1,25 @@
-//! The configuration while it is being made.
-//! Comes in: a spec and a base; goes out: the file so far, and everything that was noticed on the way.
+//! The configuration while it is being generated, with the errors and remarks so far.
 
 use serde_json::{Map, Value};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
+use steersman_reconcile::{FieldPath, Message};
 
 use super::ids::{self, Known};
+use super::problem::reason;
 use super::secrets::Secrets;
 use super::version::Server;
 use super::{Base, FieldError, apis};
 
 pub(super) struct Draft<'a> {
     pub spec: &'a LlamaStackDistributionSpec,
-    /// None where it is not known: then nothing is refused that depends on it.
+    /// Without a base, the checks that depend on it are skipped.
     pub base: Option<&'a Base>,
     pub server: Server,
     pub config: Map<String, Value>,
     pub errors: Vec<FieldError>,
     pub remarks: Vec<FieldError>,
     pub secrets: Secrets,
-    /// Models, tools and shields that the spec adds.
+    /// Number of models, tools and shields that the spec adds.
     pub resources: i64,
 }
 
@@ -36,24 +37,33 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The entries of an API, as they stand in the file.
+    /// Adds an error with the reason `SpecInvalid`.
+    pub fn refuse(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
+        self.errors.push(FieldError::new(path, reason::INVALID, message, remedy));
+    }
+
+    /// Adds the remark that a field has no effect.
+    pub fn ignore(&mut self, path: FieldPath, message: impl Into<Message>, remedy: impl Into<Message>) {
+        self.remarks.push(FieldError::new(path, reason::IGNORED, message, remedy));
+    }
+
+    /// The entries of an API in the file.
     pub fn entries(&self, api: &str) -> &[Value] {
         list(self.config.get("providers").and_then(|providers| providers.get(api)))
     }
 
-    /// The ids of an API, as the server will see them.
+    /// The ids of an API, as the server sees them.
     pub fn ids(&self, api: &str) -> Vec<Known> {
         self.entries(api).iter().filter_map(id_of).collect()
     }
 
-    /// Ids of the external providers of an API.
     pub fn external_ids(&self, api: &str) -> Vec<&'a str> {
         let Some(external) = &self.spec.external_providers else { return Vec::new() };
         let lists = apis::of_external(external).into_iter().filter(|(known, _)| known.key == api);
         lists.flat_map(|(_, list)| list.iter().map(|one| one.provider_id.as_str())).collect()
     }
 
-    /// Whether the base has this API, by its list or by its providers.
+    /// Whether the base has this API, in its list or by its providers.
     pub fn serves(&self, api: &str) -> bool {
         self.lists(api) || !self.entries(api).is_empty()
     }
@@ -62,7 +72,7 @@ impl<'a> Draft<'a> {
         list(self.config.get("apis")).iter().any(|name| name.as_str() == Some(api))
     }
 
-    /// An empty list of APIs means all of them, so nothing is added to it.
+    /// Adds an API to the list. An empty list means all APIs and stays empty.
     pub fn serve(&mut self, api: &str) {
         if self.lists(api) {
             return;
@@ -73,7 +83,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Out of the file, to be put back: what is no map counts as empty.
+/// Removes a map, to be put back later. Another kind of value counts as empty.
 pub(super) fn take(map: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
     match map.remove(key) {
         Some(Value::Object(inner)) => inner,
@@ -97,12 +107,12 @@ pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key).and_then(Value::as_str)
 }
 
-/// None: the entry has no id, which to the server means that it is switched off.
+/// The id of an entry. None: the entry has no id and is switched off.
 pub(super) fn id_of(entry: &Value) -> Option<Known> {
     text(entry, "provider_id").map(ids::known)
 }
 
-/// How many entries the lists of a section have together.
+/// Total number of entries in the lists of a section.
 pub(super) fn list_lengths(section: Option<&Value>) -> i64 {
     let lists = section.and_then(Value::as_object).into_iter().flat_map(Map::values);
     lists.map(|entries| list(Some(entries)).len() as i64).sum()

@@ -1,17 +1,15 @@
-//! How long the vectors of an embedding model are: a server stops at a model that does not say it.
-//! Comes in: a model of the spec; goes out: the length that it says or that its name stands for, or why there is none.
+//! The vector length of embedding models: a server does not start with a model that lacks it.
 
-use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::Model;
 use steersman_reconcile::FieldPath;
 
 use super::FieldError;
 use super::problem::reason;
 
-/// The field of a model that says it. Upstream has none for it, so such a model could not be registered.
+/// Field of a model in the spec. Upstream has none for it and cannot register such a model.
 pub(super) const FIELD: &str = "embeddingDimension";
 
-/// By the last part of the name, in lower case.
+/// Known models by the last part of their name, in lower case.
 const KNOWN: [(&str, u64); 21] = [
     ("all-minilm", 384),
     ("all-minilm-l6-v2", 384),
@@ -55,17 +53,7 @@ pub(super) fn dimension(model: &Model, path: &FieldPath) -> Result<u64, FieldErr
     }
 }
 
-/// Whether the field is there in vain: only an embedding model has vectors.
-pub(super) fn is_ours(field: &str, model_type: &str) -> bool {
-    field == FIELD && model_type == "embedding"
-}
-
 fn known(name: &str) -> Option<u64> {
     let last = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     KNOWN.iter().find(|(known, _)| *known == last).map(|(_, length)| *length)
-}
-
-/// As the server wants to have it.
-pub(super) fn metadata(length: u64) -> (String, Value) {
-    ("embedding_dimension".to_owned(), Value::from(length))
 }

@@ -1,6 +1,4 @@
-//! Names: of providers, and of the variables that carry their secrets.
-//! Comes in: what the user or the base wrote; goes out: the id that the server will see, and variable names that it can
-//! substitute.
+//! Provider ids, and the names of the environment variables that carry their secrets.
 
 use steersman_api::llamastack::v1alpha2::Provider;
 
@@ -14,15 +12,15 @@ pub(super) fn of(provider: &Provider) -> &str {
     }
 }
 
-/// An id as it stands in a file, and what it will be once the server has put the environment in.
+/// An id in a file, after the server has substituted the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub id: String,
-    /// The variable that has to be set for it to be there at all.
+    /// The variable that must be set for the provider to exist.
     pub only_with: Option<String>,
 }
 
-/// `${env.NAME:+id}` is `id` where NAME is set, `${env.NAME:=id}` is `id` unless NAME says otherwise.
+/// `${env.NAME:+id}` is `id` if NAME is set, `${env.NAME:=id}` is `id` unless NAME is set to another value.
 pub(super) fn known(written: &str) -> Known {
     let always = |id: &str| Known { id: id.to_owned(), only_with: None };
     let Some(inner) = written.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix('}')) else {
@@ -39,8 +37,8 @@ pub(super) fn variable(id: &str, field: &str) -> String {
     format!("LLSD_{}_{}", upper(id), upper(field))
 }
 
-/// The server substitutes names of `A-Z`, `0-9` and `_` only, so every other character has to go: a dash becomes `_`, and
-/// so does a run of others (`::`).
+/// The server substitutes names of `A-Z`, `0-9` and `_` only: a dash becomes `_`, and so does each run of other
+/// characters (`::`).
 fn upper(text: &str) -> String {
     let mut upper = String::with_capacity(text.len());
     let mut in_run = false;
@@ -57,12 +55,12 @@ fn upper(text: &str) -> String {
     upper
 }
 
-/// What the server replaces by the value of a variable.
+/// The text that the server replaces by the value of a variable.
 pub(super) fn placeholder(variable: &str) -> String {
     format!("{OPENING}{variable}}}")
 }
 
-/// The variables without which the server does not start: `${env.NAME}` with neither default nor condition.
+/// The variables that the server does not start without: `${env.NAME}` with neither default nor condition.
 pub(super) fn needed(text: &str) -> impl Iterator<Item = &str> {
     text.split(OPENING).skip(1).filter_map(|rest| {
         let name = &rest[..rest.find('}')?];

@@ -1,6 +1,5 @@
-//! What the server's own providers read: a wrong key is no error to the server, it is silently not there.
-//! Comes in: an API and a provider's name or type; goes out: its type, and the keys under which it looks for address,
-//! secret and files. Facts of the packages 0.4 to 0.7; what is not listed gets the keys of the specification.
+//! The configuration keys that the server's own providers read, as of the packages 0.4 to 0.7. The server silently
+//! ignores a wrong key. A provider that is not listed gets the keys of the specification.
 
 use super::apis::{Api, INFERENCE, SAFETY, TELEMETRY, TOOL_RUNTIME, VECTOR_IO};
 use super::version::Server;
@@ -8,40 +7,26 @@ use super::version::Server;
 pub(super) struct Kind {
     pub api: Api,
     pub name: &'static str,
-    pub place: Place,
+    /// `remote` or `inline`.
+    prefix: &'static str,
     pub endpoint: Option<&'static str>,
     pub secret: Option<&'static str>,
-    /// Namespace of the `persistence` block without which it does not start.
+    /// Namespace of the required `persistence` block.
     pub namespace: Option<&'static str>,
-    /// Name of the file that its required `db_path` points to.
+    /// File name for the required `db_path`.
     pub file: Option<&'static str>,
-    /// Keys that it does not start without and that nobody but the user knows.
+    /// Required keys that only the user can know.
     pub needs: &'static [&'static str],
-    /// It refuses or passes on keys that it does not know, so it gets no others.
+    /// The provider rejects or forwards unknown keys, so it gets no others.
     pub exact: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Remote,
-    Inline,
-}
-
-impl Place {
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Remote => "remote",
-            Self::Inline => "inline",
-        }
-    }
 }
 
 impl Kind {
     pub fn type_(&self) -> String {
-        format!("{}::{}", self.place.prefix(), self.name)
+        format!("{}::{}", self.prefix, self.name)
     }
 
-    /// Three providers of the first servers read `url`.
+    /// Three providers of servers before 0.4 read `url`.
     pub fn endpoint(&self, server: &Server) -> Option<&'static str> {
         match self.name {
             "vllm" | "ollama" | "tgi" if server.before(0, 4) => Some("url"),
@@ -71,21 +56,11 @@ impl Kind {
 }
 
 const fn remote(api: Api, name: &'static str, endpoint: Option<&'static str>, secret: Option<&'static str>) -> Kind {
-    Kind { api, name, place: Place::Remote, endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
+    Kind { api, name, prefix: "remote", endpoint, secret, namespace: None, file: None, needs: &[], exact: false }
 }
 
 const fn inline(api: Api, name: &'static str) -> Kind {
-    Kind {
-        api,
-        name,
-        place: Place::Inline,
-        endpoint: None,
-        secret: None,
-        namespace: None,
-        file: None,
-        needs: &[],
-        exact: false,
-    }
+    Kind { prefix: "inline", ..remote(api, name, None, None) }
 }
 
 const BASE_URL: Option<&str> = Some("base_url");
@@ -93,7 +68,7 @@ const URL: Option<&str> = Some("url");
 const API_KEY: Option<&str> = Some("api_key");
 const API_TOKEN: Option<&str> = Some("api_token");
 
-/// Remote ones before inline ones of the same name: a bare name means the remote one where there is one.
+/// Remote kinds precede inline kinds of the same name: a bare name means the remote one if there is one.
 const KINDS: [Kind; 51] = [
     remote(INFERENCE, "vllm", BASE_URL, API_TOKEN),
     remote(INFERENCE, "ollama", BASE_URL, None),
@@ -149,11 +124,9 @@ const KINDS: [Kind; 51] = [
     inline(TELEMETRY, "meta-reference"),
 ];
 
-/// By bare name or by type (`inline::faiss`).
+/// Finds a kind by its bare name or its type (`inline::faiss`).
 pub(super) fn find(api: Api, provider: &str) -> Option<&'static Kind> {
-    let typed = |kind: &&Kind| kind.type_() == provider;
-    let bare = |kind: &&Kind| kind.name == provider;
-    let mut of_api = KINDS.iter().filter(|kind| kind.api == api);
-    let wanted: &dyn Fn(&&Kind) -> bool = if provider.contains("::") { &typed } else { &bare };
-    of_api.find(|kind| wanted(kind))
+    let typed = provider.contains("::");
+    let named = |kind: &Kind| if typed { kind.type_() == provider } else { kind.name == provider };
+    KINDS.iter().find(|kind| kind.api == api && named(kind))
 }

@@ -1,5 +1,4 @@
-//! Two layouts of the file: servers before 0.3 keep resources and stores at the top, later ones in sections.
-//! Comes in: a base; goes out: which of the two it has, and where its lists of resources are.
+//! The two layouts of the file: servers before 0.3 have resources and stores at the top level, later ones in sections.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +6,7 @@ use super::draft::{self, Draft};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// `metadata_store`, `inference_store` and `models` at the top.
+    /// `metadata_store`, `inference_store` and `models` at the top level.
     Top,
     /// `storage` and `registered_resources`.
     Sections,
@@ -16,7 +15,7 @@ pub(super) enum Layout {
 const SECTION: &str = "registered_resources";
 
 impl Layout {
-    /// By what is there; where that says nothing, by the server's version.
+    /// Decides by the sections present, then by the server's version, then by the old keys present.
     pub fn of(draft: &Draft<'_>) -> Self {
         let has = |key: &str| draft.config.contains_key(key);
         let old = ["metadata_store", "inference_store", "models", "shields", "tool_groups"];
@@ -27,14 +26,14 @@ impl Layout {
         if top { Self::Top } else { Self::Sections }
     }
 
-    /// Changes one list of resources; an empty list that was not there is not written.
+    /// Changes one list of resources. An empty list is not added.
     pub fn change(self, config: &mut Map<String, Value>, name: &str, change: impl FnOnce(&mut Vec<Value>)) {
         let mut section = match self {
             Self::Top => std::mem::take(config),
             Self::Sections => draft::take(config, SECTION),
         };
         let was_there = section.get(name).is_some_and(Value::is_array);
-        // A section of the same name may be a map in the other layout.
+        // The other layout may have a map of the same name.
         if was_there || !section.contains_key(name) {
             let mut list = draft::take_list(&mut section, name);
             change(&mut list);

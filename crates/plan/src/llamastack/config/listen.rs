@@ -1,27 +1,24 @@
-//! How the server listens.
-//! Comes in: networking of the spec; goes out: port and certificates, as the pod needs them and as the file says them.
+//! The port and the certificates of the server.
 
 use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::path;
 
-use super::FieldError;
 use super::draft::{self, Draft};
-use super::problem::reason;
+use crate::llamastack::fields;
 
 const DEFAULT_PORT: i32 = 8321;
-/// The server's own check of its file.
+/// The server rejects lower ports in its configuration.
 const LOWEST_PORT: i32 = 1024;
 
 pub const TLS_PATH: &str = "/etc/llama-stack-tls";
 pub const TLS_CERT: &str = "/etc/llama-stack-tls/tls.crt";
 pub const TLS_KEY: &str = "/etc/llama-stack-tls/tls.key";
 
-/// Port and certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub port: i32,
-    /// The Secret with `tls.crt` and `tls.key`, to be mounted at `TLS_PATH`. None: plain HTTP.
+    /// The Secret with `tls.crt` and `tls.key`, mounted at `TLS_PATH`. None: plain HTTP.
     pub tls_secret: Option<String>,
 }
 
@@ -37,16 +34,15 @@ pub(super) fn port(spec: &LlamaStackDistributionSpec) -> i32 {
     spec.networking.as_ref().and_then(|networking| networking.port).unwrap_or(DEFAULT_PORT)
 }
 
-/// `server` keeps what else the base has there.
+/// Other keys that the base has in `server` stay.
 pub(super) fn set(draft: &mut Draft<'_>) {
     let listen = Listen::of(draft.spec);
     if (1..LOWEST_PORT).contains(&listen.port) {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             path!(spec.networking.port),
-            reason::INVALID,
             format!("the server refuses ports below {LOWEST_PORT}, and {} is one", listen.port),
             "Use a higher port; the Ingress can offer another one to the outside.",
-        ));
+        );
     }
     let mut server = draft::take(&mut draft.config, "server");
     server.insert("port".to_owned(), Value::from(listen.port));
@@ -54,8 +50,7 @@ pub(super) fn set(draft: &mut Draft<'_>) {
         server.insert("tls_certfile".to_owned(), Value::from(TLS_CERT));
         server.insert("tls_keyfile".to_owned(), Value::from(TLS_KEY));
     }
-    let workers = draft.spec.workload.as_ref().and_then(|workload| workload.workers).filter(|workers| *workers > 0);
-    if let Some(workers) = workers.filter(|_| !draft.server.before(0, 4)) {
+    if let Some(workers) = fields::workers(draft.spec).filter(|_| !draft.server.before(0, 4)) {
         server.insert("workers".to_owned(), Value::from(workers));
     }
     draft.config.insert("server".to_owned(), Value::Object(server));

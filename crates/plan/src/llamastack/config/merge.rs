@@ -1,5 +1,4 @@
-//! The spec's providers over those of the base.
-//! Comes in: entries of the spec; goes out: the file with them in it, the spec's first.
+//! Merges the spec's providers over those of the base, the spec's first.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +8,29 @@ use steersman_reconcile::path;
 use super::draft::{self, Draft, id_of};
 use super::problem::reason;
 use super::providers::Entry;
-use super::{FieldError, Merge, apis};
+use super::{FieldError, apis};
 
-/// The annotation that chooses.
+/// The annotation that selects the way of merging.
 pub const ANNOTATION: &str = "steersman.dev/provider-merge";
 
+/// The way to merge providers of the spec with those of the base.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Merge {
+    /// By provider id: other entries of the base stay.
+    #[default]
+    Overlay,
+    /// By API: no entry of the base stays if the spec has providers of the API.
+    Replace,
+}
+
 impl Merge {
-    /// Absent: overlay.
     pub fn of(annotations: Option<&BTreeMap<String, String>>) -> Result<Self, FieldError> {
-        match annotations.and_then(|annotations| annotations.get(ANNOTATION)).map(String::as_str) {
+        Self::parse(annotations.and_then(|annotations| annotations.get(ANNOTATION)).map(String::as_str))
+    }
+
+    /// Parses the value of the annotation. Without the annotation: overlay.
+    pub fn parse(value: Option<&str>) -> Result<Self, FieldError> {
+        match value {
             None | Some("overlay") => Ok(Self::Overlay),
             Some("replace") => Ok(Self::Replace),
             Some(other) => Err(FieldError::new(
@@ -30,14 +43,11 @@ impl Merge {
     }
 }
 
-/// A base entry with the same effective id gives way; in `replace`, all base entries of the API do.
+/// An entry of the spec replaces the base entry with the same effective id, or with `replace` all base entries of the
+/// API.
 pub(super) fn providers(draft: &mut Draft<'_>, entries: &[Entry], merge: Merge) {
     let mut providers = draft::take(&mut draft.config, "providers");
-    let Some(given) = &draft.spec.providers else {
-        draft.config.insert("providers".to_owned(), Value::Object(providers));
-        return;
-    };
-    for (api, _) in apis::of(given) {
+    for (api, _) in draft.spec.providers.iter().flat_map(apis::of) {
         let ours: Vec<&Entry> = entries.iter().filter(|entry| entry.api == api).collect();
         if ours.is_empty() {
             continue;

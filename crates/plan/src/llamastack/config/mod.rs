@@ -1,6 +1,4 @@
-//! The server's `config.yaml`, made from what the user asks for and what the distribution brings.
-//! Comes in: a spec of v1alpha2 and the base configuration of its distribution; goes out: the file, its hash, and what the
-//! pod needs besides, or everything that stands against it.
+//! Generates the server's `config.yaml` from a spec and the base configuration of its distribution.
 
 mod apis;
 pub mod base;
@@ -10,7 +8,6 @@ mod draft;
 mod embeddings;
 mod external;
 mod ids;
-mod input;
 mod kinds;
 mod layout;
 mod listen;
@@ -33,6 +30,8 @@ use serde_json::Value;
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{message, path};
 
+use crate::content_hash;
+use crate::llamastack::fields;
 use draft::Draft;
 use problem::reason;
 
@@ -42,10 +41,9 @@ pub use external::{
     External, INSTALL, Installed, all as external_providers, merge as merge_external,
     merge_files as merge_external_files,
 };
-pub use input::{Input, Merge};
 pub use listen::{Listen, TLS_CERT, TLS_KEY, TLS_PATH};
-pub use merge::ANNOTATION;
-pub use pod::{CONFIG_DIR, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
+pub use merge::{ANNOTATION, Merge};
+pub use pod::{CONFIG_DIR, CONFIG_PATH, CONFIG_VOLUME, EXTERNAL_VARIABLE, Pod};
 pub use providers::kind_of;
 pub use render::{hash_of_base, read as read_yaml};
 pub use secrets::SecretUse;
@@ -54,28 +52,37 @@ pub use steersman_reconcile::FieldError;
 pub use storage::{KV_PASSWORD, Parts, Prepare, SQL_CONNECTION_STRING, exports as storage_exports, parse as parse_sql};
 pub use version::{SUPPORTED, detect as detect_version};
 
-/// The file and what the pod needs besides.
+pub struct Input<'a> {
+    pub spec: &'a LlamaStackDistributionSpec,
+    /// Absent if there is no base, or if it is unknown.
+    pub base: Option<&'a Base>,
+    pub merge: Merge,
+    /// Image of the init containers.
+    pub operator_image: &'a str,
+}
+
+/// The file, and the parts of the pod that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     pub config_yaml: String,
-    /// Of the text, in hexadecimal digits.
+    /// SHA-256 of the text in hexadecimal digits.
     pub hash: String,
     pub config_version: i64,
-    /// All entries of the file.
+    /// Number of providers in the file.
     pub provider_count: i64,
-    /// What the spec adds.
+    /// Number of resources that the spec adds.
     pub resource_count: i64,
     /// Variables with values of Secrets: unique, in a fixed order.
     pub env: Vec<EnvVar>,
-    /// Every key of every Secret that is needed, by each place that asks for it.
+    /// The required keys of Secrets, once for each place in the spec.
     pub secrets: Vec<SecretUse>,
-    /// What was left out or has no effect.
+    /// Fields that were left out or have no effect.
     pub remarks: Vec<FieldError>,
     pub listen: Listen,
     pub pod: Pod,
 }
 
-/// All errors at once, not the first: each of them would cost its author a round.
+/// Returns all errors at once, so that the user can correct them in one round.
 pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     let (mut draft, prepare) = build(input);
     let version = match input.base {
@@ -96,7 +103,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
         return Err(vec![too_large(config_yaml.len())]);
     }
     Ok(Generated {
-        hash: render::hash(&config_yaml),
+        hash: content_hash::hex(&config_yaml),
         config_yaml,
         config_version: version,
         provider_count,
@@ -109,7 +116,7 @@ pub fn generate(input: &Input<'_>) -> Result<Generated, Vec<FieldError>> {
     })
 }
 
-/// A ConfigMap takes 1 MiB, with its name and labels.
+/// A ConfigMap holds 1 MiB, including its name and labels.
 const SIZE_LIMIT: usize = 1_000_000;
 
 fn too_large(size: usize) -> FieldError {
@@ -125,14 +132,14 @@ fn too_large(size: usize) -> FieldError {
     )
 }
 
-/// What can be said of a spec whose base is not at hand is said; the rest is left to `generate`.
+/// The result of checking a spec without writing the file.
 pub struct Checked {
     pub errors: Vec<FieldError>,
     pub remarks: Vec<FieldError>,
     pub secrets: Vec<SecretUse>,
 }
 
-/// The same way as `generate`, without a file at the end.
+/// Checks a spec as `generate` does. Without a base, the checks that depend on it are skipped.
 pub fn check(input: &Input<'_>) -> Checked {
     let (draft, _) = build(input);
     let version = input.base.and_then(|base| detect_version(&base.config).err());
@@ -140,7 +147,7 @@ pub fn check(input: &Input<'_>) -> Checked {
     Checked { errors, remarks: draft.remarks, secrets: draft.secrets.uses }
 }
 
-/// For an object whose file is not generated: what can be wrong all the same.
+/// Checks an object whose file is not generated.
 pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     let mut draft = Draft::new(spec, None);
     draft.errors = consistent::errors(spec);
@@ -149,7 +156,7 @@ pub fn check_without_file(spec: &LlamaStackDistributionSpec) -> Checked {
     Checked { errors: draft.errors, remarks: draft.remarks, secrets: Vec::new() }
 }
 
-/// Disabled APIs go before resources are bound, so that no model gets a provider that is not there.
+/// Disabled APIs are removed before resources are bound, so that no model gets a provider that is not there.
 fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let mut draft = Draft::new(input.spec, input.base);
     draft.errors = consistent::errors(input.spec);
@@ -166,7 +173,7 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     let prepare = storage::replace(&mut draft);
     listen::set(&mut draft);
     if input.base.is_some() {
-        needs::tell(&mut draft, prepare);
+        needs::report(&mut draft, prepare);
     }
     if prepare.any() {
         own_command(&mut draft);
@@ -174,10 +181,10 @@ fn build<'a>(input: &Input<'a>) -> (Draft<'a>, Prepare) {
     (draft, prepare)
 }
 
-/// The prepared values reach the server through the start script only.
+/// The prepared values reach the server only through the start script, which a user's command replaces.
 fn own_command(draft: &mut Draft<'_>) {
-    let overrides = draft.spec.workload.as_ref().and_then(|workload| workload.overrides.as_ref());
-    if overrides.is_some_and(|overrides| overrides.command.as_ref().is_some_and(|command| !command.is_empty())) {
+    let command = fields::overrides(draft.spec).and_then(|overrides| overrides.command.as_ref());
+    if command.is_some_and(|command| !command.is_empty()) {
         draft.remarks.push(FieldError::new(
             path!(spec.workload.overrides.command),
             reason::NEEDED,

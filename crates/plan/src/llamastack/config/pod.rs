@@ -1,6 +1,5 @@
-//! What the pod needs beyond the file: containers that run before the server, their volumes and variables.
-//! Comes in: a spec and the operator's own image; goes out: parts for the Deployment. Values of the spec travel as variables,
-//! never inside a script.
+//! The parts of the pod that a configuration needs: init containers, volumes and variables. Values of the spec reach
+//! containers as variables, never inside a script.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +14,12 @@ use super::external::{self, External, INSTALL};
 use super::secrets::SecretUse;
 use super::storage::{KV_PASSWORD, Prepare, SQL_CONNECTION_STRING};
 
-/// The volume with the ConfigMap of the configuration, which the Deployment brings, and where it is mounted.
+/// The volume with the ConfigMap of the configuration, which the Deployment adds, and its mount path.
 pub const CONFIG_VOLUME: &str = "user-config";
 pub const CONFIG_DIR: &str = "/etc/llama-stack";
-const CONFIG: &str = "/etc/llama-stack/config.yaml";
+pub const CONFIG_PATH: &str = "/etc/llama-stack/config.yaml";
 
-/// Where the file is once external providers were merged into it.
+/// The file after external providers were merged into it.
 const MERGED_VOLUME: &str = "final-config";
 const MERGED_DIR: &str = "/opt/llama-stack/config";
 const MERGED: &str = "/opt/llama-stack/config/config.yaml";
@@ -33,10 +32,10 @@ const PREPARED_VOLUME: &str = "storage-env";
 const PREPARED_DIR: &str = "/run/steersman";
 const PREPARED: &str = "/run/steersman/storage.env";
 
-/// Carries the list of external providers to the container that merges them.
+/// Variable with the list of external providers, for the container that merges them.
 pub const EXTERNAL_VARIABLE: &str = "STEERSMAN_EXTERNAL_PROVIDERS";
 
-/// Checks what the image has to offer, keeps its metadata for the merge, and installs its packages without any network.
+/// Checks the content of the image, keeps its metadata for the merge, and installs its packages without network access.
 const INSTALL_SCRIPT: &str = r#"set -eu
 from=/lls-provider
 fail() {
@@ -52,19 +51,18 @@ python3 -m pip install --target "$PROVIDERS_DIR/python-packages" --upgrade --no-
 ls "$from/packages" | sed "s|^|$PROVIDER_ID |" >> "$PROVIDERS_DIR/installed-packages.txt"
 "#;
 
-/// Parts for the Deployment.
+/// Parts of the Deployment's pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
-    /// In order.
     pub init_containers: Vec<Container>,
     pub volumes: Vec<Volume>,
-    /// Of the server's container.
+    /// Mounts of the server's container.
     pub volume_mounts: Vec<VolumeMount>,
-    /// Of the server's container.
+    /// Variables of the server's container.
     pub env: Vec<EnvVar>,
     /// The file that the server reads.
     pub config_path: &'static str,
-    /// A script that has to be read (`. file`) before the server starts.
+    /// A script to source (`. file`) before the server starts.
     pub env_file: Option<&'static str>,
 }
 
@@ -74,7 +72,7 @@ pub(super) fn parts(
     secrets: &[SecretUse],
     operator_image: &str,
 ) -> Pod {
-    let mut pod = Pod { config_path: CONFIG, ..Pod::default() };
+    let mut pod = Pod { config_path: CONFIG_PATH, ..Pod::default() };
     if prepare.any() {
         prepared(&mut pod, prepare, secrets, operator_image);
     }
@@ -86,7 +84,7 @@ pub(super) fn parts(
     pod
 }
 
-/// Into memory, so that the values touch no disk, ConfigMap or Secret of ours.
+/// Uses a memory volume, so that the values touch no disk, ConfigMap or Secret of ours.
 fn prepared(pod: &mut Pod, prepare: Prepare, secrets: &[SecretUse], operator_image: &str) {
     let wanted = [(prepare.sql_connection_string, SQL_CONNECTION_STRING), (prepare.kv_password, KV_PASSWORD)];
     let used = |name: &str| wanted.contains(&(true, name));
@@ -122,7 +120,7 @@ fn installed(pod: &mut Pod, external: &[External], limit: Option<Quantity>, oper
         });
     }
     let metadata = format!("{PACKAGES_DIR}/metadata");
-    let args = ["merge-providers", "--config", CONFIG, "--metadata", &metadata, "--out", MERGED];
+    let args = ["merge-providers", "--config", CONFIG_PATH, "--metadata", &metadata, "--out", MERGED];
     pod.init_containers.push(Container {
         args: Some(args.map(ToOwned::to_owned).to_vec()),
         env: Some(vec![variable(EXTERNAL_VARIABLE, &json!(external).to_string())]),
@@ -158,7 +156,7 @@ fn container(name: &str, image: &str) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
             ..Default::default()
         }),
-        // The last lines of what went wrong then stand in the pod's status, where the operator can read them.
+        // The last lines of the log become part of the pod's status, which the operator reads.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Default::default()
     }

@@ -1,6 +1,6 @@
-//! The vocabulary of field errors of this family.
+//! Reasons of the field errors of this family.
 
-/// Values of `FieldError::reason`. Those of errors are the reasons of the condition `ConfigGenerated`.
+/// Values of `FieldError::reason`. The reasons of errors are also those of the condition `ConfigGenerated`.
 pub mod reason {
     pub const FAILED: &str = "ConfigGenerationFailed";
     pub const NO_BASE: &str = "BaseConfigRequired";
@@ -18,7 +18,7 @@ pub mod reason {
     pub const NEEDED: &str = "EnvironmentNeeded";
 }
 
-/// `a, b, c`, or words that say that there is none.
+/// Joins words as `a, b, c`, or returns `none`.
 pub(super) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<&str> = words.into_iter().collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }

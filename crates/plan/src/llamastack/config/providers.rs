@@ -1,5 +1,4 @@
-//! Providers of the spec as entries of the file.
-//! Comes in: providers in every form; goes out: entries with id, type and config, in the order of the spec.
+//! Expands the providers of the spec to entries of the file, in the order of the spec.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +39,7 @@ pub(super) fn expand(draft: &mut Draft<'_>) -> Vec<Entry> {
     entries
 }
 
-/// As the user wrote it: without a number where there is no list.
+/// The path that the user wrote: with an index only in a list.
 fn path(api: Api, form: &ProviderForm, place: usize) -> FieldPath {
     let path = path!(spec.providers).field(api.field);
     match form {
@@ -49,48 +48,40 @@ fn path(api: Api, form: &ProviderForm, place: usize) -> FieldPath {
     }
 }
 
-/// An entry of an API that the server does not know stops it.
+/// Whether telemetry is left out: a server does not start with an entry of an API that it does not have.
 fn skipped(draft: &mut Draft<'_>) -> bool {
     if draft.base.is_none() || draft.serves(TELEMETRY.key) || draft.server.before(0, 3) {
         return false;
     }
-    draft.remarks.push(FieldError::new(
-        path!(spec.providers.telemetry),
-        reason::IGNORED,
+    let telemetry = path!(spec.providers.telemetry);
+    let otel = "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ";
+    draft.ignore(
+        telemetry.clone(),
         "the server of this distribution has no API telemetry, so its providers are left out",
-        message![
-            "Remove ",
-            path!(spec.providers.telemetry),
-            "; servers since 0.3 send traces by the OTEL_* variables, which can be set in ",
-            path!(spec.workload.overrides.env),
-            "."
-        ],
-    ));
+        message!["Remove ", telemetry, otel, path!(spec.workload.overrides.env), "."],
+    );
     true
 }
 
-/// False: nothing can be said of its id.
+/// Whether the provider has an id that can be compared with others.
 fn check_id(draft: &mut Draft<'_>, form: &ProviderForm, provider: &Provider, path: &FieldPath) -> bool {
-    let refuse = |message: &str, remedy: String| FieldError::new(path.field("id"), reason::INVALID, message, remedy);
-    let problem = match provider.id.as_deref() {
-        Some("") => refuse("id must not be empty if specified", "Give it a name of its own.".to_owned()),
-        None if form.all().len() > 1 => refuse(
+    let (field, message, remedy) = match provider.id.as_deref() {
+        Some("") => ("id", "id must not be empty if specified", "Give it a name of its own.".to_owned()),
+        None if form.all().len() > 1 => (
+            "id",
             "each provider must have an explicit id when multiple providers are specified",
             format!("Add an id, such as {}-1.", ids::of(provider)),
         ),
-        _ if ids::of(provider).is_empty() => FieldError::new(
-            path.field("provider"),
-            reason::INVALID,
-            "provider must not be empty",
-            "Name a kind of provider, such as vllm.",
-        ),
+        _ if ids::of(provider).is_empty() => {
+            ("provider", "provider must not be empty", "Name a kind of provider, such as vllm.".to_owned())
+        }
         _ => return true,
     };
-    draft.errors.push(problem);
+    draft.refuse(path.field(field), message, remedy);
     false
 }
 
-/// Explicit and derived ids together, over all APIs.
+/// Explicit and derived ids must be unique over all APIs.
 fn unique<'a>(
     draft: &mut Draft<'_>,
     owners: &mut BTreeMap<&'a str, Api>,
@@ -99,18 +90,19 @@ fn unique<'a>(
     path: &FieldPath,
 ) {
     let id = ids::of(provider);
-    let Some(owner) = owners.insert(id, api) else { return };
-    owners.insert(id, owner);
+    let Some(owner) = owners.get(id) else {
+        owners.insert(id, api);
+        return;
+    };
     let field = if provider.id.is_some() { "id" } else { "provider" };
-    draft.errors.push(FieldError::new(
+    draft.refuse(
         path.field(field),
-        reason::INVALID,
         format!(
             "provider ID {id:?} conflicts with provider in {:?}; all provider IDs must be unique across all API types",
             owner.field
         ),
         "Give one of them another id.",
-    ));
+    );
 }
 
 fn entry(draft: &mut Draft<'_>, api: Api, provider: &Provider, path: &FieldPath) -> Value {
@@ -131,7 +123,8 @@ pub(super) fn unknown(path: &FieldPath, field: &str, known: &str) -> FieldError 
     )
 }
 
-/// A name with `::` is a type already. Others are remote, unless only an inline one is known, here or to the base.
+/// A name with `::` is a type already. Other names are remote, unless only an inline kind is known, here or in the
+/// base.
 fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> String {
     let name = &provider.provider;
     if name.contains("::") {
@@ -145,7 +138,7 @@ fn type_(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) 
     if in_base(&inline) && !in_base(&remote) { inline } else { remote }
 }
 
-/// Settings first, so that fields with a meaning of their own win over them.
+/// Settings come first, so that the dedicated fields override them.
 fn config(
     draft: &mut Draft<'_>,
     api: Api,
@@ -159,17 +152,16 @@ fn config(
     config.extend(given.clone());
     let mut set = |draft: &mut Draft<'_>, key: &str, value: &str, by: &str| {
         if given.contains_key(key) {
-            draft.remarks.push(FieldError::new(
+            draft.ignore(
                 path.field("settings").field(key.to_owned()),
-                reason::IGNORED,
                 format!("{key} is set by {by} as well, which wins"),
                 format!("Remove settings.{key} or {by}."),
-            ));
+            );
         }
         config.insert(key.to_owned(), Value::from(value));
     };
     if let Some(endpoint) = &provider.endpoint {
-        let read = kind.map(|kind| kind.endpoint(&draft.server));
+        let read = kind.and_then(|kind| kind.endpoint(&draft.server));
         for key in keys(draft, kind, read, "url", path, "endpoint") {
             set(draft, key, endpoint, "endpoint");
         }
@@ -178,7 +170,7 @@ fn config(
         let at = secrets::path(&path.field("apiKey"), reference);
         let variable = ids::variable(ids::of(provider), "api_key");
         if let Some(placeholder) = secret(draft, variable, reference.key(), at) {
-            let read = kind.map(|kind| kind.secret);
+            let read = kind.and_then(|kind| kind.secret);
             for key in keys(draft, kind, read, "api_key", path, "apiKey") {
                 set(draft, key, &placeholder, "apiKey");
             }
@@ -197,7 +189,7 @@ fn config(
     config
 }
 
-/// A provider without what it needs stops the server.
+/// The server does not start without the required keys of a provider.
 fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, path: &FieldPath) {
     for key in kind.needs.iter().filter(|key| !config.contains_key(**key)) {
         let (field, remedy) = match kind.endpoint(&draft.server) {
@@ -207,53 +199,50 @@ fn complete(draft: &mut Draft<'_>, kind: &Kind, config: &Map<String, Value>, pat
                 format!("Add settings.{key}, or secretRefs.{key} for a value in a Secret."),
             ),
         };
-        let message = format!("{} does not start without {key}", kind.type_());
-        draft.errors.push(FieldError::new(field, reason::INVALID, message, remedy));
+        draft.refuse(field, format!("{} does not start without {key}", kind.type_()), remedy);
     }
 }
 
-/// The key that the provider reads and the one of the specification; servers ignore what they do not read.
+/// The key that the provider reads and the one of the specification. Servers ignore keys that they do not read.
 fn keys(
     draft: &mut Draft<'_>,
     kind: Option<&Kind>,
-    read: Option<Option<&'static str>>,
+    read: Option<&'static str>,
     literal: &'static str,
     path: &FieldPath,
     field: &'static str,
 ) -> Vec<&'static str> {
-    match (kind, read) {
-        (Some(kind), Some(None)) => {
-            draft.remarks.push(FieldError::new(
+    let Some(kind) = kind else { return vec![literal] };
+    match read {
+        Some(key) if key == literal || kind.exact => vec![key],
+        Some(key) => vec![key, literal],
+        None => {
+            draft.ignore(
                 path.field(field),
-                reason::IGNORED,
                 format!("{} does not read {literal}, so {field} has no effect", kind.type_()),
                 format!("Remove {field}, or use the provider's own keys in settings or secretRefs."),
-            ));
+            );
             if kind.exact { Vec::new() } else { vec![literal] }
         }
-        (Some(kind), Some(Some(key))) if key == literal || kind.exact => vec![key],
-        (_, Some(Some(key))) => vec![key, literal],
-        _ => vec![literal],
     }
 }
 
-/// What it does not start without and the user need not know.
+/// Required keys that have a default.
 fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind>) -> Map<String, Value> {
     let mut defaults = Map::new();
     let Some(kind) = kind.filter(|kind| kind.api == api) else { return defaults };
+    let id = ids::of(provider);
     if let Some(namespace) = kind.namespace {
-        let id = ids::of(provider);
-        // Two stores of one kind must not write into each other's.
+        // Two stores of one kind must not share a namespace.
         let namespace = if id == kind.name { namespace.to_owned() } else { format!("{namespace}::{id}") };
         let backend = storage::backend(&draft.config, storage::KV);
         defaults.insert("persistence".to_owned(), json!({ "namespace": namespace, "backend": backend }));
     }
-    // Has to be there, but may be nothing.
+    // The key is required, but may be null.
     if kind.type_() == "remote::milvus" {
         defaults.insert("token".to_owned(), Value::Null);
     }
     if let Some(file) = kind.file {
-        let id = ids::of(provider);
         let file = if id == kind.name { file.to_owned() } else { format!("{id}-{file}") };
         defaults.insert("db_path".to_owned(), Value::from(storage::file(draft, &file)));
     }
@@ -261,16 +250,10 @@ fn defaults(draft: &Draft<'_>, api: Api, provider: &Provider, kind: Option<&Kind
 }
 
 pub(super) fn secret(draft: &mut Draft<'_>, variable: String, key: &SecretKey, path: FieldPath) -> Option<String> {
-    match draft.secrets.add(variable, key, path) {
-        Ok(placeholder) => Some(placeholder),
-        Err(problem) => {
-            draft.errors.push(problem);
-            None
-        }
-    }
+    draft.secrets.add(variable, key, path).map_err(|problem| draft.errors.push(problem)).ok()
 }
 
-/// A kind of JSON value, for messages; never the value, which may be a secret.
+/// Names the kind of a JSON value for messages; the value itself may be a secret.
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

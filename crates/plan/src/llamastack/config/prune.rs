@@ -1,5 +1,5 @@
-//! What points to a provider that is no longer there would stop the server, so it goes too, and is named.
-//! Comes in: the file after providers were merged and APIs disabled; goes out: the file without dangling ends.
+//! Removes references to providers that are no longer in the file, and reports each of them: a dangling reference stops
+//! the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::problem::reason;
 use super::providers::Entry;
 use super::{FieldError, ids};
 
-/// Lists of resources, the key of their ids, and the API whose providers they name.
+/// Lists of resources, the key of their ids, and the API of their providers.
 const RESOURCES: [(&str, &str, &str); 8] = [
     ("models", "model_id", "inference"),
     ("shields", "shield_id", "safety"),
@@ -26,17 +26,17 @@ const RESOURCES: [(&str, &str, &str); 8] = [
     ("benchmarks", "benchmark_id", "eval"),
 ];
 
-/// Providers that need an API which has no provider. The base's go; the spec's own are a contradiction in the spec.
+/// Removes base providers that need an API without providers. A provider of the spec that does is an error.
 pub(super) fn dependants(draft: &mut Draft<'_>, entries: &[Entry]) {
-    // What other servers need is not known.
+    // The needs of other servers are unknown.
     if draft.base.is_none() || !draft.server.since(0, 4) || !draft.server.before(0, 8) {
         return;
     }
-    // Each round takes away at least one provider, so it ends.
+    // Each round removes at least one provider, so the loop ends.
     while round(draft, entries) {}
 }
 
-/// Whether something was taken away, so that others may miss it now.
+/// Returns whether a provider was removed, which others may need.
 fn round(draft: &mut Draft<'_>, entries: &[Entry]) -> bool {
     let served = served(draft);
     let (mut emptied, mut gone, mut refused) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -64,14 +64,14 @@ fn round(draft: &mut Draft<'_>, entries: &[Entry]) -> bool {
     unlist(draft, &emptied);
     let again = !gone.is_empty();
     left_out(draft, gone);
-    // The last round sees all of them.
+    // Only the last round has the complete list.
     if !again {
         draft.errors.extend(refused);
     }
     again
 }
 
-/// The APIs that have providers, those that come as images included.
+/// The APIs with providers, including external ones.
 fn served(draft: &Draft<'_>) -> BTreeSet<String> {
     let inline = draft.config.get("providers").and_then(Value::as_object).into_iter().flatten();
     let inline = inline.filter(|(_, list)| !draft::list(Some(list)).is_empty()).map(|(api, _)| api.clone());
@@ -80,7 +80,7 @@ fn served(draft: &Draft<'_>) -> BTreeSet<String> {
     inline.chain(external).collect()
 }
 
-/// The first API that an entry needs and that is not there, by the name that this server has for it.
+/// The first API that an entry needs and that has no provider, by its name in this server.
 fn missing(draft: &Draft<'_>, api: &str, entry: &Value, served: &BTreeSet<String>) -> Option<&'static str> {
     let type_ = text(entry, "provider_type").unwrap_or_default();
     let missing = base::missing(api, type_, |needed| served.contains(needed)).into_iter().next()?;
@@ -109,7 +109,7 @@ fn contradiction(draft: &Draft<'_>, api: &str, entry: &Value, missing: &str) -> 
     )
 }
 
-/// One sentence for all of an API that miss the same.
+/// Reports the removed providers of an API, one remark for each missing API.
 fn left_out(draft: &mut Draft<'_>, gone: Vec<(String, &'static str, String)>) {
     let mut groups: BTreeMap<(String, &'static str), Vec<String>> = BTreeMap::new();
     for (api, missing, id) in gone {
@@ -132,7 +132,7 @@ fn unlist(draft: &mut Draft<'_>, lost: &BTreeSet<String>) {
     }
 }
 
-/// The part of the spec that took the providers of an API away.
+/// The part of the spec that removed the providers of an API.
 fn cause(draft: &Draft<'_>, api: &str) -> FieldPath {
     let disabled = draft.spec.disabled.iter().flatten().any(|name| apis::key(name) == api);
     let mut given = draft.spec.providers.iter().flat_map(apis::of).filter(|(_, form)| form.is_some());
@@ -143,7 +143,7 @@ fn cause(draft: &Draft<'_>, api: &str) -> FieldPath {
     }
 }
 
-/// Resources and defaults of the base that name a provider which is gone.
+/// Removes resources and defaults of the base whose provider is gone.
 pub(super) fn references(draft: &mut Draft<'_>) {
     let layout = Layout::of(draft);
     for (name, id_key, api) in RESOURCES {
@@ -192,7 +192,7 @@ fn pruned(draft: &mut Draft<'_>, api: &str, what: &str, provider: &str) {
     ));
 }
 
-/// Defaults for vector stores: the provider, and models in any of its parts.
+/// Removes dangling defaults for vector stores: the provider, and models in any of its sections.
 fn vector_stores(draft: &mut Draft<'_>) {
     if !draft.config.get("vector_stores").is_some_and(Value::is_object) {
         return;
@@ -231,7 +231,7 @@ fn dangling(section: &mut Map<String, Value>, models: &BTreeSet<String>, at: &st
     });
 }
 
-/// The server stops when it has shields but not the default one. Asked after the spec's shields were added.
+/// A server with shields does not start without the default one. Runs after the spec's shields were added.
 pub(super) fn default_shield(draft: &mut Draft<'_>) {
     let mut section = draft::take(&mut draft.config, "safety");
     let Some(default) = section.get("default_shield_id").and_then(Value::as_str).map(ToOwned::to_owned) else {
@@ -249,7 +249,7 @@ pub(super) fn default_shield(draft: &mut Draft<'_>) {
     let added = draft.spec.resources.iter().any(|resources| resources.shields.iter().flatten().next().is_some());
     let stays = |(id, conditional): &(String, bool)| *id == default && !(added && *conditional);
     let no_safety = known(draft, SAFETY.key).is_empty();
-    // Without any shield the server does not ask for the default one, so a base may have it all the same.
+    // A server without shields does not look for the default one, so that a base may name one that it does not have.
     let was_there = || {
         let shields = draft.base.and_then(|base| base.config.pointer("/registered_resources/shields"));
         draft::list(shields).iter().any(|shield| text(shield, "shield_id") == Some(&default))

@@ -1,5 +1,4 @@
-//! Models, tools and shields that the spec registers.
-//! Comes in: names or objects; goes out: entries with a provider each, added to those of the base.
+//! Registers the models, tools and shields of the spec, each with a provider.
 
 use serde_json::{Map, Value, json};
 use steersman_reconcile::{FieldPath, message, path};
@@ -23,12 +22,11 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
     if !tools.is_empty() {
         named(draft, entries, tools, TOOL_RUNTIME, "tools", "tool_groups", "toolgroup_id");
         if draft.server.since(0, 7) {
-            draft.remarks.push(FieldError::new(
+            draft.ignore(
                 path!(spec.resources.tools),
-                reason::IGNORED,
                 "servers since 0.7 register the tool groups of their providers themselves and ignore this list",
                 "Nothing has to be done; providers.toolRuntime decides which tools there are.",
-            ));
+            );
         }
     }
     let shields = resources.shields.as_deref().unwrap_or_default();
@@ -40,13 +38,14 @@ pub(super) fn add(draft: &mut Draft<'_>, entries: &[Entry]) {
 fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
     let models = draft.spec.resources.as_ref().and_then(|resources| resources.models.as_deref()).unwrap_or_default();
     let first = default_provider(draft, INFERENCE, entries);
-    let mut told = false;
+    let mut reported = false;
     let mut made: Vec<Value> = Vec::new();
     for (place, form) in models.iter().enumerate() {
         let path = path!(spec.resources.models).index(place);
         let model = form.model();
         let model_type = model.model_type.as_deref().filter(|type_| !type_.is_empty()).unwrap_or(MODEL_TYPES[0]);
-        for field in model.unknown.keys().filter(|field| !embeddings::is_ours(field, model_type)) {
+        let embeds = model_type == "embedding";
+        for field in model.unknown.keys().filter(|field| !(embeds && *field == embeddings::FIELD)) {
             let known =
                 "name, provider, contextLength, modelType and quantization, and embeddingDimension of an embedding";
             draft.remarks.push(providers::unknown(&path, field, known));
@@ -54,28 +53,19 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
         let given =
             [("provider", &model.provider), ("modelType", &model.model_type), ("quantization", &model.quantization)];
         for (field, _) in given.iter().filter(|(_, value)| value.as_deref() == Some("")) {
-            draft.errors.push(FieldError::new(
-                path.field(*field),
-                reason::INVALID,
-                format!("{field} must not be empty if specified"),
-                "Give it a value or remove it.",
-            ));
+            let message = format!("{field} must not be empty if specified");
+            draft.refuse(path.field(*field), message, "Give it a value or remove it.");
         }
         if model.name.is_empty() {
-            draft.errors.push(FieldError::new(
-                path.field("name"),
-                reason::INVALID,
-                "name must not be empty",
-                "Give the name of the model as its provider knows it.",
-            ));
+            let remedy = "Give the name of the model as its provider knows it.";
+            draft.refuse(path.field("name"), "name must not be empty", remedy);
         }
         if !MODEL_TYPES.contains(&model_type) {
-            draft.errors.push(FieldError::new(
+            draft.refuse(
                 path.field("modelType"),
-                reason::INVALID,
                 format!("modelType {model_type:?} is not one that the server knows"),
                 format!("Use one of {}.", MODEL_TYPES.join(", ")),
-            ));
+            );
         }
         let provider = match model.provider.as_deref().filter(|id| !id.is_empty()) {
             Some(id) => {
@@ -84,9 +74,9 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
             }
             None => {
                 if let Some(Known { only_with: Some(variable), id }) = &first
-                    && !told
+                    && !reported
                 {
-                    told = true;
+                    reported = true;
                     conditional(draft, &path, id, variable);
                 }
                 first.as_ref().map(|first| first.id.clone())
@@ -110,9 +100,9 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
         metadata.extend(model.context_length.map(|length| ("context_length".to_owned(), Value::from(length))));
         let quantization = model.quantization.as_deref().filter(|text| !text.is_empty());
         metadata.extend(quantization.map(|text| ("quantization".to_owned(), Value::from(text))));
-        if model_type == "embedding" {
+        if embeds {
             match embeddings::dimension(&model, &path) {
-                Ok(length) => metadata.extend([embeddings::metadata(length)]),
+                Ok(length) => _ = metadata.insert("embedding_dimension".to_owned(), length.into()),
                 Err(problem) => draft.errors.push(problem),
             }
         }
@@ -124,7 +114,7 @@ fn models(draft: &mut Draft<'_>, entries: &[Entry]) {
     put(draft, "models", "model_id", made);
 }
 
-/// Tools and shields: names only, all on one provider.
+/// Registers tools or shields, which have a name only and share one provider.
 fn named(
     draft: &mut Draft<'_>,
     entries: &[Entry],
@@ -159,7 +149,7 @@ fn named(
     put(draft, section, id_key, made);
 }
 
-/// The spec's first, else the first that is installed from an image, else the base's first that is always there.
+/// The first provider of the spec, else the first external one, else the first of the base that is always there.
 fn default_provider(draft: &Draft<'_>, api: Api, entries: &[Entry]) -> Option<Known> {
     let always = |id: &str| Known { id: id.to_owned(), only_with: None };
     if let Some(own) = entries.iter().find(|entry| entry.api == api) {
@@ -181,7 +171,7 @@ fn conditional(draft: &mut Draft<'_>, path: &FieldPath, id: &str, variable: &str
     ));
 }
 
-/// An unknown id stops the server. Those of the base count, and those that are installed from images.
+/// The server does not start with an unknown id. Ids of the base and of external providers count.
 fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
     let known = draft.ids(INFERENCE.key);
     let external = draft.external_ids(INFERENCE.key);
@@ -190,38 +180,27 @@ fn exists(draft: &mut Draft<'_>, id: &str, path: &FieldPath) {
         return;
     }
     all.sort_unstable();
-    let available = list(all);
-    draft.errors.push(FieldError::new(
-        path.field("provider"),
-        reason::INVALID,
-        format!("provider ID {id:?} not found; available providers: {available}"),
-        message![
-            "Name one of them, add it to ",
-            path!(spec.providers.inference),
-            ", or leave provider out for the first one."
-        ],
-    ));
+    let message = format!("provider ID {id:?} not found; available providers: {}", list(all));
+    let section = path!(spec.providers.inference);
+    let remedy = message!["Name one of them, add it to ", section, ", or leave provider out for the first one."];
+    draft.refuse(path.field("provider"), message, remedy);
 }
 
-/// Twice the same would be registered twice: it is written once, as it stands last.
+/// An entry listed twice is registered once, with its last values.
 fn once(draft: &mut Draft<'_>, made: &mut Vec<Value>, entry: Value, id_key: &str, path: &FieldPath) {
     let same =
         |known: &Value| known.get(id_key) == entry.get(id_key) && known.get("provider_id") == entry.get("provider_id");
     match made.iter_mut().find(|known| same(known)) {
         Some(known) => {
             *known = entry;
-            draft.remarks.push(FieldError::new(
-                path.clone(),
-                reason::IGNORED,
-                "the same is listed more than once for one provider; this one counts",
-                "Keep one of them.",
-            ));
+            let message = "the same is listed more than once for one provider; this one counts";
+            draft.ignore(path.clone(), message, "Keep one of them.");
         }
         None => made.push(entry),
     }
 }
 
-/// After those of the base; one of the base with the same id and provider gives way.
+/// Appends the entries to those of the base. They replace base entries with the same id and provider.
 fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
     draft.resources += made.len() as i64;
     let key = |resource: &Value| {
@@ -229,7 +208,7 @@ fn put(draft: &mut Draft<'_>, section: &str, id_key: &str, made: Vec<Value>) {
         (known(id_key), known("provider_id"))
     };
     Layout::of(draft).change(&mut draft.config, section, |list| {
-        // An entry without a provider is served by whoever is there.
+        // A base entry without a provider is served by any provider.
         list.retain(|base| !made.iter().any(|own| key(own) == key(base) || key(base) == (key(own).0, None)));
         list.extend(made);
     });

@@ -1,5 +1,4 @@
-//! The way of secret values: from a Secret into a variable of the container, never into the file.
-//! Comes in: references, one by one; goes out: variables in a fixed order and what is to be written in their place.
+//! Passes secret values through environment variables of the container, never through the file.
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use steersman_api::llamastack::v1alpha2::{SecretKey, SecretRef};
@@ -8,14 +7,14 @@ use steersman_reconcile::{FieldPath, message};
 use super::problem::reason;
 use super::{FieldError, ids};
 
-/// One key of a Secret that the server will be given.
+/// A key of a Secret that the server receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretUse {
     pub secret: String,
     pub key: String,
-    /// The variable that carries it.
+    /// The variable with the value.
     pub variable: String,
-    /// Where `name` and `key` stand, as in `spec.providers.inference.apiKey.secretKeyRef`.
+    /// Path of `name` and `key`, as in `spec.providers.inference.apiKey.secretKeyRef`.
     pub path: FieldPath,
 }
 
@@ -25,30 +24,22 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// What stands in the file for the value. Two ids can make the same variable name; then one value would go astray.
+    /// Returns the placeholder for the file. Two ids can yield the same variable name, which would mix up their values.
     pub fn add(&mut self, variable: String, key: &SecretKey, path: FieldPath) -> Result<String, FieldError> {
         let placeholder = ids::placeholder(&variable);
         let new = SecretUse { secret: key.name.clone(), key: key.key.clone(), variable, path };
-        let taken = self.uses.iter().find(|known| known.variable == new.variable);
-        match taken.map(|known| (known.secret == new.secret && known.key == new.key, known)) {
-            Some((false, known)) => {
-                return Err(FieldError::new(
-                    new.path,
-                    reason::FAILED,
-                    format!(
-                        "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
-                        new.variable, known.secret, known.key, new.secret, new.key
-                    ),
-                    message![
-                        "Give one of the providers another id, or both the same Secret; the other is at ",
-                        &known.path,
-                        "."
-                    ],
-                ));
-            }
-            // Kept although the variable is there: who looks for missing Secrets wants every place.
-            _ => self.uses.push(new),
+        let collides =
+            |known: &&SecretUse| known.variable == new.variable && (known.secret != new.secret || known.key != new.key);
+        if let Some(known) = self.uses.iter().find(collides) {
+            let message = format!(
+                "failed to validate env var name collision for {:?}: {}/{} conflicts with {}/{}",
+                new.variable, known.secret, known.key, new.secret, new.key
+            );
+            let give = "Give one of the providers another id, or both the same Secret; the other is at ";
+            return Err(FieldError::new(new.path, reason::FAILED, message, message![give, &known.path, "."]));
         }
+        // Every use is recorded, even of a known variable, so that a missing Secret is reported at each place.
+        self.uses.push(new);
         Ok(placeholder)
     }
 
@@ -75,7 +66,7 @@ impl SecretUse {
     }
 }
 
-/// Where `name` and `key` of a reference stand.
+/// Path of `name` and `key` of a reference.
 pub(super) fn path(at: &FieldPath, reference: &SecretRef) -> FieldPath {
     match reference {
         SecretRef::Nested { .. } => at.field("secretKeyRef"),

@@ -1,5 +1,4 @@
-//! Settings of a provider that the user knows and we do not.
-//! Comes in: any object; goes out: the same, with a placeholder for what it takes from Secrets.
+//! Passes a provider's free-form settings on, with placeholders for references to Secrets.
 
 use serde_json::{Map, Value};
 use steersman_api::llamastack::v1alpha2::{Provider, SecretKey};
@@ -10,22 +9,15 @@ use super::problem::reason;
 use super::providers::{kind_of, secret};
 use super::{FieldError, ids};
 
-/// As they are, except for references to Secrets at the top.
+/// Copies the settings, except for references to Secrets at the top level.
 pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath) -> Map<String, Value> {
     let settings = match &provider.settings {
         None | Some(Value::Null) => return Map::new(),
         Some(Value::Object(settings)) => settings,
         Some(other) => {
-            let kind = kind_of(other);
-            draft.errors.push(FieldError::new(
-                path.field("settings"),
-                reason::INVALID,
-                format!(
-                    "failed to parse settings for provider {:?}: expected an object, found {kind}",
-                    ids::of(provider)
-                ),
-                "Write settings as names with values.",
-            ));
+            let (id, kind) = (ids::of(provider), kind_of(other));
+            let message = format!("failed to parse settings for provider {id:?}: expected an object, found {kind}");
+            draft.refuse(path.field("settings"), message, "Write settings as names with values.");
             return Map::new();
         }
     };
@@ -50,7 +42,7 @@ pub(super) fn read(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath)
     config
 }
 
-/// A secret that is written out ends in the ConfigMap, where more people can read it than a Secret.
+/// Warns of a secret in plain text: it ends in the ConfigMap, which more people can read than a Secret.
 pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &FieldPath) {
     let login = provider.endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://")?.1.split_once('@'));
     let login = login.is_some_and(|(user, _)| user.contains(':') && !user.contains('/'));
@@ -70,7 +62,7 @@ pub(super) fn readable(draft: &mut Draft<'_>, provider: &Provider, path: &FieldP
     }
 }
 
-/// Exactly `secretKeyRef: {name, key}`; anything else may be a setting of the provider that looks like one.
+/// Accepts exactly `secretKeyRef: {name, key}`; another form may be a setting of the provider.
 fn reference(value: &Value) -> Option<SecretKey> {
     let outer = value.as_object().filter(|outer| outer.len() == 1)?;
     let inner = outer.get("secretKeyRef")?.as_object().filter(|inner| inner.len() == 2)?;
@@ -78,18 +70,17 @@ fn reference(value: &Value) -> Option<SecretKey> {
     Some(SecretKey { name: word("name")?.to_owned(), key: word("key")?.to_owned() })
 }
 
-/// What looks like a reference further down is passed on as it is, and said to be.
+/// Warns of references further down, which are passed on unchanged.
 fn nested(draft: &mut Draft<'_>, value: &Value, at: &FieldPath) {
     match value {
         Value::Object(map) => {
             if map.contains_key("secretKeyRef") {
-                draft.remarks.push(FieldError::new(
+                draft.ignore(
                     at.clone(),
-                    reason::IGNORED,
                     "this secretKeyRef is passed on as it is: only {secretKeyRef: {name, key}} at the top of settings is \
                      taken from a Secret",
                     "Move it to the top of settings, or use secretRefs.",
-                ));
+                );
             }
             map.iter().for_each(|(key, value)| nested(draft, value, &at.field(key.clone())));
         }

@@ -1,23 +1,23 @@
-//! Where an object's configuration comes from.
-//! Comes in: a spec; goes out: one of three sources.
+//! Chooses the source of an object's configuration.
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 
 use super::Listen;
 use super::external;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// A ConfigMap of the user, as it is.
+    /// A ConfigMap of the user, unchanged.
     Override,
-    /// Made from the spec and the base.
+    /// Generated from the spec and the base.
     Generated,
-    /// The image's own; nothing is mounted.
+    /// The file in the image; nothing is mounted.
+    #[default]
     Distribution,
 }
 
-/// `always_mounted`: the image's own configuration is not that of the distribution, as with `remote-vllm`. Certificates and
-/// external providers need a file too, since the one inside the image cannot be changed.
+/// `always_mounted`: the file in the image is not that of the distribution, as with `remote-vllm`. Certificates and
+/// external providers need a generated file, since the one in the image cannot be changed.
 pub fn source(spec: &LlamaStackDistributionSpec, always_mounted: bool) -> Source {
     if spec.override_config.is_some() {
         return Source::Override;

@@ -1,5 +1,4 @@
-//! Versions: of the format of a `config.yaml`, and of the server that reads it.
-//! Comes in: a base configuration and a version text; goes out: the version, or why it cannot be worked with.
+//! The format version of a `config.yaml`, and the version of the server that reads it.
 
 use serde_json::Value;
 use steersman_reconcile::path;
@@ -7,10 +6,10 @@ use steersman_reconcile::path;
 use super::FieldError;
 use super::problem::reason;
 
-/// n and n-1.
+/// The current format version and the one before.
 pub const SUPPORTED: [i64; 2] = [1, 2];
 
-/// A number, or the same as a text, as older servers wrote it.
+/// The version may be a number or, as older servers wrote it, a string.
 pub fn detect(config: &Value) -> Result<i64, FieldError> {
     let given = config.get("version").filter(|version| !version.is_null()).ok_or_else(|| {
         FieldError::new(
@@ -29,7 +28,7 @@ pub fn detect(config: &Value) -> Result<i64, FieldError> {
     match number {
         Some(number) if SUPPORTED.contains(&number) => Ok(number),
         Some(number) => Err(unsupported(&number.to_string())),
-        None => Err(unsupported(&said(given))),
+        None => Err(unsupported(&given.as_str().map_or_else(|| given.to_string(), ToOwned::to_owned))),
     }
 }
 
@@ -43,12 +42,7 @@ fn unsupported(version: &str) -> FieldError {
     )
 }
 
-/// Texts without the quotes of JSON.
-fn said(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
-}
-
-/// The version of a server, as far as it is known.
+/// The version of a server. None: unknown.
 pub(super) struct Server {
     known: Option<(u32, u32)>,
 }
@@ -63,12 +57,12 @@ impl Server {
         self.known.is_some()
     }
 
-    /// False where the version is not known: such a server counts as new.
+    /// False if the version is unknown: such a server counts as new.
     pub fn before(&self, major: u32, minor: u32) -> bool {
         self.known.is_some_and(|known| known < (major, minor))
     }
 
-    /// False where the version is not known.
+    /// False if the version is unknown.
     pub fn since(&self, major: u32, minor: u32) -> bool {
         self.known.is_some_and(|known| known >= (major, minor))
     }

@@ -1,4 +1,4 @@
-//! The findings of a plan: one function for each rule, the most serious finding first.
+//! The findings of a plan: one function for each rule.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use crate::llamastack::snapshot::{ObservedClaim, ObservedObject, ObservedRoute, 
 use crate::llamastack::validate::unread_problem;
 use crate::llamastack::{fields, names};
 
-/// A finding with the field of the spec that it is about.
+/// A finding and the field of the spec that it is about.
 pub struct SpecFinding {
     pub field: Option<FieldPath>,
     pub finding: Finding<Message>,
 }
 
 impl SpecFinding {
-    /// As the status stores it.
+    /// The finding as the status stores it.
     pub fn code(&self) -> FindingCode {
         let severity = match self.finding.severity {
             Severity::Blocker => FindingSeverity::Blocker,
@@ -75,26 +75,22 @@ pub fn findings(snapshot: &Snapshot, resolution: &SpecResolution) -> Vec<SpecFin
         .chain(of_fields(&unread, Severity::Warning))
         .map(|(field, finding)| SpecFinding { field, finding })
         .collect();
-    // Stable: within one severity the order of the rules stays.
+    // The sort is stable: within one severity the order of the rules stays.
     findings.sort_by_key(|found| found.finding.severity);
     findings
 }
 
 fn name(object: &ObservedObject) -> Option<Finding<Message>> {
-    Some(Finding {
-        severity: Severity::Blocker,
-        reason: "NameInvalid",
-        message: names::refusal(&object.name)?.into(),
-        remedy: "Create the object under a name of at most 48 characters, without dots.".into(),
-    })
+    let remedy = "Create the object under a name of at most 48 characters, without dots.";
+    Some(Finding::blocker("NameInvalid", names::refusal(&object.name)?, remedy))
 }
 
 fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let kept = adoption::kept(snapshot, setup)?;
     let mut template = build::template(&snapshot.object, setup);
-    // Where pods had better run is ours to choose, and nothing to tell of pods that run already.
+    // Our default placement is no reason to report running pods as different.
     let given =
-        fields::workload(&snapshot.object.spec).and_then(|workload| workload.topology_spread_constraints.as_ref());
+        snapshot.object.spec.workload.as_ref().and_then(|workload| workload.topology_spread_constraints.as_ref());
     if let Some(pod) = &mut template.spec {
         pod.affinity = None;
         pod.topology_spread_constraints = pod.topology_spread_constraints.take().filter(|_| given.is_some());
@@ -102,95 +98,81 @@ fn adopted(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     adoption::finding(&kept, &snapshot.object.name, &json!(template)).map(Finding::from)
 }
 
-/// A base is written for one image. Where another takes its place and brings no base of its own, the two may not fit.
+/// A base is written for one image. An image that replaces it and has no base of its own may need another.
 fn image_replaced(snapshot: &Snapshot, setup: &Setup) -> Option<Finding<Message>> {
     let shipped = base::distribution(fields::distribution(&snapshot.object.spec)?)?;
     let embedded = setup.distribution.config_source.as_deref() == Some(base::Source::Embedded.as_str());
-    (setup.generated.is_some() && embedded && setup.image != shipped.image).then(|| Finding {
-        severity: Severity::Info,
-        reason: "ImageReplaced",
-        message: message![
-            path!(spec.distribution.name),
-            format!(
-                " is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the one for {} \
-                 (llama-stack {}): no other is known of this image.",
-                shipped.name,
-                snapshot.settings.operator_config.place,
-                setup.image,
-                shipped.image,
-                shipped.server_version
-            )
-        ],
-        remedy: message![
-            format!(
-                "Nothing, if it is an image of llama-stack {}; otherwise use one that has its configuration in labels, or ",
-                shipped.server_version
-            ),
-            path!(spec.overrideConfig),
-            "."
-        ],
-    })
+    if setup.generated.is_none() || !embedded || setup.image == shipped.image {
+        return None;
+    }
+    let version = shipped.server_version;
+    let message = message![
+        path!(spec.distribution.name),
+        format!(
+            " is {}, for which ConfigMap {} gives the image {}. Its configuration is made from the one for {} (llama-stack \
+             {version}): no other is known of this image.",
+            shipped.name, snapshot.settings.operator_config.place, setup.image, shipped.image
+        )
+    ];
+    let remedy = message![
+        format!(
+            "Nothing, if it is an image of llama-stack {version}; otherwise use one that has its configuration in labels, or "
+        ),
+        path!(spec.overrideConfig),
+        "."
+    ];
+    Some(Finding::info("ImageReplaced", message, remedy))
 }
 
 fn port(object: &ObservedObject) -> Option<Finding<Message>> {
     let port = fields::port(&object.spec);
-    (!(1..=65_535).contains(&port)).then(|| Finding {
-        severity: Severity::Blocker,
-        reason: "PortInvalid",
-        message: message![path!(spec.networking.port), format!(" is {port}, which is not a port.")],
-        remedy: "Set it to a number from 1024 to 65535, or leave it out for 8321.".into(),
+    (!(1..=65_535).contains(&port)).then(|| {
+        let message = message![path!(spec.networking.port), format!(" is {port}, which is not a port.")];
+        Finding::blocker("PortInvalid", message, "Set it to a number from 1024 to 65535, or leave it out for 8321.")
     })
 }
 
 fn replicas(object: &ObservedObject) -> Option<Finding<Message>> {
     let replicas = fields::replicas(&object.spec);
-    (replicas < 0).then(|| Finding {
-        severity: Severity::Blocker,
-        reason: "ReplicasInvalid",
-        message: message![path!(spec.workload.replicas), format!(" is {replicas}; there cannot be fewer than 0.")],
-        remedy: message!["Set ", path!(spec.workload.replicas), " to 0 or more."],
+    (replicas < 0).then(|| {
+        let path = path!(spec.workload.replicas);
+        let message = message![&path, format!(" is {replicas}; there cannot be fewer than 0.")];
+        Finding::blocker("ReplicasInvalid", message, message!["Set ", path, " to 0 or more."])
     })
 }
 
 fn autoscaling(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = fields::workload(&object.spec)?.autoscaling.as_ref()?;
+    let given = object.spec.workload.as_ref()?.autoscaling.as_ref()?;
     let most = given.max_replicas;
     let section = path!(spec.workload.autoscaling);
     if most <= 0 {
-        return Some(Finding {
-            severity: Severity::Warning,
-            reason: "AutoscalingIgnored",
-            message: message![section.field("maxReplicas"), format!(" is {most}, so that nothing is scaled.")],
-            remedy: message!["Set it to the most pods that may run, or remove ", section, "."],
-        });
+        let message = message![section.field("maxReplicas"), format!(" is {most}, so that nothing is scaled.")];
+        let remedy = message!["Set it to the most pods that may run, or remove ", section, "."];
+        return Some(Finding::warning("AutoscalingIgnored", message, remedy));
     }
     let fewest = scaling::fewest(&object.spec, given);
-    (most < fewest).then(|| Finding {
-        severity: Severity::Blocker,
-        reason: "AutoscalingInvalid",
-        message: message![
+    (most < fewest).then(|| {
+        let message = message![
             section.field("maxReplicas"),
             format!(" is {most}, fewer than the {fewest} that minReplicas and "),
             path!(spec.workload.replicas),
             " ask for."
-        ],
-        remedy: "Raise maxReplicas, or lower the others.".into(),
+        ];
+        Finding::blocker("AutoscalingInvalid", message, "Raise maxReplicas, or lower the others.")
     })
 }
 
 fn disruption_budget(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = fields::workload(&object.spec)?.pod_disruption_budget.as_ref()?;
-    (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| Finding {
-        severity: Severity::Blocker,
-        reason: "PodDisruptionBudgetInvalid",
-        message: message![path!(spec.workload.podDisruptionBudget), " has both minAvailable and maxUnavailable."],
-        remedy: "Remove one of them.".into(),
+    let given = object.spec.workload.as_ref()?.pod_disruption_budget.as_ref()?;
+    (given.min_available.is_some() && given.max_unavailable.is_some()).then(|| {
+        let message = message![path!(spec.workload.podDisruptionBudget), " has both minAvailable and maxUnavailable."];
+        Finding::blocker("PodDisruptionBudgetInvalid", message, "Remove one of them.")
     })
 }
 
 fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let volumes = build::volumes(object, setup);
-    let name = first_repeated(volumes.iter().map(|volume| volume.name.as_str()))?;
+    let name = repeated(volumes.iter().map(|volume| volume.name.as_str())).next()?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volumes.as_deref()).unwrap_or_default();
     let whose = if name == build::STORAGE_VOLUME {
         ", the name of the server's own storage"
@@ -199,17 +181,13 @@ fn volumes(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     } else {
         " twice"
     };
-    Some(Finding {
-        severity: Severity::Blocker,
-        reason: "VolumeNameTaken",
-        message: message![path!(spec.workload.overrides.volumes), format!(" has {name:?}{whose}.")],
-        remedy: "Give each volume a name of its own.".into(),
-    })
+    let message = message![path!(spec.workload.overrides.volumes), format!(" has {name:?}{whose}.")];
+    Some(Finding::blocker("VolumeNameTaken", message, "Give each volume a name of its own."))
 }
 
 fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Message>> {
     let mounts = build::volume_mounts(object, setup);
-    let path = first_repeated(mounts.iter().map(|mount| mount.mount_path.as_str()))?;
+    let path = repeated(mounts.iter().map(|mount| mount.mount_path.as_str())).next()?;
     let given = fields::overrides(&object.spec).and_then(|given| given.volume_mounts.as_deref()).unwrap_or_default();
     let whose = if path == fields::mount_path(&object.spec) {
         ", where the server's own storage is"
@@ -218,48 +196,37 @@ fn volume_mounts(object: &ObservedObject, setup: &Setup) -> Option<Finding<Messa
     } else {
         " twice"
     };
-    Some(Finding {
-        severity: Severity::Blocker,
-        reason: "MountPathTaken",
-        message: message![path!(spec.workload.overrides.volumeMounts), format!(" has {path:?}{whose}.")],
-        remedy: message![
-            "Give each mount a path of its own; ",
-            path!(spec.workload.storage.mountPath),
-            " moves the server's."
-        ],
-    })
+    let message = message![path!(spec.workload.overrides.volumeMounts), format!(" has {path:?}{whose}.")];
+    let storage = path!(spec.workload.storage.mountPath);
+    let remedy = message!["Give each mount a path of its own; ", storage, " moves the server's."];
+    Some(Finding::blocker("MountPathTaken", message, remedy))
 }
 
-/// Names only: a value may be a secret.
+/// Lists names only: a value may be a secret.
 fn repeated_env(object: &ObservedObject) -> Option<Finding<Message>> {
     let given = fields::env(&object.spec).iter().map(|variable| variable.name.as_str());
     let repeated: BTreeSet<&str> = repeated(given).collect();
-    (!repeated.is_empty()).then(|| Finding {
-        severity: Severity::Warning,
-        reason: "EnvRepeated",
-        message: message![
-            path!(spec.workload.overrides.env),
-            format!(" has more than one {}; the last one counts.", repeated.into_iter().collect::<Vec<_>>().join(", "))
-        ],
-        remedy: "Keep one entry of each name.".into(),
-    })
+    if repeated.is_empty() {
+        return None;
+    }
+    let names = repeated.into_iter().collect::<Vec<_>>().join(", ");
+    let message = format!(" has more than one {names}; the last one counts.");
+    let message = message![path!(spec.workload.overrides.env), message];
+    Some(Finding::warning("EnvRepeated", message, "Keep one entry of each name."))
 }
 
-/// The API server takes such a list in a manifest and fails on it in an apply.
+/// The API server accepts such a list in a manifest and fails on it in an apply.
 fn repeated_spread(object: &ObservedObject) -> Option<Finding<Message>> {
-    let given = fields::workload(&object.spec)?.topology_spread_constraints.as_ref()?;
+    let given = object.spec.workload.as_ref()?.topology_spread_constraints.as_ref()?;
     let key = |one: &TopologySpreadConstraint| format!("{} ({})", one.topology_key, one.when_unsatisfiable);
     let keys: Vec<String> = given.iter().map(key).collect();
-    let twice = first_repeated(keys.iter().map(String::as_str))?.to_owned();
-    Some(Finding {
-        severity: Severity::Blocker,
-        reason: "SpreadConstraintRepeated",
-        message: message![path!(spec.workload.topologySpreadConstraints), format!(" has {twice} twice.")],
-        remedy: "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.".into(),
-    })
+    let twice = repeated(keys.iter().map(String::as_str)).next()?;
+    let message = message![path!(spec.workload.topologySpreadConstraints), format!(" has {twice} twice.")];
+    let remedy = "Keep one constraint for each pair of topologyKey and whenUnsatisfiable.";
+    Some(Finding::blocker("SpreadConstraintRepeated", message, remedy))
 }
 
-/// Where the spec asks for an autoscaler, that is how it should be.
+/// With an autoscaler in the spec, another owner of the replicas is expected.
 fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let live = snapshot.deployment.as_ref()?;
     let (who, remedy) = match &live.replicas_owner {
@@ -281,75 +248,46 @@ fn replicas_held(snapshot: &Snapshot) -> Option<Finding<Message>> {
     if fields::autoscaling(&snapshot.object.spec).is_some() {
         return None;
     }
-    Some(Finding {
-        severity: Severity::Info,
-        reason: "ReplicasDecidedElsewhere",
-        message: message![
-            path!(spec.workload.replicas),
-            format!(
-                " is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
-                fields::replicas(&snapshot.object.spec),
-                names::deployment(&snapshot.object.name),
-                live.replicas.unwrap_or(1)
-            )
-        ],
-        remedy,
-    })
+    let facts = format!(
+        " is {}, but {who} decides on the replicas of Deployment {}, and it has {}.",
+        fields::replicas(&snapshot.object.spec),
+        names::deployment(&snapshot.object.name),
+        live.replicas.unwrap_or(1)
+    );
+    Some(Finding::info("ReplicasDecidedElsewhere", message![path!(spec.workload.replicas), facts], remedy))
 }
 
-/// A claim is never changed once it is there.
+/// An existing claim is never changed.
 fn claim_size(object: &ObservedObject, claim: Option<&ObservedClaim>) -> Option<Finding<Message>> {
     let storage = fields::storage(&object.spec)?;
     let default = Quantity(build::STORAGE_SIZE.to_owned());
     let wanted = storage.size.as_ref().unwrap_or(&default);
     let live = claim?.size.as_ref()?;
-    (billionths(&wanted.0)? != billionths(&live.0)?).then(|| Finding {
-        severity: Severity::Warning,
-        reason: "StorageSizeIgnored",
-        message: message![
-            path!(spec.workload.storage.size),
-            format!(
-                " is {}, but PersistentVolumeClaim {} was made with {} and is left as it is.",
-                wanted.0,
-                names::volume_claim(&object.name),
-                live.0
-            )
-        ],
-        remedy: "Change the claim itself where its storage class can expand it, then set the same size here.".into(),
-    })
+    if billionths(&wanted.0)? == billionths(&live.0)? {
+        return None;
+    }
+    let claim = names::volume_claim(&object.name);
+    let facts =
+        format!(" is {}, but PersistentVolumeClaim {claim} was made with {} and is left as it is.", wanted.0, live.0);
+    let remedy = "Change the claim itself where its storage class can expand it, then set the same size here.";
+    Some(Finding::warning("StorageSizeIgnored", message![path!(spec.workload.storage.size), facts], remedy))
 }
 
-/// That a registry is being asked is no news. That it does not resolution is.
+/// A registry request in flight is not reported, a failed one is.
 fn labels(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Finding<Message>> {
     let message = resolution.labels_awaited.clone().filter(|_| !resolution.asks_registry(snapshot))?;
-    Some(Finding {
-        severity: Severity::Warning,
-        reason: LABELS,
-        message: message.into(),
-        remedy: "Check the image's name, and that the pods' service account has the pull secrets for it.".into(),
-    })
+    let remedy = "Check the image's name, and that the pods' service account has the pull secrets for it.";
+    Some(Finding::warning(LABELS, message, remedy))
 }
 
 fn route(snapshot: &Snapshot) -> Option<Finding<Message>> {
     let ObservedRoute::Refused(why) = &snapshot.route else { return None };
     fields::exposed(&snapshot.object.spec)?;
-    Some(Finding {
-        severity: Severity::Warning,
-        reason: "RouteRefused",
-        message: message![
-            path!(spec.networking.expose),
-            format!(": the router does not admit Route {}: {why}", names::route(&snapshot.object.name))
-        ],
-        remedy: message![
-            "Set ",
-            path!(spec.networking.expose.hostname),
-            " to a host name that nothing else has, or leave it out."
-        ],
-    })
-}
-
-fn first_repeated<'a>(of: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    repeated(of).next()
+    let route = names::route(&snapshot.object.name);
+    let message = message![path!(spec.networking.expose), format!(": the router does not admit Route {route}: {why}")];
+    let host = path!(spec.networking.expose.hostname);
+    let remedy = message!["Set ", host, " to a host name that nothing else has, or leave it out."];
+    Some(Finding::warning("RouteRefused", message, remedy))
 }
 
 fn repeated<'a>(of: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {

@@ -28,30 +28,23 @@ use super::{stored_status, texts};
 
 pub use resolve::{CONFIG_KEY, LabelsWanted, labels_wanted, referred};
 
-/// After a new spec was written, in case a watch misses the result.
+/// Requeue after a new spec was written, in case a watch misses the result.
 const NEW_SPEC_INTERVAL: Duration = Duration::from_secs(10);
 
-/// For a missing Secret or ConfigMap that no watch covers: the operator may lack the right to one, or the ConfigMap is
-/// outside the one namespace that it watches.
+/// Requeue for a missing Secret or ConfigMap without a watch: the operator may lack the right to watch it, or the
+/// ConfigMap is outside the one namespace that it watches.
 const MISSING_REFERENCE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// In the same case, for the content of one that exists.
+/// Requeue for the content of an existing one without a watch.
 const REREAD_INTERVAL: Duration = Duration::from_secs(300);
 
 pub type Plan = steersman_reconcile::Plan<Resolution>;
 
-/// Total: every object gets a plan. While a finding blocks, nothing is written, and what runs stays as it is.
+/// Total: every object gets a plan. While a finding blocks, nothing is written and the running server stays unchanged.
 pub fn plan(snapshot: &Snapshot) -> Plan {
-    // Whatever is written now, the garbage collector would have to remove again.
+    // The garbage collector would have to remove anything that is written now.
     if snapshot.object.deleting {
-        return Plan {
-            writes: Vec::new(),
-            prune: Vec::new(),
-            events: Vec::new(),
-            findings: Vec::new(),
-            requeue: Requeue::AwaitChange,
-            resolution: Resolution::Deleting,
-        };
+        return Plan::empty(Resolution::Deleting);
     }
     let resolution = resolve(snapshot);
     let found = findings(snapshot, &resolution);
@@ -67,7 +60,8 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
             writes = build::writes(snapshot, setup);
             prune = pruned_kinds(snapshot, setup);
         }
-        // The labels of the image are on their way: nothing is known against the object, and nothing is built on a guess.
+        // The labels of the image are awaited. The object may be valid, so only the account is written, which pulling
+        // may need.
         None if resolution.labels_awaited.is_some() && !blocked(&findings) => {
             if resolution.asks_registry(snapshot) {
                 events.clear();
@@ -87,7 +81,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     }
 }
 
-/// The findings of the plan, for readers of any version.
+/// The findings of the plan, with paths that can be rendered for any API version.
 pub fn findings_of(snapshot: &Snapshot) -> Vec<Finding<Message>> {
     findings(snapshot, &resolve(snapshot)).into_iter().map(|found| found.finding).collect()
 }
@@ -106,12 +100,12 @@ fn requeue(snapshot: &Snapshot, resolution: &SpecResolution) -> Requeue {
     }
 }
 
-/// The removal of an autoscaler that is not the object's own causes no event of a watch.
+/// No watch covers autoscalers that the object does not own.
 fn has_foreign_autoscaler(snapshot: &Snapshot) -> bool {
     snapshot.deployment.as_ref().is_some_and(|live| matches!(live.replicas_owner, ReplicasOwner::Autoscaler(_)))
 }
 
-/// ConfigMaps only once the pods are made from the ones that are wanted: the old ones may be mounted until then.
+/// ConfigMaps are pruned only once the pods are made from the wanted ones: the old ones may be mounted until then.
 fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
     let always = [
         kind::<Service>(),
@@ -122,8 +116,8 @@ fn pruned_kinds(snapshot: &Snapshot, setup: &Setup) -> Vec<GroupVersionKind> {
     ];
     let followed = configmap::followed(snapshot, &setup.mounts(&snapshot.object.name));
     let route = (snapshot.route != ObservedRoute::NotServed).then(kind::<Route>);
-    // The policy of an earlier operator may come of a setting that only that one knew, and without it everybody could reach
-    // the server. The same holds if our own setting cannot be read.
+    // An earlier operator's policy may follow from a setting that only that operator knew, and without the policy
+    // everyone can reach the server. The same holds if our own setting cannot be read.
     let unsure = snapshot.former_policy || snapshot.settings.operator_config.policy == DefaultPolicy::Unknown;
     let policy = (!unsure).then(kind::<NetworkPolicy>);
     always.into_iter().chain(route).chain(policy).chain(followed.then(kind::<ConfigMap>)).collect()
@@ -133,7 +127,7 @@ fn kind<K: Resource>() -> GroupVersionKind {
     GroupVersionKind::gvk(K::GROUP, K::VERSION, K::KIND)
 }
 
-/// One event for all findings, until the stored status reports them.
+/// The findings share one event, sent until the stored status reports them.
 fn finding_events(
     snapshot: &Snapshot,
     resolution: &SpecResolution,
@@ -149,7 +143,7 @@ fn finding_events(
     }
 }
 
-/// The reasons of conditions are many; events have one for each kind of failure.
+/// Conditions have many reasons; events have one for each kind of failure.
 fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static str {
     let not_generated = resolution.source == Source::Generated && !resolution.config_errors.is_empty();
     match reason {
@@ -160,7 +154,7 @@ fn event_reason(reason: &'static str, resolution: &SpecResolution) -> &'static s
     }
 }
 
-/// Events for what the stored status does not report yet.
+/// Events for progress that the stored status does not report yet.
 fn progress_events(snapshot: &Snapshot, setup: &Setup) -> Vec<Event> {
     let generated = setup.generated_config().filter(|(_, config)| !stored_status::reports_generated(snapshot, config));
     let generated = generated.map(|(generated, _)| Event::normal("ConfigGenerated", texts::generated(generated)));

@@ -1,25 +1,26 @@
-//! Resolves the names in a spec: image, configuration, Secrets and certificates. Private to the plan, so that a configuration is
-//! generated once per reconcile.
+//! Resolves the names in a spec: image, configuration, Secrets and certificates. Private to the plan, so that a
+//! configuration is generated once per reconcile.
 
 use std::collections::BTreeMap;
 
 use steersman_api::llamastack::v1alpha2::{LlamaStackDistributionSpec, ResolvedDistribution};
-use steersman_reconcile::{Finding, Message, Severity, message, path};
+use steersman_reconcile::{Finding, Message, message, path};
 
+use crate::content_hash;
 use crate::llamastack::build::{ca, configmap};
 use crate::llamastack::config::base::{self, NoBase, Resolved};
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{
-    ANNOTATION, FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
+    FieldError, Generated, Input, Merge, Source, check, check_without_file, generate, hash_of_base, source,
 };
 use crate::llamastack::fields;
 use crate::llamastack::operator_config::Images;
-use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution, digest};
+use crate::llamastack::resolution::{Config, HashedText, Setup, SpecResolution};
 use crate::llamastack::snapshot::{ObservedObject, ObservedReference, Settings, Snapshot};
 use crate::llamastack::validate::{Found, Kind, Named, Reference, missing, references};
 use crate::oci::{Choice, LabelsSeen, choose};
 
-/// The key with the server's configuration.
+/// The ConfigMap key with the server's configuration.
 pub const CONFIG_KEY: &str = "config.yaml";
 
 pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
@@ -33,17 +34,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         Choice::Use { resolved, .. } => Some(resolved),
         Choice::Wait(_) | Choice::Nothing(_) => None,
     };
-    let mut resolution = SpecResolution {
-        setup: None,
-        source,
-        image_error: None,
-        config_errors: Vec::new(),
-        missing_secrets: Vec::new(),
-        secret_count: 0,
-        config_map_errors: Vec::new(),
-        warnings: Vec::new(),
-        labels_awaited: None,
-    };
+    let mut resolution = SpecResolution { source, ..SpecResolution::default() };
     let generated = configuration(snapshot, &choice, &mut resolution);
     look_up(snapshot, &mut resolution);
     let bundle = ca::bundle(snapshot).unwrap_or_else(|problem| {
@@ -51,10 +42,8 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         None
     });
     let config = config(snapshot, source, generated.as_ref());
-    let read = |wanted: bool, there: bool| !wanted || there;
-    if resolution.config_map_errors.is_empty()
-        && !(read(source == Source::Override, config.is_some()) && read(ca::named(spec).is_some(), bundle.is_some()))
-    {
+    let unread = (source == Source::Override && config.is_none()) || (ca::named(spec).is_some() && bundle.is_none());
+    if unread && resolution.config_map_errors.is_empty() {
         resolution.config_map_errors.push(FieldError::new(
             path!(spec),
             reason::NO_CONFIG_MAP,
@@ -66,7 +55,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         Ok(image) => image,
         Err(finding) => {
             resolution.image_error = Some(finding);
-            // That the distribution has no base follows from that, and is no second thing to mend.
+            // A missing base is a consequence of the image error and not reported twice.
             resolution.config_errors.clear();
             return resolution;
         }
@@ -75,17 +64,18 @@ pub(super) fn resolve(snapshot: &Snapshot) -> SpecResolution {
         && resolution.missing_secrets.is_empty()
         && resolution.config_map_errors.is_empty();
     if whole && resolution.labels_awaited.is_none() {
-        // A tag may move, and a node may have an older image of it: what was generated for one image runs in that one.
+        // A tag may move, and a node may have an older image of it. The configuration must run in the image it was
+        // generated for.
         let labelled = base.is_some_and(|base| base.source == base::Source::OciLabel);
         let image = if labelled { with_digest(&image, &snapshot.labels) } else { image };
         let distribution = resolved(&image, source, base);
-        let bundle = bundle.map(|text| HashedText { hash: digest(&text), text });
+        let bundle = bundle.map(|text| HashedText { hash: content_hash::hex(&text), text });
         resolution.setup = Some(Setup { image, distribution, config, generated, bundle });
     }
     resolution
 }
 
-/// Which base counts, as far as it is known.
+/// Chooses the base, as far as the labels are known.
 fn choice(snapshot: &Snapshot) -> Choice {
     let running = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let running = running.and_then(|running| running.config_source.as_deref());
@@ -94,14 +84,14 @@ fn choice(snapshot: &Snapshot) -> Choice {
     choose(fields::distribution(&snapshot.object.spec), &snapshot.labels, running)
 }
 
-/// An image whose labels decide on an object's configuration, and the account whose pods pull it.
+/// An image whose labels determine an object's configuration, and the account whose pods pull it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelsWanted {
     pub image: String,
     pub service_account: String,
 }
 
-/// None: nothing is generated, or from a base that is part of this release, so that no registry is needed.
+/// The image whose labels to read. None: nothing is generated, or the base is part of this release.
 pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<LabelsWanted> {
     let spec = &object.spec;
     let known = fields::distribution(spec).and_then(base::distribution);
@@ -113,7 +103,7 @@ pub fn labels_wanted(settings: &Settings, object: &ObservedObject) -> Option<Lab
     (!shipped).then(|| LabelsWanted { image, service_account: fields::service_account(object) })
 }
 
-/// The digest decides where both a tag and a digest are given; the tag stays for those who read it.
+/// A reference may have both a tag and a digest: the digest decides, the tag stays readable.
 fn with_digest(image: &str, labels: &LabelsSeen) -> String {
     match labels {
         LabelsSeen::Found { digest, .. } if !digest.is_empty() && !image.contains('@') => format!("{image}@{digest}"),
@@ -121,14 +111,12 @@ fn with_digest(image: &str, labels: &LabelsSeen) -> String {
     }
 }
 
-/// An empty string counts as not given.
+/// An empty string counts as unset.
 fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding<Message>> {
     let spec = &object.spec;
     let name = fields::distribution(spec);
     let image = spec.distribution.image.as_deref().filter(|image| !image.is_empty());
     let known = || settings.distributions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let refuse =
-        |reason, message: Message, remedy| Err(Finding { severity: Severity::Blocker, reason, message, remedy });
     let either = || {
         message![
             "Set ",
@@ -142,34 +130,34 @@ fn image(settings: &Settings, object: &ObservedObject) -> Result<String, Finding
         (None, Some(image)) => Ok(image.to_owned()),
         (Some(name), None) => match settings.distributions.get(name) {
             Some(image) => Ok(running(settings, object, name).unwrap_or(image).clone()),
-            None => refuse(
+            None => Err(Finding::blocker(
                 "DistributionUnknown",
-                format!("failed to validate distribution: {name}. Distribution name not supported").into(),
+                format!("failed to validate distribution: {name}. Distribution name not supported"),
                 either(),
-            ),
+            )),
         },
-        (None, None) => refuse(
+        (None, None) => Err(Finding::blocker(
             "DistributionMissing",
-            "failed to validate distribution: either distribution.name or distribution.image must be set".into(),
+            "failed to validate distribution: either distribution.name or distribution.image must be set",
             either(),
-        ),
-        (Some(_), Some(_)) => refuse(
+        )),
+        (Some(_), Some(_)) => Err(Finding::blocker(
             "DistributionAmbiguous",
-            "Only one of name or image can be specified".into(),
+            "Only one of name or image can be specified",
             message!["Remove ", path!(spec.distribution.name), " or ", path!(spec.distribution.image), "."],
-        ),
+        )),
     }
 }
 
-/// The image that a server of this distribution has now, where it is not known which one it should have.
+/// The current image of a server of this distribution, while the operator's ConfigMap with the images cannot be read.
 fn running<'a>(settings: &Settings, object: &'a ObservedObject, name: &str) -> Option<&'a String> {
     let status = object.status.as_ref().filter(|_| settings.operator_config.images == Images::Unknown)?;
     let active = status.distribution_config.as_ref()?.active_distribution.as_deref();
     status.resolved_distribution.as_ref().filter(|_| active == Some(name))?.image.as_ref()
 }
 
-/// A newer version of the operator may have another base. It is for the image of that version, and an image that only
-/// stays because no other is known goes on with the configuration that it has.
+/// Refuses a base of a newer operator version for an image that stays only because no other is known: the base is made
+/// for another image.
 fn fits(
     snapshot: &Snapshot,
     source: Source,
@@ -181,24 +169,22 @@ fn fits(
     let status = snapshot.object.status.as_ref().and_then(|status| status.resolved_distribution.as_ref());
     let made_from = status.and_then(|status| status.config_hash.as_ref());
     let now = base.map(|base| hash_of_base(&base.base.config));
-    match shipped.filter(|_| source == Source::Generated && made_from.is_some() && made_from != now.as_ref()) {
-        Some(shipped) if running(&snapshot.settings, &snapshot.object, name).is_some() => Err(Finding {
-            severity: Severity::Blocker,
-            reason: "OperatorConfigInvalid",
-            message: format!(
+    let other_base = source == Source::Generated && made_from.is_some() && made_from != now.as_ref();
+    match shipped {
+        Some(shipped) if other_base && running(&snapshot.settings, &snapshot.object, name).is_some() => {
+            let message = format!(
                 "The server runs with the image {image}, and the configuration of this version of Steersman is made for \
                  {shipped}. Which of them is meant is not known while ConfigMap {} cannot be read, so that all stays as it is",
                 snapshot.settings.operator_config.place
-            )
-            .into(),
-            remedy: "Correct the ConfigMap.".into(),
-        }),
+            );
+            Err(Finding::blocker("OperatorConfigInvalid", message, "Correct the ConfigMap."))
+        }
         _ => Ok(image),
     }
 }
 
 fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDistribution {
-    // A configuration that the user gives has no base.
+    // A user's own configuration has no base.
     let base = base.filter(|_| source != Source::Override);
     ResolvedDistribution {
         image: Some(image.to_owned()),
@@ -207,16 +193,15 @@ fn resolved(image: &str, source: Source, base: Option<&Resolved>) -> ResolvedDis
     }
 }
 
-/// The generated configuration, where the spec asks for one.
+/// Generates the configuration, if the spec asks for one.
 fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecResolution) -> Option<Generated> {
     let spec = &snapshot.object.spec;
-    let (generated, errors, remarks): (_, Vec<FieldError>, Vec<FieldError>) = if resolution.source == Source::Generated
-    {
-        let annotations = snapshot.object.provider_merge.clone().map(|value| [(ANNOTATION.to_owned(), value)].into());
-        let (merge, wrong) = match Merge::of(annotations.as_ref()) {
-            Ok(merge) => (merge, None),
-            Err(problem) => (Merge::default(), Some(problem)),
-        };
+    let (mut errors, mut generated) = (Vec::new(), None);
+    if resolution.source == Source::Generated {
+        let merge = Merge::parse(snapshot.object.provider_merge.as_deref()).unwrap_or_else(|problem| {
+            errors.push(problem);
+            Merge::default()
+        });
         let operator_image = snapshot.settings.operator_image.as_deref().unwrap_or_default();
         let input = |base| Input { spec, base, merge, operator_image };
         let made = match choice {
@@ -228,29 +213,28 @@ fn configuration(snapshot: &Snapshot, choice: &Choice, resolution: &mut SpecReso
             }
         };
         match made {
-            Ok(generated) => {
-                let imageless = needs_image(snapshot, &generated);
-                let remarks = generated.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
-                (Some(generated), wrong.into_iter().chain(imageless).collect(), remarks)
+            Ok(made) => {
+                errors.extend(needs_image(snapshot, &made));
+                resolution.warnings = made.remarks.iter().cloned().chain(labels_remarks(spec, choice)).collect();
+                generated = Some(made);
             }
-            Err(errors) => (None, wrong.into_iter().chain(errors).collect(), Vec::new()),
+            Err(found) => errors.extend(found),
         }
     } else {
         let checked = check_without_file(spec);
-        (None, checked.errors, checked.remarks)
-    };
-    // What is no port at all, and a distribution that is not one, are told by rules of the plan in words of their own.
+        (errors, resolution.warnings) = (checked.errors, checked.remarks);
+    }
+    // Rules of the plan report an invalid port and an invalid distribution in words of their own.
     let listens = (1..=65_535).contains(&fields::port(spec));
     let (distribution, port) = (path!(spec.distribution), path!(spec.networking.port));
-    let told = |problem: &FieldError| {
+    let reported = |problem: &FieldError| {
         (problem.path == distribution && problem.reason == reason::INVALID) || (problem.path == port && !listens)
     };
-    resolution.config_errors = errors.into_iter().filter(|problem| !told(problem)).collect();
-    resolution.warnings = remarks;
+    resolution.config_errors = errors.into_iter().filter(|problem| !reported(problem)).collect();
     generated
 }
 
-/// That an image has no base is one thing, what is wrong with its labels another.
+/// Adds the reason why the labels of the image give no base.
 fn explained(mut errors: Vec<FieldError>, why: &NoBase) -> Vec<FieldError> {
     if let NoBase::Labels(wrong) = why {
         for error in errors.iter_mut().filter(|error| error.reason == reason::NO_BASE) {
@@ -261,7 +245,7 @@ fn explained(mut errors: Vec<FieldError>, why: &NoBase) -> Vec<FieldError> {
     errors
 }
 
-/// What was noticed of the labels although there is a base.
+/// Remarks about unusable labels of an image that has a base all the same.
 fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<FieldError> {
     let Choice::Use { resolved, remark } = choice else { return Vec::new() };
     let field = if fields::distribution(spec).is_some() { "name" } else { "image" };
@@ -269,9 +253,9 @@ fn labels_remarks(spec: &LlamaStackDistributionSpec, choice: &Choice) -> Vec<Fie
         base::Source::OciLabel => "What the labels said last counts until the registry answers.",
         base::Source::Embedded => "Steersman's own base for this name is used meanwhile.",
     };
-    let say = |what: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, what, used);
+    let to_error = |text: String| FieldError::new(path!(spec.distribution).field(field), reason::LABELS, text, used);
     let wrong = resolved.passed_over.as_ref().map(|wrong| format!("the labels of the image cannot be used: {wrong}"));
-    remark.clone().into_iter().chain(wrong).map(say).collect()
+    remark.clone().into_iter().chain(wrong).map(to_error).collect()
 }
 
 fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError> {
@@ -287,7 +271,7 @@ fn needs_image(snapshot: &Snapshot, generated: &Generated) -> Option<FieldError>
     })
 }
 
-/// Everything that an object refers to: what there is to look up.
+/// The references to look up for an object.
 pub fn referred(object: &ObservedObject) -> Vec<Reference> {
     let mut all = references(&object.spec, &object.namespace);
     let overrides = fields::overrides(&object.spec);
@@ -298,7 +282,7 @@ pub fn referred(object: &ObservedObject) -> Vec<Reference> {
         if let Some(namespace) = &object.former.config_namespace {
             reference.named.namespace.clone_from(namespace);
         }
-        // What is copied from elsewhere is one key.
+        // A ConfigMap from another namespace is copied as one key.
         if own_command && object.former.config_namespace.is_none() {
             reference.keys.clear();
         }
@@ -318,17 +302,17 @@ fn look_up(snapshot: &Snapshot, resolution: &mut SpecResolution) {
         })
         .collect();
     let referred = referred(&snapshot.object);
-    // Nothing is known of what was not looked up, so that nothing is built on it.
+    // A reference that was not looked up counts as absent, so that nothing is built on it.
     for reference in &referred {
         found.entry(reference.named.clone()).or_insert(Found::Absent);
     }
     resolution.secret_count = referred.iter().filter(|reference| reference.named.kind == Kind::Secret).count();
     let of_secrets = |problem: &FieldError| [reason::NO_SECRET, reason::NO_SECRET_KEY].contains(&problem.reason);
-    let (secrets, others) = missing(&referred, &found).into_iter().partition(of_secrets);
-    (resolution.missing_secrets, resolution.config_map_errors) = (secrets, others);
+    (resolution.missing_secrets, resolution.config_map_errors) =
+        missing(&referred, &found).into_iter().partition(of_secrets);
 }
 
-/// The ConfigMap to mount. None: there is none to mount, or it cannot be told.
+/// The ConfigMap to mount. None: nothing is mounted, or it could not be read.
 fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) -> Option<Config> {
     let object = &snapshot.object;
     let ours = |text: &str, hash: &str| Config {
@@ -346,12 +330,12 @@ fn config(snapshot: &Snapshot, source: Source, generated: Option<&Generated>) ->
             let known =
                 |known: &&ObservedReference| !known.secret && known.name == *name && known.namespace == namespace;
             let content = snapshot.references.iter().find(known)?.content.as_ref()?;
-            // A pod mounts only what is beside it, so that what is elsewhere is copied.
+            // A pod mounts ConfigMaps of its own namespace only, so that one from another namespace is copied.
             if elsewhere.is_some() {
                 let text = content.get(CONFIG_KEY)?;
-                return Some(ours(text, &digest(text)));
+                return Some(ours(text, &content_hash::hex(text)));
             }
-            let hash = digest(&serde_json::json!(content).to_string());
+            let hash = content_hash::hex(&serde_json::json!(content).to_string());
             Some(Config { name: name.clone(), hash, text: None })
         }
     }

@@ -1,22 +1,21 @@
-//! Nothing secret leaves a server's answer for the status, where everybody reads it.
-//! Comes in: settings and messages as the server tells them; goes out: the same with stars for what looks secret. Servers
-//! mask some of it themselves; which, depends on their version and on the provider.
+//! Masks secrets in a server's responses, because everyone can read the status. Servers mask some values themselves,
+//! depending on their version and the provider.
 
 use serde_json::{Map, Value};
 
-/// As the servers write it themselves.
+/// The mask that servers use themselves.
 const STARS: &str = "********";
 
-/// As part of a word in a name, these say that its value is nobody's business.
+/// Parts of words in the name of a secret value.
 const SECRET: [&str; 8] =
     ["password", "passwd", "passphrase", "secret", "credential", "apikey", "privatekey", "accesskey"];
-/// The same as whole words.
+/// Whole words in the name of a secret value.
 const SECRET_WORDS: [&str; 3] = ["pass", "pwd", "authorization"];
-/// Keys that are not secret, by the word before.
+/// Words that make the key after them plain, as in `primary_key`.
 const PLAIN_KEYS: [&str; 8] = ["primary", "partition", "sort", "public", "foreign", "cache", "index", "unique"];
-/// As texts they are secret; as numbers they say how many, as in `max_tokens`.
+/// Words of names whose strings are secret and whose numbers are not, as in `max_tokens`.
 const TOKENS: [&str; 3] = ["tokens", "auth", "bearer"];
-/// How keys of well-known services begin.
+/// Prefixes of the keys of well-known services.
 const PREFIXES: [&str; 9] = ["sk-", "hf_", "nvapi-", "gsk_", "ghp_", "github_pat_", "AKIA", "xai-", "tvly-"];
 const SHORTEST_KEY: usize = 12;
 
@@ -51,14 +50,16 @@ fn kind(name: &str) -> Kind {
     let secret = |word: &String| SECRET.iter().any(|known| word.contains(known)) || SECRET_WORDS.contains(&&**word);
     let token = |word: &String| word.ends_with("token") || TOKENS.contains(&&**word);
     let key = |pair: &[String]| ["key", "keys"].contains(&&*pair[1]) && !PLAIN_KEYS.contains(&&*pair[0]);
-    match () {
-        () if words.iter().any(secret) || words.windows(2).any(key) => Kind::Secret,
-        () if words.iter().any(token) => Kind::Token,
-        () => Kind::Plain,
+    if words.iter().any(secret) || words.windows(2).any(key) {
+        Kind::Secret
+    } else if words.iter().any(token) {
+        Kind::Token
+    } else {
+        Kind::Plain
     }
 }
 
-/// `apiKey`, `api_key`, `API-KEY`: the same two words.
+/// Splits a name into words: `apiKey`, `api_key` and `API-KEY` have the same two.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before_small = false;
@@ -75,24 +76,25 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Running text, at most this long.
+/// Masks running text and truncates it to `longest` characters.
 pub fn text(given: &str, longest: usize) -> String {
-    let mut told = String::new();
+    let separates = |c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c);
+    let mut text = String::new();
     let mut before = String::new();
-    for piece in given.split_inclusive(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c)) {
-        let word = piece.trim_end_matches(|c: char| c.is_whitespace() || "\"'(),;<>[]{}".contains(c));
-        told.push_str(&masked(&before, word));
-        told.push_str(&piece[word.len()..]);
+    for piece in given.split_inclusive(separates) {
+        let word = piece.trim_end_matches(separates);
+        text.push_str(&masked(&before, word));
+        text.push_str(&piece[word.len()..]);
         match word {
             "" => {}
-            // Set apart from its name, as in JSON.
+            // A separator after the name, as in JSON.
             ":" | "=" => before.push_str(word),
             _ => word.clone_into(&mut before),
         }
     }
-    match told.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &told[..end]),
-        None => told,
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -114,7 +116,7 @@ fn masked(before: &str, word: &str) -> String {
     {
         return format!("{name}={STARS}");
     }
-    // Where something lies in the server's memory is another place after each start.
+    // A memory address differs after each start of the server and would change the status.
     match word.split_once("0x") {
         Some((start, place)) if place.len() >= 6 && place.chars().all(|c| c.is_ascii_hexdigit()) => {
             format!("{start}0x…")
@@ -134,9 +136,11 @@ fn address(scheme: &str, rest: &str) -> String {
         Some((name, value)) if !value.is_empty() && kind(name) != Kind::Plain => format!("{name}={STARS}"),
         _ => pair.to_owned(),
     };
-    let query = query.map(|query| query.split('&').map(parameter).collect::<Vec<_>>().join("&"));
     match query {
-        Some(query) => format!("{scheme}://{place}?{query}"),
+        Some(query) => {
+            let query = query.split('&').map(parameter).collect::<Vec<_>>().join("&");
+            format!("{scheme}://{place}?{query}")
+        }
         None => format!("{scheme}://{place}"),
     }
 }

@@ -1,6 +1,4 @@
-//! The running server, which is asked what it serves.
-//! Comes in: what was seen of the object, and the server's answers; goes out: whether and where to ask it, and its answers
-//! as the status shows them.
+//! The queries to a running server, and its responses as the status shows them.
 
 mod masked;
 
@@ -15,20 +13,20 @@ pub const HEALTH: &str = "/v1/health";
 pub const VERSION: &str = "/v1/version";
 pub const PROVIDERS: &str = "/v1/providers";
 
-/// A message of a provider is for a glance; the server's log has the whole.
+/// Maximum length of a provider's message; the server's log has the whole text.
 const LONGEST: usize = 500;
 
-/// Which server to ask. Another one, if any of it differs.
+/// The server to query. Another value means another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Of the Service, without a path.
+    /// URL of the Service, without a path.
     pub url: String,
-    /// Of the Deployment: what runs since then may answer otherwise.
+    /// Generation of the Deployment: pods of a newer one may answer differently.
     pub generation: Option<i64>,
 }
 
-/// None: there is no server to ask now, because its pods are not all ready and of the newest template, because no Service
-/// leads to them, or because the spec was refused and does not say where the server is that runs.
+/// The server to query. None: not all pods are ready and of the newest template, no Service leads to them, or the spec
+/// was refused and does not describe the running server.
 pub fn question(snapshot: &Snapshot) -> Option<Question> {
     let object = &snapshot.object;
     let live = snapshot.deployment.as_ref()?;
@@ -45,7 +43,7 @@ pub fn question(snapshot: &Snapshot) -> Option<Question> {
     })
 }
 
-/// What the server says against its own health. None: nothing.
+/// Why the server is not healthy. None: it is.
 pub fn illness(answer: &Value) -> Option<String> {
     match answer["status"].as_str() {
         Some(status) if status.eq_ignore_ascii_case("ok") => None,
@@ -58,7 +56,7 @@ pub fn version(answer: &Value) -> Option<String> {
     answer["version"].as_str().filter(|version| !version.is_empty()).map(|version| masked::text(version, LONGEST))
 }
 
-/// The server's list, without anything secret. None: it is no such list.
+/// The server's providers, masked. None: the response is no such list.
 pub fn providers(answer: &Value) -> Option<Vec<ProviderInfo>> {
     answer["data"].as_array()?.iter().map(provider).collect()
 }
@@ -66,7 +64,7 @@ pub fn providers(answer: &Value) -> Option<Vec<ProviderInfo>> {
 fn provider(entry: &Value) -> Option<ProviderInfo> {
     let entry = entry.as_object()?;
     let text = |value: Option<&Value>| masked::text(value.and_then(Value::as_str).unwrap_or_default(), LONGEST);
-    // Times and measurements may stand beside these two; with them the status would never rest.
+    // Other health fields, such as times and measurements, would change the status at every query.
     let health = entry.get("health").and_then(Value::as_object);
     Some(ProviderInfo {
         api: text(entry.get("api")),

@@ -1,12 +1,12 @@
 //! Renders the conditions and fields about the configuration: whether it could be generated, whether its Secrets exist, and
 //! whether the Deployment uses it.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman_api::llamastack::v1alpha2::{ConfigGeneration, LlamaStackDistributionStatus};
 use steersman_api::meta::conditions::{Statement, Truth};
 use steersman_reconcile::Outcome;
 
+use super::{statement, whole_seconds};
 use crate::llamastack::config::Source;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::resolution::SpecResolution;
@@ -19,20 +19,18 @@ use crate::llamastack::validate::referenced_by;
 
 const UPGRADE: &str = "UpgradeConfigFailure";
 
-/// In the order of the way: Secrets, configuration, Deployment.
+/// The conditions in order: Secrets, configuration, Deployment.
 pub fn statements(
     snapshot: &Snapshot,
     resolution: &SpecResolution,
     refused: bool,
     outcome: &Outcome,
 ) -> Vec<Statement> {
-    [secrets(resolution), generated(snapshot, resolution), updated(snapshot, resolution, refused, outcome)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let updated = updated(snapshot, resolution, refused, outcome);
+    [secrets(resolution), generated(snapshot, resolution), updated].into_iter().flatten().collect()
 }
 
-/// The conditions of which there is nothing to say.
+/// The conditions that do not apply to the object.
 pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
     let unconfigured = resolution.setup.as_ref().is_some_and(|setup| setup.config.is_none());
     [
@@ -45,38 +43,33 @@ pub fn unasked(resolution: &SpecResolution) -> Vec<&'static str> {
     .collect()
 }
 
-/// What runs from now on.
+/// Sets the fields about the configuration in use.
 pub fn resolved(snapshot: &Snapshot, resolution: &SpecResolution, status: &mut LlamaStackDistributionStatus) {
     let Some(setup) = &resolution.setup else { return };
     status.resolved_distribution = Some(setup.distribution.clone());
-    // Until the Deployment is observed to use the new configuration, it uses the one before.
+    // The Deployment uses the previous configuration until it is observed to use the new one.
     let deployed = setup.deployed_config(snapshot).map(|config| config.name.clone());
     let before = status.deployed_config_map_name.take().filter(|_| setup.config.is_some());
     status.deployed_config_map_name = deployed.or(before);
     let before = status.config_generation.take();
     let Some((generated, config)) = setup.generated_config() else { return };
     let same = before.filter(|before| before.config_map_name.as_ref() == Some(&config.name));
-    let seconds = Timestamp::from_second(snapshot.now.as_second()).unwrap_or(snapshot.now);
     status.config_generation = Some(ConfigGeneration {
         config_map_name: Some(config.name.clone()),
-        generated_at: same.and_then(|same| same.generated_at).or(Some(Time(seconds))),
+        generated_at: same.and_then(|same| same.generated_at).or(Some(whole_seconds(snapshot.now))),
         provider_count: Some(generated.provider_count),
         resource_count: Some(generated.resource_count),
         config_version: Some(generated.config_version),
     });
 }
 
-/// Whether the server runs with what was generated for the very spec that is there.
+/// Whether the server runs with the configuration that was generated for this generation of the spec.
 pub fn made(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let of_this_spec = |known: &Condition| known.status == "True" && known.observed_generation == generation;
     generation.is_some()
         && snapshot.deployment.is_some()
         && condition(snapshot, CONFIG_GENERATED).is_some_and(of_this_spec)
-}
-
-fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
-    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
 }
 
 fn secrets(resolution: &SpecResolution) -> Option<Statement> {
@@ -87,8 +80,8 @@ fn secrets(resolution: &SpecResolution) -> Option<Statement> {
             Some(statement(SECRETS_RESOLVED, Truth::True, "AllSecretsFound", message))
         }
         Some(first) => {
-            let said: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
-            Some(statement(SECRETS_RESOLVED, Truth::False, first.reason, said.join(". ")))
+            let missing: Vec<String> = resolution.missing_secrets.iter().map(referenced_by).collect();
+            Some(statement(SECRETS_RESOLVED, Truth::False, first.reason, missing.join(". ")))
         }
     }
 }
@@ -100,29 +93,29 @@ fn generated(snapshot: &Snapshot, resolution: &SpecResolution) -> Option<Stateme
     let image = resolution.image_error.as_ref().map(|finding| finding.message.to_string());
     let wrong =
         resolution.config_errors.iter().chain(&resolution.missing_secrets).map(|error| error.text().to_string());
-    let said: Vec<String> = image.into_iter().chain(wrong).collect();
-    if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| said.is_empty()) {
+    let errors: Vec<String> = image.into_iter().chain(wrong).collect();
+    if let Some(why) = resolution.labels_awaited.as_ref().filter(|_| errors.is_empty()) {
         return (!made(snapshot)).then(|| statement(CONFIG_GENERATED, Truth::Unknown, LABELS_AWAITED, why.clone()));
     }
-    if said.is_empty() {
+    if errors.is_empty() {
         let message = texts::generated(resolution.setup.as_ref()?.generated.as_ref()?);
         return Some(statement(CONFIG_GENERATED, Truth::True, "ConfigGenerationSucceeded", message));
     }
-    let said = said.join(" ");
+    let errors = errors.join(" ");
     let ours = resolution.image_error.is_some() || !resolution.config_errors.is_empty();
     let (reason, message) = match resolution.config_errors.first() {
         _ if ours && upgraded(snapshot) => {
-            (UPGRADE, format!("Config generation failed after operator upgrade: {said}"))
+            (UPGRADE, format!("Config generation failed after operator upgrade: {errors}"))
         }
         Some(first) if [reason::NO_BASE, reason::VERSION, reason::NO_PROVIDER].contains(&first.reason) => {
             (first.reason, first.sentence().to_string())
         }
-        _ => (reason::FAILED, format!("Failed to generate config.yaml: {said}")),
+        _ => (reason::FAILED, format!("Failed to generate config.yaml: {errors}")),
     };
     Some(statement(CONFIG_GENERATED, Truth::False, reason, message))
 }
 
-/// Whether the same spec had a configuration under another version of the operator. Once told, it stays that.
+/// Whether the same spec had a configuration under another version of the operator. Stays true once reported.
 fn upgraded(snapshot: &Snapshot) -> bool {
     let generation = snapshot.object.generation;
     let Some(known) = condition(snapshot, CONFIG_GENERATED).filter(|known| known.observed_generation == generation)
@@ -140,7 +133,7 @@ fn updated(snapshot: &Snapshot, resolution: &SpecResolution, refused: bool, outc
         let message = format!("Failed to update Deployment: {}", failure);
         return Some(statement(DEPLOYMENT_UPDATED, Truth::False, "DeploymentUpdateFailed", message));
     }
-    // Until the Deployment was seen to use it, what was said before stands.
+    // The stored condition stays until the Deployment is observed to use the configuration.
     let message = texts::deployed(setup.deployed_config(snapshot).filter(|_| !refused)?);
     Some(statement(DEPLOYMENT_UPDATED, Truth::True, "DeploymentUpdateSucceeded", message))
 }

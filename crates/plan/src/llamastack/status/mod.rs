@@ -24,7 +24,7 @@ use super::stored_status::{
 };
 use super::{fields, names, rollout};
 
-/// From the children to the spec.
+/// Conditions of the children first, those of the spec last.
 const ORDER: [&str; 9] = [
     DEPLOYMENT_READY,
     STORAGE_READY,
@@ -37,10 +37,10 @@ const ORDER: [&str; 9] = [
     SPEC_ACCEPTED,
 ];
 
-/// Stands for the name of the distribution where the object names an image.
+/// Name of the distribution of an object that names an image.
 const CUSTOM: &str = "custom";
 
-/// Where the Deployment is on its way, with the words for it.
+/// The phase of the Deployment and its message.
 struct Progress {
     phase: Phase,
     message: String,
@@ -61,20 +61,20 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     let starting = snapshot.deployment.as_ref().is_some_and(|live| !complete(live));
     status.pod_problem = pods::problem(snapshot).filter(|_| starting);
     let refusal = refusal(plan, outcome);
-    // What runs already is as good as it was; what is new waits with its configuration.
+    // A running server with the configuration of this spec keeps its status. A new spec waits for its configuration.
     let waits = resolution.labels_awaited.as_ref().filter(|_| refusal.is_none() && !config::made(snapshot));
     let mut statements = match (&refusal, waits) {
         (Some(why), _) => {
             status.phase = Some(Phase::Failed);
-            let mut said = vec![statement(DEPLOYMENT_READY, Err(failed(why)))];
-            said.extend(remaining(snapshot, outcome));
-            said
+            let mut statements = vec![result_statement(DEPLOYMENT_READY, Err(failed(why)))];
+            statements.extend(remaining(snapshot, outcome));
+            statements
         }
         (None, Some(why)) => {
             status.phase = Some(if snapshot.deployment.is_some() { Phase::Initializing } else { Phase::Pending });
             let pending = || format!("Deployment is pending: {why}");
-            let said = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
-            vec![statement(DEPLOYMENT_READY, Err(said))]
+            let message = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
+            vec![result_statement(DEPLOYMENT_READY, Err(message))]
         }
         (None, None) => {
             let progress = progress(snapshot, status.pod_problem.as_ref(), outcome);
@@ -87,8 +87,8 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
         }
     };
     statements.extend(config::statements(snapshot, resolution, refusal.is_some(), outcome));
-    statements.extend(available(snapshot, refusal.is_some() || waits.is_some(), &status));
-    // While a registry is asked, only a part of what there is to say of the spec is known.
+    statements.push(available(snapshot, refusal.is_some() || waits.is_some(), &status));
+    // While a registry request is in flight, only some of the findings are known.
     if refusal.is_some() || !resolution.asks_registry(snapshot) {
         statements.push(spec(&plan.findings));
         status.findings = Some(codes.clone());
@@ -102,20 +102,23 @@ pub fn status(snapshot: &Snapshot, plan: &Plan, outcome: &Outcome) -> LlamaStack
     dated(&stored, status, snapshot.now)
 }
 
-/// `lastUpdated` says when something else changed; on its own it would make every pass a write.
+/// `lastUpdated` records a change of another field; on its own it would make every reconcile a write.
 fn dated(
     stored: &LlamaStackDistributionStatus,
     mut status: LlamaStackDistributionStatus,
     now: Timestamp,
 ) -> LlamaStackDistributionStatus {
     if *stored != status {
-        let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        status.version.get_or_insert_default().last_updated = Some(Time(seconds));
+        status.version.get_or_insert_default().last_updated = Some(whole_seconds(now));
     }
     status
 }
 
-/// What stands against the object until somebody changes something. A failure that may pass by itself does not.
+fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// The error that blocks the object until something changes. A transient failure does not.
 fn refusal(plan: &Plan, outcome: &Outcome) -> Option<String> {
     let blocker = plan.findings.iter().find(|finding| finding.severity == Severity::Blocker);
     let refused = outcome.failure.as_ref().filter(|failure| !failure.transient);
@@ -127,39 +130,37 @@ fn failed(why: &str) -> String {
 }
 
 fn progress(snapshot: &Snapshot, problem: Option<&PodProblem>, outcome: &Outcome) -> Progress {
-    let at = |phase, message: String| Progress { phase, message };
     let was = snapshot.object.status.as_ref().and_then(|status| status.phase);
     let followed = reports_generation(snapshot) && was != Some(Phase::Failed) && !awaits_labels(snapshot);
     let live = match &snapshot.deployment {
-        // What could not be written is not what runs, however well that runs. And where something was written for a new
-        // spec, what was seen is older and says nothing about it.
+        // After a failed write the observed Deployment is not the wanted one. After a write for a new spec it is older
+        // than the spec.
         Some(live) if outcome.failure.is_none() && (followed || outcome.written == 0) => live,
         snapshot => {
             let phase = if snapshot.is_some() { Phase::Initializing } else { Phase::Pending };
             let pending = || "Deployment is pending".to_owned();
-            return at(phase, outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string())));
+            let message = outcome.failure.as_ref().map_or_else(pending, |failure| failed(&failure.to_string()));
+            return Progress { phase, message };
         }
     };
-    let wanted = rollout::wanted_replicas(snapshot, live);
-    let ObservedDeployment { ready, updated, .. } = *live;
-    let why = |message: String| pods::explained(snapshot, problem, message);
-    match ready {
-        _ if rollout::complete(snapshot, live) => at(Phase::Ready, "Deployment is ready".to_owned()),
-        0 => at(Phase::Initializing, why("Deployment is pending".to_owned())),
-        _ if ready < wanted => {
-            at(Phase::Initializing, why(format!("Deployment is scaling: {ready}/{wanted} replicas ready")))
-        }
-        _ if ready > wanted => {
-            at(Phase::Initializing, why(format!("Deployment is scaling down: {ready}/{wanted} replicas ready")))
-        }
-        _ => {
-            let updated = updated.min(wanted);
-            at(Phase::Initializing, why(format!("Deployment is rolling out: {updated}/{wanted} replicas updated")))
-        }
+    if rollout::complete(snapshot, live) {
+        return Progress { phase: Phase::Ready, message: "Deployment is ready".to_owned() };
     }
+    let wanted = rollout::wanted_replicas(snapshot, live);
+    let ready = live.ready;
+    let message = if ready == 0 {
+        "Deployment is pending".to_owned()
+    } else if ready < wanted {
+        format!("Deployment is scaling: {ready}/{wanted} replicas ready")
+    } else if ready > wanted {
+        format!("Deployment is scaling down: {ready}/{wanted} replicas ready")
+    } else {
+        format!("Deployment is rolling out: {}/{wanted} replicas updated", live.updated.min(wanted))
+    };
+    Progress { phase: Phase::Initializing, message: pods::explained(snapshot, problem, message) }
 }
 
-/// What the object serves, where.
+/// Sets the addresses, the distribution and the server's fields.
 fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistributionStatus) {
     let object = &snapshot.object;
     let spec = &object.spec;
@@ -172,7 +173,7 @@ fn served(snapshot: &Snapshot, progress: &Progress, status: &mut LlamaStackDistr
     server::shown(snapshot, progress.phase == Phase::Ready, status);
 }
 
-/// Empty where no address has been assigned yet.
+/// Empty until an address is assigned.
 fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     match &snapshot.route {
         ObservedRoute::Admitted { host } => return format!("https://{host}"),
@@ -183,48 +184,43 @@ fn route_url(snapshot: &Snapshot, expose: &ExposeForm) -> String {
     assigned.or(network::host(expose)).map(|address| format!("http://{address}")).unwrap_or_default()
 }
 
-/// How many pods answer. Of a spec that cannot be acted on, the pods of the one before are counted.
-fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Option<Statement> {
-    let say = |truth, reason: &str, message| {
-        Some(Statement { type_: AVAILABLE.to_owned(), truth, reason: reason.to_owned(), message })
-    };
+/// Counts the available pods. If the spec is refused, these are the pods of the previous spec.
+fn available(snapshot: &Snapshot, refused: bool, status: &LlamaStackDistributionStatus) -> Statement {
     let Some(live) = &snapshot.deployment else {
-        let desired = fields::replicas(&snapshot.object.spec);
-        return say(Truth::False, "ReplicasUnavailable", format!("0/{desired} replicas available"));
+        let message = format!("0/{} replicas available", fields::replicas(&snapshot.object.spec));
+        return statement(AVAILABLE, Truth::False, "ReplicasUnavailable", message);
     };
-    let (wanted, ObservedDeployment { ready, updated, pods: all, .. }) =
-        (rollout::wanted_replicas(snapshot, live), live);
-    // Also while old pods serve beside new ones that are not ready: those that are available have not the current config.
-    let rolling = live.observed_generation < live.generation || *updated < wanted || all > updated;
-    let why = |message: String| pods::explained(snapshot, status.pod_problem.as_ref(), message);
-    match status.phase {
-        Some(Phase::Ready) => say(
-            Truth::True,
-            "MinimumReplicasAvailable",
-            format!("{ready}/{wanted} replicas available with current config"),
-        ),
-        _ if refused && *ready >= wanted && !rolling => {
-            say(Truth::True, "MinimumReplicasAvailable", format!("{ready}/{wanted} replicas available"))
-        }
-        _ if rolling => say(
-            Truth::False,
-            "RolloutInProgress",
-            why(format!("Rolling update in progress: {updated}/{wanted} updated")),
-        ),
-        _ => say(Truth::False, "ReplicasUnavailable", why(format!("{ready}/{wanted} replicas available"))),
+    let wanted = rollout::wanted_replicas(snapshot, live);
+    let ObservedDeployment { ready, updated, .. } = *live;
+    let available = format!("{ready}/{wanted} replicas available");
+    // A rollout is in progress while pods of the old template serve, even if enough pods are available.
+    let rolling = live.observed_generation < live.generation || updated < wanted || live.pods > updated;
+    if status.phase == Some(Phase::Ready) {
+        let message = format!("{available} with current config");
+        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", message);
     }
+    if refused && ready >= wanted && !rolling {
+        return statement(AVAILABLE, Truth::True, "MinimumReplicasAvailable", available);
+    }
+    let (reason, message) = if rolling {
+        ("RolloutInProgress", format!("Rolling update in progress: {updated}/{wanted} updated"))
+    } else {
+        ("ReplicasUnavailable", available)
+    };
+    let message = pods::explained(snapshot, status.pod_problem.as_ref(), message);
+    statement(AVAILABLE, Truth::False, reason, message)
 }
 
-/// How the children are.
+/// The conditions of the children.
 fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<Statement> {
     let ready = progress.phase == Phase::Ready;
     let spec = &snapshot.object.spec;
     let written = outcome.failure.is_none();
     let deployment = if ready { Ok(progress.message.clone()) } else { Err(progress.message.clone()) };
     [
-        Some(statement(DEPLOYMENT_READY, deployment)),
-        fields::storage(spec).is_some().then(|| statement(STORAGE_READY, storage(snapshot, outcome, written))),
-        fields::wants_service(spec).then(|| statement(SERVICE_READY, service(snapshot, outcome, written))),
+        Some(result_statement(DEPLOYMENT_READY, deployment)),
+        fields::storage(spec).is_some().then(|| result_statement(STORAGE_READY, storage(snapshot, outcome, written))),
+        fields::wants_service(spec).then(|| result_statement(SERVICE_READY, service(snapshot, outcome, written))),
         server::health(snapshot, ready),
     ]
     .into_iter()
@@ -232,21 +228,21 @@ fn living(snapshot: &Snapshot, progress: &Progress, outcome: &Outcome) -> Vec<St
     .collect()
 }
 
-/// Of a spec that cannot be acted on, the children of the one before stay, unless somebody else removes them. That they are
-/// still as they were is no word about the new spec.
+/// The children of the previous spec stay while the spec is refused, unless someone deletes them. A condition is
+/// reported only if it is false or has changed: an unchanged child says nothing about the new spec.
 fn remaining(snapshot: &Snapshot, outcome: &Outcome) -> Vec<Statement> {
-    let said = [
-        statement(STORAGE_READY, storage(snapshot, outcome, false)),
-        statement(SERVICE_READY, service(snapshot, outcome, false)),
+    let statements = [
+        result_statement(STORAGE_READY, storage(snapshot, outcome, false)),
+        result_statement(SERVICE_READY, service(snapshot, outcome, false)),
     ];
-    let news = |new: &Statement| {
+    let changed = |new: &Statement| {
         condition(snapshot, &new.type_)
             .is_some_and(|known| new.truth == Truth::False || known.status != new.truth.as_str())
     };
-    said.into_iter().filter(news).collect()
+    statements.into_iter().filter(changed).collect()
 }
 
-/// Where all was `written`, a child that was not seen has been made since.
+/// If all was `written`, a child that was not observed has been created since.
 fn storage(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<String, String> {
     let name = names::volume_claim(&snapshot.object.name);
     if let Some(failure) = failure_of("PersistentVolumeClaim", outcome) {
@@ -262,7 +258,7 @@ fn storage(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<Stri
     }
 }
 
-/// What stands against a child of this kind.
+/// The failed write of a child of this kind.
 fn failure_of(kind: &str, outcome: &Outcome) -> Option<String> {
     let failure = outcome.failure.as_ref()?;
     (failure.object.kind == kind).then(|| failure.to_string())
@@ -279,18 +275,22 @@ fn service(snapshot: &Snapshot, outcome: &Outcome, written: bool) -> Result<Stri
     Err(format!("Failed to get Service: services {name:?} not found"))
 }
 
-fn statement(type_: &str, said: Result<String, String>) -> Statement {
+fn statement(type_: &str, truth: Truth, reason: &str, message: String) -> Statement {
+    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
+}
+
+/// A condition with the Go operator's reasons for success and failure.
+fn result_statement(type_: &str, result: Result<String, String>) -> Statement {
     let (good, bad) = match type_ {
         HEALTH_CHECK => ("HealthCheckPassed", "HealthCheckFailed"),
         STORAGE_READY => ("StorageReady", "StorageFailed"),
         SERVICE_READY => ("ServiceReady", "ServiceFailed"),
         _ => ("DeploymentReady", "DeploymentFailed"),
     };
-    let (truth, reason, message) = match said {
-        Ok(message) => (Truth::True, good, message),
-        Err(message) => (Truth::False, bad, message),
-    };
-    Statement { type_: type_.to_owned(), truth, reason: reason.to_owned(), message }
+    match result {
+        Ok(message) => statement(type_, Truth::True, good, message),
+        Err(message) => statement(type_, Truth::False, bad, message),
+    }
 }
 
 fn spec(findings: &[Finding]) -> Statement {
@@ -299,10 +299,10 @@ fn spec(findings: &[Finding]) -> Statement {
         Some(first) => (first.reason, sentences(findings)),
         None => (SPEC_ACCEPTED, "Every field of the spec is acted on.".to_owned()),
     };
-    Statement { type_: SPEC_ACCEPTED.to_owned(), truth, reason: reason.to_owned(), message }
+    statement(SPEC_ACCEPTED, truth, reason, message)
 }
 
-/// Nothing is said about what the spec does not ask for.
+/// Removes conditions about fields that the spec does not have.
 fn forget(snapshot: &Snapshot, resolution: &SpecResolution, kept: &mut Vec<Condition>) {
     let spec: &LlamaStackDistributionSpec = &snapshot.object.spec;
     if fields::storage(spec).is_none() {

@@ -1,22 +1,21 @@
-//! What the running server says of itself.
-//! Comes in: its answers, or why there are none; goes out: its health, its version and its providers.
+//! Renders the health, version and providers of the running server.
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionStatus;
 use steersman_api::meta::conditions::{Statement, Truth};
 
-use super::statement;
+use super::{result_statement, statement};
 use crate::llamastack::build::scaling;
 use crate::llamastack::fields;
 use crate::llamastack::snapshot::{ObservedServer, Snapshot};
 use crate::llamastack::stored_status::{DEPLOYMENT_READY, HEALTH_CHECK, condition};
 
-/// None: what the server said before stands until it is heard again.
+/// The condition `HealthCheck`. None: the stored one stays until the server is queried again.
 pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
     let spec = &snapshot.object.spec;
-    let said = match &snapshot.server {
+    let result = match &snapshot.server {
         _ if !ready => Err("Deployment not ready".to_owned()),
         _ if scaling::replicas(snapshot) == Some(0) => Err("No server runs: spec.replicas is 0".to_owned()),
-        // A pod is ready only once its startup probe has seen the server's own health check pass.
+        // A pod is ready only once its startup probe has seen the server's health check pass.
         _ if !fields::wants_service(spec) => Ok("Health check passed, by the probe of the pods. The server is not asked for \
                                                  its version and providers: it has no Service. Set spec.networking.port \
                                                  to give it one"
@@ -27,21 +26,17 @@ pub fn health(snapshot: &Snapshot, ready: bool) -> Option<Statement> {
             Ok("Health check passed. The providers are not shown: the server asks for credentials, and Steersman sends none"
                 .to_owned())
         }
-        ObservedServer::Awaited if heard_before(snapshot) => return None,
+        ObservedServer::Awaited if has_answered(snapshot) => return None,
         ObservedServer::Awaited => {
-            return Some(Statement {
-                type_: HEALTH_CHECK.to_owned(),
-                truth: Truth::Unknown,
-                reason: "HealthCheckPending".to_owned(),
-                message: "The pods are ready; the server is being asked".to_owned(),
-            });
+            let message = "The pods are ready; the server is being asked".to_owned();
+            return Some(statement(HEALTH_CHECK, Truth::Unknown, "HealthCheckPending", message));
         }
     };
-    Some(statement(HEALTH_CHECK, said))
+    Some(result_statement(HEALTH_CHECK, result))
 }
 
-/// Whether the stored word is the server's: while the Deployment was not ready, nobody asked it.
-fn heard_before(snapshot: &Snapshot) -> bool {
+/// Whether the stored condition comes from the server, which is not queried while the Deployment is not ready.
+fn has_answered(snapshot: &Snapshot) -> bool {
     condition(snapshot, DEPLOYMENT_READY).is_some_and(|known| known.status == "True")
         && condition(snapshot, HEALTH_CHECK).is_some()
 }

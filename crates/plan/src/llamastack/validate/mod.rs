@@ -1,5 +1,4 @@
-//! Whether an object is accepted: the rules of the plan, asked before the object is stored.
-//! Comes in: the object as JSON, what it was before, and what is known of the cluster; goes out: errors and warnings.
+//! Decides on admission of an object, by the rules of the plan.
 
 mod references;
 mod shape;
@@ -17,23 +16,23 @@ use super::config::{ANNOTATION, Base, FieldError, Input, Merge, Source, check, c
 pub use references::{Found, Kind, Named, Reference, missing, referenced_by, references};
 pub use unread::{unread, unread_problem};
 
-/// What is known besides the object.
+/// Facts besides the object.
 pub struct Facts<'a> {
     pub namespace: &'a str,
-    /// Names that the operator knows. Empty: not known, so that all are accepted.
+    /// Known distributions. Empty: unknown, so that all names are accepted.
     pub distributions: &'a [&'a str],
-    /// Of the object's distribution. None: not known, and nothing is refused because of it.
+    /// Base of the object's distribution. None: unknown, and nothing is refused because of it.
     pub base: Option<&'a Base>,
     /// The distribution's configuration is mounted even if the spec changes nothing of it.
     pub always_mounted: bool,
     /// The namespace of the ConfigMap of `overrideConfig`, which only v1alpha1 can choose. None: the object's own.
     pub config_namespace: Option<&'a str>,
-    /// What was looked up of `references`.
+    /// The objects that were looked up for `references`.
     pub found: &'a BTreeMap<Named, Found>,
     pub missing: Missing,
 }
 
-/// What a reference to something that is not there means.
+/// The effect of a reference to a missing object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     #[default]
@@ -43,15 +42,15 @@ pub enum Missing {
 
 pub use crate::Review;
 
-/// What was wrong before the change does not stand against the change: it is a warning. Deletion and changes that leave the
-/// spec alone, such as the removal of a finalizer, are never refused.
+/// An error that the stored object has, too, is a warning. Deletion and changes that leave the spec alone, such as the
+/// removal of a finalizer, are never refused.
 pub fn validate(new: &Value, old: Option<&Value>, facts: &Facts<'_>) -> Review {
     let deleting = !new["metadata"]["deletionTimestamp"].is_null();
     if deleting || old.is_some_and(|old| old["spec"] == new["spec"] && annotation(old) == annotation(new)) {
         return Review::default();
     }
     let judged = judge(new, facts.base, facts);
-    // What is known of one distribution says nothing of another.
+    // The base of one distribution says nothing about another.
     let same_base = |old: &Value| facts.base.filter(|_| old["spec"]["distribution"] == new["spec"]["distribution"]);
     let before: BTreeSet<FieldError> =
         old.map(|old| judge(old, same_base(old), facts).errors).into_iter().flatten().collect();
@@ -101,7 +100,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
         Err(errors) => return Judged { errors, ..Judged::default() },
     };
     let mut errors: Vec<FieldError> = unknown_distribution(&spec, facts.distributions).into_iter().collect();
-    let merge = Merge::of(annotations(object).as_ref()).unwrap_or_else(|problem| {
+    let merge = Merge::parse(annotation(object)).unwrap_or_else(|problem| {
         errors.push(problem);
         Merge::default()
     });
@@ -115,7 +114,7 @@ fn judge(object: &Value, base: Option<&Base>, facts: &Facts<'_>) -> Judged {
     Judged { errors, remarks, references: references(&spec, facts.namespace) }
 }
 
-/// With the place, for the forms that the schema lets through.
+/// Reports the path even for forms that the schema does not check.
 fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>> {
     let spec = &object["spec"];
     let wrong = shape::check(spec);
@@ -130,8 +129,4 @@ fn spec_of(object: &Value) -> Result<LlamaStackDistributionSpec, Vec<FieldError>
 
 fn annotation(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][ANNOTATION].as_str()
-}
-
-fn annotations(object: &Value) -> Option<BTreeMap<String, String>> {
-    annotation(object).map(|value| [(ANNOTATION.to_owned(), value.to_owned())].into())
 }

@@ -1,11 +1,11 @@
-//! Secrets and ConfigMaps that an object needs.
-//! Comes in: a spec, and later what was found of them; goes out: each reference with its place, and what is missing.
+//! The Secrets and ConfigMaps that a spec refers to, and which of them are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_reconcile::{Cause, FieldPath, Segment, path};
 
+use crate::llamastack::build::ca;
 use crate::llamastack::config::problem::reason;
 use crate::llamastack::config::{FieldError, Input, Listen, Merge, check};
 
@@ -15,7 +15,7 @@ pub enum Kind {
     ConfigMap,
 }
 
-/// Which object is meant.
+/// Identifies a referenced object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     pub kind: Kind,
@@ -23,7 +23,7 @@ pub struct Named {
     pub name: String,
 }
 
-/// What a reference is for; each has words of its own.
+/// Purpose of a reference; each has its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Value,
@@ -32,81 +32,52 @@ enum Use {
     CaBundle,
 }
 
-/// One place in the spec that names a Secret or a ConfigMap.
+/// A reference of the spec to a Secret or a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub named: Named,
-    /// Keys that have to be there.
+    /// Required keys.
     pub keys: Vec<String>,
     /// The field that holds the name.
     pub path: FieldPath,
     used: Use,
-    /// A ConfigMap of another namespace must be opened to all by a label.
+    /// The ConfigMap is in another namespace, where it needs a label that opens it to all.
     foreign: bool,
 }
 
-/// What was found of one object.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Absent,
-    /// Its keys; None where only its existence was asked for.
+    /// The keys of the object. None: only its existence was checked.
     There(Option<BTreeSet<String>>),
 }
 
-/// All of them, in the order of the spec.
+/// All references, in the order of the spec.
 pub fn references(spec: &LlamaStackDistributionSpec, namespace: &str) -> Vec<Reference> {
-    let named = |kind, name: &str| Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-    let input = Input { spec, base: None, merge: Merge::Overlay, operator_image: "" };
-    let mut all: Vec<Reference> = check(&input)
-        .secrets
+    let secrets = check(&Input { spec, base: None, merge: Merge::Overlay, operator_image: "" }).secrets;
+    let mut all: Vec<Reference> = secrets
         .into_iter()
-        .map(|used| Reference {
-            named: named(Kind::Secret, &used.secret),
-            keys: vec![used.key],
-            path: used.path.field("name"),
-            used: Use::Value,
-            foreign: false,
-        })
+        .map(|used| Reference::new(Use::Value, namespace, &used.secret, vec![used.key], used.path.field("name")))
         .collect();
     if let Some(secret) = Listen::of(spec).tls_secret {
-        all.push(Reference {
-            named: named(Kind::Secret, &secret),
-            keys: vec!["tls.crt".to_owned(), "tls.key".to_owned()],
-            path: path!(spec.networking.tls.secretName),
-            used: Use::Certificate,
-            foreign: false,
-        });
+        let keys = vec!["tls.crt".to_owned(), "tls.key".to_owned()];
+        all.push(Reference::new(Use::Certificate, namespace, &secret, keys, path!(spec.networking.tls.secretName)));
     }
-    let tls = spec.networking.as_ref().and_then(|networking| networking.tls.as_ref());
-    if let Some(bundle) = tls.and_then(|tls| tls.ca_bundle.as_ref()).filter(|bundle| !bundle.config_map_name.is_empty())
-    {
+    if let Some(bundle) = ca::named(spec) {
         let namespace = bundle.config_map_namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);
-        let keys = bundle.config_map_keys.clone().filter(|keys| !keys.is_empty());
-        all.push(Reference {
-            named: Named {
-                kind: Kind::ConfigMap,
-                namespace: namespace.to_owned(),
-                name: bundle.config_map_name.clone(),
-            },
-            keys: keys.unwrap_or_else(|| vec!["ca-bundle.crt".to_owned()]),
-            path: path!(spec.networking.tls.caBundle.configMapName),
-            used: Use::CaBundle,
-            foreign: false,
-        });
+        let path = path!(spec.networking.tls.caBundle.configMapName);
+        all.push(Reference::new(Use::CaBundle, namespace, &bundle.config_map_name, ca::keys(bundle), path));
     }
     if let Some(config) = &spec.override_config {
-        all.push(Reference {
-            named: named(Kind::ConfigMap, &config.config_map_name),
-            keys: vec!["config.yaml".to_owned()],
-            path: path!(spec.overrideConfig.configMapName),
-            used: Use::Config,
-            foreign: false,
-        });
+        let keys = vec!["config.yaml".to_owned()];
+        let path = path!(spec.overrideConfig.configMapName);
+        all.push(Reference::new(Use::Config, namespace, &config.config_map_name, keys, path));
     }
     all
 }
 
-/// What was not asked for is not said to be missing.
+/// A reference that was not looked up is not reported.
 pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for reference in references {
@@ -123,12 +94,21 @@ pub fn missing(references: &[Reference], found: &BTreeMap<Named, Found>) -> Vec<
 }
 
 impl Reference {
-    /// The configuration of the server. v1alpha1 can take it from another namespace.
+    fn new(used: Use, namespace: &str, name: &str, keys: Vec<String>, path: FieldPath) -> Self {
+        let kind = match used {
+            Use::Value | Use::Certificate => Kind::Secret,
+            Use::Config | Use::CaBundle => Kind::ConfigMap,
+        };
+        let named = Named { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        Self { named, keys, path, used, foreign: false }
+    }
+
+    /// Whether it is the server's configuration, which v1alpha1 can take from another namespace.
     pub fn is_config(&self) -> bool {
         self.used == Use::Config
     }
 
-    /// In this namespace, if it is the configuration of the server. None: in the object's own.
+    /// Moves a reference to the server's configuration to this namespace. None: it stays in the object's own.
     #[must_use]
     pub fn with_config_namespace(mut self, namespace: Option<&str>) -> Self {
         if let Some(namespace) = namespace.filter(|namespace| self.is_config() && **namespace != self.named.namespace) {
@@ -185,7 +165,7 @@ impl Reference {
     }
 }
 
-/// As the condition `SecretsResolved` says it.
+/// The text of the condition `SecretsResolved`.
 pub fn referenced_by(problem: &FieldError) -> String {
     let last = problem.path.segments().last();
     let inside = ["name", "key"].iter().any(|field| last == Some(&Segment::Field((*field).into())));

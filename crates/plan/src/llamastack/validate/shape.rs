@@ -1,5 +1,4 @@
-//! Fields with more than one form, for which the schema cannot say that a wrong kind of value is wrong.
-//! Comes in: a spec as JSON; goes out: the places where a value has a kind that no form allows.
+//! Checks fields with more than one form, whose kind of value the schema cannot check.
 
 use serde_json::Value;
 use steersman_reconcile::{FieldPath, path};
@@ -83,7 +82,7 @@ fn model(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     }
 }
 
-/// Nested or flat, and complete.
+/// A reference is nested or flat, and complete.
 fn secret(problems: &mut Vec<FieldError>, value: &Value, path: &FieldPath) {
     let complete =
         |of: &Value| ["name", "key"].iter().all(|key| of[*key].as_str().is_some_and(|text| !text.is_empty()));

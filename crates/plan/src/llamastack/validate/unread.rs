@@ -1,5 +1,5 @@
-//! Fields that the schema takes and this version cannot act on.
-//! Comes in: a spec as it was written and as it was read; goes out: the places of what was lost between the two.
+//! Finds fields that the schema accepts and this version does not know: the CRD embeds newer Kubernetes types than this
+//! version is built with.
 
 use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
@@ -8,14 +8,14 @@ use steersman_reconcile::{FieldPath, path};
 use crate::llamastack::config::FieldError;
 use crate::llamastack::config::problem::reason;
 
-/// The CRD embeds types of Kubernetes that are newer than those which this version is built with.
+/// The paths that were lost between the written and the decoded spec.
 pub fn unread(written: &Value, read: &LlamaStackDistributionSpec) -> Vec<FieldPath> {
     let mut lost = Vec::new();
     compare(written, &json!(read), &path!(spec), &mut lost);
     lost
 }
 
-/// As a remark: the rest of the spec is acted on.
+/// The rest of the spec is acted on, so this is a remark.
 pub fn unread_problem(path: FieldPath) -> FieldError {
     FieldError::new(
         path,

@@ -1,23 +1,21 @@
-//! The ConfigMaps that a generated graph needs.
-//! Comes in: the request with what profiling generated, the graph, and the ConfigMaps as they stand; goes out: the ConfigMaps as
-//! they shall be. Their content is written once: what their users make of it afterwards is theirs.
+//! The ConfigMaps that a generated graph needs. Their content is written once, so that users can change it.
 
 use serde_json::{Map, Value, json};
 use steersman_api::Family;
 
-use super::{KEPT_METADATA, is_ours, put, read};
+use super::{is_ours, metadata, read};
 use crate::dynamo::asked;
-use crate::dynamo::names::{self, ADDITIONAL, REQUEST_UID};
+use crate::dynamo::names::{self, ADDITIONAL};
 use crate::dynamo::snapshot::{ObservedConfigMap, ObservedGraph, ObservedObject};
 
 const CONTENT: [&str; 3] = ["data", "binaryData", "immutable"];
 
-/// What they are called, in their order.
+/// Names of the ConfigMaps, in their order.
 pub fn additional_names(object: &ObservedObject) -> Vec<String> {
     names_in(object, annotation(object))
 }
 
-/// The names of the ConfigMaps in a text of documents.
+/// Names of the ConfigMaps in a text of YAML documents.
 pub(super) fn names_in(object: &ObservedObject, text: &str) -> Vec<String> {
     let maps = read::documents(text).into_iter().filter(is_config_map);
     let maps = maps.filter_map(|document| config_map(object, None, &[], document));
@@ -28,8 +26,8 @@ fn annotation(object: &ObservedObject) -> &str {
     object.annotations.get(ADDITIONAL).map(String::as_str).unwrap_or_default()
 }
 
-/// Before the graph is there they belong to nobody, afterwards to the graph: they have to outlive the request as it does. Other
-/// kinds are passed over.
+/// The ConfigMaps have no owner until the graph exists, then the graph owns them: like the graph, they must outlive the
+/// request. Other kinds are skipped.
 pub fn additional(object: &ObservedObject, graph: Option<&ObservedGraph>, there: &[ObservedConfigMap]) -> Vec<Value> {
     let documents = read::documents(annotation(object)).into_iter().filter(is_config_map);
     documents.filter_map(|document| config_map(object, graph, there, document)).collect()
@@ -39,8 +37,8 @@ pub(super) fn is_config_map(document: &Value) -> bool {
     document["apiVersion"] == "v1" && document["kind"] == "ConfigMap"
 }
 
-/// Whether it has had the content that was generated for this request. Without our mark, an earlier operator may have given it,
-/// if it was that which generated it.
+/// Whether the ConfigMap has received the content generated for this request. Without our annotation, an earlier
+/// operator may have written it, if it generated the graph.
 fn is_written(object: &ObservedObject, there: &ObservedConfigMap) -> bool {
     match &there.request {
         Some(uid) => *uid == object.uid,
@@ -59,25 +57,18 @@ fn config_map(
     let Value::Object(mut document) = document else { return None };
     let Some(Value::Object(found)) = document.remove("metadata") else { return None };
     let name = asked::given(found.get("name").and_then(Value::as_str))?.to_owned();
-    // The profiler's ConfigMap has this name; a generated one must not write over it.
+    // A generated ConfigMap must not overwrite the profiler's output.
     if name == names::output(&object.name) {
         return None;
     }
-    let mut metadata: Map<String, Value> =
-        found.into_iter().filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object()).collect();
-    for (key, value) in names::labels(&object.name, &object.namespace) {
-        put(&mut metadata, "labels", &key, &value);
-    }
-    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
+    let mut metadata = metadata(object, found, &name);
     document.retain(|key, _| ["apiVersion", "kind"].contains(&key.as_str()) || CONTENT.contains(&key.as_str()));
     if let Some(there) = there.iter().find(|there| there.name == name && is_written(object, there)) {
-        // As it stands, and as long as it does: an apply without it would take it away.
+        // The live content is applied, because an apply without it would remove it.
         document.retain(|key, _| !CONTENT.contains(&key.as_str()));
         document.extend(there.content.clone());
         metadata.insert("resourceVersion".to_owned(), there.resource_version.clone().into());
     }
-    metadata.insert("name".to_owned(), name.into());
-    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
     if let Some(graph) = graph {
         let owner = json!({
             "apiVersion": graph.api_version,
@@ -93,7 +84,7 @@ fn config_map(
     Some(Value::Object(document))
 }
 
-/// What of a ConfigMap is its content.
+/// The content fields of a ConfigMap.
 pub fn content(map: &Value) -> Map<String, Value> {
     let fields = CONTENT.iter().filter(|name| !map[**name].is_null());
     fields.map(|name| ((*name).to_owned(), map[*name].clone())).collect()

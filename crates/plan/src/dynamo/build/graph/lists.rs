@@ -1,15 +1,14 @@
-//! How lists and maps of a graph are merged, as its schema says.
-//! Comes in: the name of a field; goes out: the keys by which its entries are told apart, or that it is one whole.
+//! The merge rules for lists and maps of a graph, as its schema declares them.
 
 /// Keys of the entries of a list. None: the list is replaced as a whole.
 pub fn keys(path: &[String]) -> Option<&'static [&'static str]> {
     let name = path.last().map(String::as_str)?;
     Some(match name {
-        // On a graph's spec the environment is one whole, on a container it is not.
+        // The environment of a graph's spec is replaced as a whole, that of a container is merged.
         "env" if path.len() == 2 => return None,
         "components" if path.len() == 2 => &["name"],
-        // A service of v1alpha1 has lists of its own under names that containers have, too: of claims for volumes, at a
-        // `mountPoint`, and of claims for devices.
+        // A service of v1alpha1 has lists of its own with the names of container fields: claims of volumes, with a
+        // `mountPoint`, and claims of devices.
         "volumeMounts" if path.len() == 4 && path[1] == "services" => return None,
         "claims" if path.len() == 5 && path[1] == "services" => return None,
         "containers"
@@ -31,7 +30,7 @@ pub fn keys(path: &[String]) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Lists of texts in which each stands once.
+/// Lists of unique strings.
 pub fn is_set(name: &str) -> bool {
     matches!(name, "extraClientContainers" | "gmsClientContainers" | "finalizers")
 }
@@ -58,12 +57,12 @@ pub fn is_whole(name: &str) -> bool {
     )
 }
 
-/// What the API server takes for an absent key.
+/// The API server's default for an absent key.
 pub fn default(key: &str) -> Option<&'static str> {
     (key == "protocol").then_some("TCP")
 }
 
-/// Fields that take any content, in which a null may stand.
+/// Fields that accept any content, including null.
 pub fn is_opaque(name: &str) -> bool {
     matches!(name, "value" | "parameters" | "config")
 }

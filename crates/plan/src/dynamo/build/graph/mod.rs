@@ -1,6 +1,4 @@
-//! The graph that profiling generates.
-//! Comes in: the profiler's output and the request; goes out: the graph as it will be created, what belongs to it, and
-//! whether a graph in the cluster is this request's.
+//! The graph that profiling generates, and whether a graph in the cluster belongs to the request.
 
 mod additional;
 mod lists;
@@ -18,18 +16,20 @@ use crate::dynamo::asked;
 use crate::dynamo::names::{self, GENERATED_GRAPH, REQUEST_UID};
 use crate::dynamo::snapshot::{ObservedGraph, ObservedObject, ObservedOutput};
 
-/// As much as an annotation may hold, with room for the others.
+type Object = Map<String, Value>;
+
+/// Limit of an annotation, with room for others.
 pub const ANNOTATION_LIMIT: usize = 250_000;
 
-/// What profiling has come to.
+/// The result of profiling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     pub graph: Map<String, Value>,
-    /// The graph as the request's annotation holds it.
+    /// The graph as YAML, for the request's annotation.
     pub text: String,
-    /// The same for the ConfigMaps that belong to it.
+    /// The ConfigMaps of the graph as YAML.
     pub additional: String,
-    /// Other objects of the output, as `Secret x`. They are not created, nor kept where everybody could read them.
+    /// Other objects of the output, as `Secret x`. They are neither created nor stored where everyone could read them.
     pub skipped: Vec<String>,
     pub pareto: Vec<Map<String, Value>>,
 }
@@ -46,13 +46,13 @@ impl Generated {
 
 pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Generated, String> {
     let Output { graph, additional, pareto } = read(&output.data, asked::simulated(&object.spec))?;
-    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
-    let graph = ready(object, graph, &names::graph(&object.name, wanted));
+    let name = names::graph(&object.name, asked::graph_override(&object.spec));
+    let graph = ready(object, graph, &name);
     let text = yaml(&Value::Object(graph.clone()))?;
     let (additional, others): (Vec<Value>, Vec<Value>) = additional.into_iter().partition(additional::is_config_map);
     let word = |of: &Value| of.as_str().unwrap_or("?").to_owned();
-    let skipped = others.iter().map(|other| format!("{} {}", word(&other["kind"]), word(&other["metadata"]["name"])));
-    let skipped = skipped.collect();
+    let described = |other: &Value| format!("{} {}", word(&other["kind"]), word(&other["metadata"]["name"]));
+    let skipped = others.iter().map(described).collect();
     let additional = additional.iter().map(yaml).collect::<Result<Vec<_>, _>>()?.join("---\n");
     let size = additional.len();
     if size > ANNOTATION_LIMIT {
@@ -72,26 +72,13 @@ pub fn generate(object: &ObservedObject, output: &ObservedOutput) -> Result<Gene
     Ok(Generated { graph, text, additional, skipped, pareto })
 }
 
-/// Which of its own fields a graph brings along; the rest of the metadata is the server's.
-const KEPT_METADATA: [&str; 2] = ["labels", "annotations"];
-
-/// The graph under its name, where the request is, marked as its.
-fn ready(object: &ObservedObject, mut graph: Map<String, Value>, name: &str) -> Map<String, Value> {
-    let metadata = match graph.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
+/// Gives the graph its name, its namespace and the mark of the request.
+fn ready(object: &ObservedObject, mut graph: Object, name: &str) -> Object {
+    let found = match graph.remove("metadata") {
+        Some(Value::Object(found)) => found,
+        _ => Object::new(),
     };
-    let mut metadata: Map<String, Value> = metadata
-        .into_iter()
-        .filter(|(key, value)| KEPT_METADATA.contains(&key.as_str()) && value.is_object())
-        .collect();
-    for (key, value) in names::labels(&object.name, &object.namespace) {
-        put(&mut metadata, "labels", &key, &value);
-    }
-    put(&mut metadata, "annotations", REQUEST_UID, &object.uid);
-    metadata.insert("name".to_owned(), name.into());
-    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
-    graph.insert("metadata".to_owned(), metadata.into());
+    graph.insert("metadata".to_owned(), metadata(object, found, name).into());
     graph.remove("status");
     if let Some(version) = asked::given(object.spec.runtime_version_override.as_deref()) {
         give_version(&mut graph, version);
@@ -99,13 +86,21 @@ fn ready(object: &ObservedObject, mut graph: Map<String, Value>, name: &str) -> 
     graph
 }
 
-fn put(metadata: &mut Map<String, Value>, part: &str, key: &str, value: &str) {
-    if let Value::Object(fields) = metadata.entry(part).or_insert_with(|| json!({})) {
-        fields.insert(key.to_owned(), value.into());
+/// Metadata of a generated object, with the labels and the mark of its request. Of the found metadata only labels and
+/// annotations stay; the rest is the API server's.
+fn metadata(object: &ObservedObject, mut metadata: Object, name: &str) -> Object {
+    metadata.retain(|key, value| ["labels", "annotations"].contains(&key.as_str()) && value.is_object());
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    for (key, value) in names::labels(&object.name, &object.namespace) {
+        labels[key] = value.into();
     }
+    metadata.entry("annotations").or_insert_with(|| json!({}))[REQUEST_UID] = object.uid.clone().into();
+    metadata.insert("name".to_owned(), name.into());
+    metadata.insert("namespace".to_owned(), object.namespace.clone().into());
+    metadata
 }
 
-/// To every component that does not name its own.
+/// Sets the version of every component without one.
 fn give_version(graph: &mut Map<String, Value>, version: &str) {
     let Some(spec) = graph.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let mut give = |component: &mut Value| {
@@ -126,8 +121,8 @@ fn give_version(graph: &mut Map<String, Value>, version: &str) {
     }
 }
 
-/// The graph that shall be created: as the request keeps it, where its user may have looked it over, with the version that
-/// counts now. Otherwise why there is none. What was looked over is never passed over for what was generated.
+/// The graph to create, with the current version: from the annotation, which the user may have edited, else from the
+/// status. An invalid annotation is an error, so that edits are never ignored.
 pub fn wanted(object: &ObservedObject) -> Result<Map<String, Value>, String> {
     let graph = match asked::generated(object) {
         Some(text) => manifest(text).map_err(|why| {
@@ -166,7 +161,7 @@ fn annotated(object: &ObservedObject) -> Option<Map<String, Value>> {
     asked::generated(object).and_then(|text| manifest(text).ok())
 }
 
-/// Whether what there is of a graph was generated by us, and not by an earlier operator.
+/// Whether Steersman generated the graph, and not an earlier operator.
 fn is_ours(object: &ObservedObject) -> bool {
     let marked = |graph: &Map<String, Value>| {
         graph.get("metadata").is_some_and(|metadata| metadata["annotations"][REQUEST_UID].is_string())
@@ -174,16 +169,16 @@ fn is_ours(object: &ObservedObject) -> bool {
     selected(object).is_some_and(marked) || annotated(object).is_some_and(|graph| marked(&graph))
 }
 
-/// The name under which the request's graph is or will be found. Earlier operators wrote it to the status only when the
-/// graph was there; until then their manifest has it.
+/// The name of the request's graph. Earlier operators wrote it to the status only once the graph existed; until then
+/// their manifest has it.
 pub fn name(object: &ObservedObject) -> String {
     let known = object.status.as_ref().and_then(|status| asked::given(status.dgd_name.as_deref()).map(str::to_owned));
     let of_manifest = || {
         let graph = annotated(object)?;
         asked::given(graph.get("metadata")?["name"].as_str()).map(str::to_owned)
     };
-    let wanted = object.spec.overrides.as_ref().and_then(|overrides| overrides.dgd.as_ref());
-    known.or_else(of_manifest).unwrap_or_else(|| names::graph(&object.name, wanted))
+    let default = || names::graph(&object.name, asked::graph_override(&object.spec));
+    known.or_else(of_manifest).unwrap_or_else(default)
 }
 
 fn is_graph(graph: &Map<String, Value>) -> bool {
@@ -196,16 +191,17 @@ fn is_served(api_version: &str) -> bool {
     Family::Dgd.served_versions().iter().any(|version| api_version == format!("{group}/{version}"))
 }
 
-/// Whose a graph is that has the name of ours.
+/// The owner of a graph with the name of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     Ours,
-    /// Made for an earlier request of the same name, which it has outlived as graphs do.
+    /// Made for an earlier request of the same name, which it outlived.
     Earlier,
     Foreign,
 }
 
-/// The labels name the request, and names come back: without our mark, only what is younger than the request is its.
+/// Labels have the request's name, and names are reused: a graph without our annotation must be younger than the
+/// request.
 pub fn claim(object: &ObservedObject, graph: &ObservedGraph) -> Claim {
     let named =
         names::labels(&object.name, &object.namespace).iter().all(|(key, value)| graph.labels.get(key) == Some(value));

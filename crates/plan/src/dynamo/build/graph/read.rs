@@ -1,5 +1,4 @@
-//! The profiler's output.
-//! Comes in: the data of the output ConfigMap; goes out: the graph and the other objects in it, or why there is no graph.
+//! Reads the graph and the other objects from the profiler's output.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +9,9 @@ use steersman_api::Family;
 use super::is_served;
 
 pub const FINAL: &str = "final_config.yaml";
-/// What profilers before the newest protocol delivered, simulated and real.
+/// Keys of profilers with an earlier protocol, simulated and real.
 pub const EARLIER: [&str; 2] = ["mocker_config_with_planner.yaml", "config_with_planner.yaml"];
-/// A list of other configurations, where a profiler delivers one.
+/// A list of alternative configurations, if the profiler delivers one.
 pub const PARETO: &str = "pareto.yaml";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +22,7 @@ pub struct Output {
     pub pareto: Vec<Map<String, Value>>,
 }
 
-/// The key under which this output has its manifests. None: it has none yet.
+/// The key of the manifests in this output. None: there are none yet.
 pub fn key(data: &BTreeMap<String, String>, simulated: bool) -> Option<&'static str> {
     let earlier = if simulated { EARLIER[0] } else { EARLIER[1] };
     [FINAL, earlier].into_iter().find(|key| data.contains_key(*key))
@@ -36,7 +35,7 @@ pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, 
     let mut additional = Vec::new();
     for document in documents(text) {
         match document {
-            // The last one counts, and those before it are nothing that belongs to it.
+            // The last graph counts, and earlier ones do not belong to it.
             Value::Object(found) if found.get("kind").and_then(Value::as_str) == Some(Family::Dgd.kind()) => {
                 graph = Some(found);
             }
@@ -53,10 +52,12 @@ pub fn read(data: &BTreeMap<String, String>, simulated: bool) -> Result<Output, 
     if !graph.get("spec").is_some_and(Value::is_object) {
         return Err(format!("failed to extract DGD from {key}: the DynamoGraphDeployment has no spec"));
     }
-    Ok(Output { graph, additional, pareto: pareto(data) })
+    let pareto = data.get(PARETO).and_then(|text| parse(text).ok()).unwrap_or_default();
+    Ok(Output { graph, additional, pareto })
 }
 
-/// One by one, so that a document that cannot be read does not take the others with it. What has no kind is passed over.
+/// Parses each document separately, so that an invalid one does not discard the others. Documents without a kind are
+/// skipped.
 pub fn documents(text: &str) -> Vec<Value> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
@@ -72,23 +73,14 @@ pub fn documents(text: &str) -> Vec<Value> {
             }
         }
     }
-    let read = documents.iter().filter_map(|text| yaml::<Value>(text));
+    let read = documents.iter().filter_map(|text| parse::<Value>(text).ok());
     read.filter(|document| document["kind"].as_str().is_some_and(|kind| !kind.is_empty())).collect()
 }
 
-pub fn yaml<T: DeserializeOwned>(text: &str) -> Option<T> {
-    parse(text).ok()
-}
-
-/// As the profiler's own library means it: there only `true` and `false` are no texts, while `y` and `on` are. Otherwise where
-/// it cannot be read.
+/// Parses YAML as the profiler's library does: only `true` and `false` are booleans, while `y` and `on` are strings.
+/// The error names the position.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let read = serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
-    // What follows is the text around the place.
+    // The lines after the first quote the text.
     read.map_err(|error| error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned())
-}
-
-fn pareto(data: &BTreeMap<String, String>) -> Vec<Map<String, Value>> {
-    let read = data.get(PARETO).and_then(|text| yaml::<Vec<Map<String, Value>>>(text));
-    read.unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The Job that profiles. Built as JSON, because the request's overrides for the Job are, and Kubernetes' types would lose what is
-//! newer than they are.
+//! The profiling Job. It is built as JSON, because its overrides are, and typed objects would lose fields newer than
+//! k8s-openapi.
 
 pub mod overrides;
 
@@ -27,13 +27,13 @@ const TOOL_PATH: &str = "/opt/dynamo/bin";
 const TOOL: &str = "/opt/dynamo/bin/dgd-apply-overrides";
 const TOOL_VARIABLE: &str = "DYNAMO_DGD_APPLY_OVERRIDES_BIN";
 
-/// The Job as it is created. It is never changed afterwards: its pods' template cannot be.
+/// The Job is created once and never changed: its pod template is immutable.
 pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     let object = &snapshot.object;
     let labels = json!({ "labels": { names::LABEL_PROFILED: object.name } });
     let mut spec = json!({
         "backoffLimit": 0,
-        // A drained, preempted or evicted pod says nothing about the profiler: it is replaced, and not counted.
+        // A drained, preempted or evicted pod says nothing about the profiler: it is replaced and not counted.
         "podFailurePolicy": {
             "rules": [{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }],
         },
@@ -44,7 +44,7 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
     }
     if let Some(pod) = spec["template"]["spec"].as_object_mut() {
         token(pod);
-        if wants_tool(object) {
+        if asked::graph_override(&object.spec).is_some() {
             install(pod, snapshot);
         }
     }
@@ -56,18 +56,13 @@ pub fn job(snapshot: &Snapshot, image: &str) -> Value {
             "namespace": object.namespace,
             "labels": names::job_labels(&object.name),
             "annotations": { names::ACCEPTED_SPEC: asked::mark(&object.spec) },
-            "ownerReferences": [owner(object)],
+            "ownerReferences": [reference(&object.name, &object.uid)],
         },
         "spec": spec,
     })
 }
 
-/// What makes a child ours, and lets it go when the request goes.
-pub fn owner(object: &ObservedObject) -> Value {
-    reference(&object.name, &object.uid)
-}
-
-/// The same for who knows no more of the request: the sidecar, which writes the request's output.
+/// The owner reference to a request. The sidecar sets it on the output.
 pub fn reference(request: &str, uid: &str) -> Value {
     json!({
         "apiVersion": format!("{}/v1beta1", Family::Dgdr.group()),
@@ -95,7 +90,7 @@ fn pod(snapshot: &Snapshot, image: &str) -> Value {
 fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
     let object = &snapshot.object;
     let mut mounts = vec![json!({ "name": OUTPUT_VOLUME, "mountPath": OUTPUT_PATH })];
-    if cache(object).is_some() {
+    if asked::model_cache(&object.spec).is_some() {
         mounts.push(json!({ "name": CACHE_VOLUME, "mountPath": cache_path(object), "readOnly": true }));
     }
     if kept.config_map.is_some() {
@@ -112,7 +107,7 @@ fn profiler(snapshot: &Snapshot, kept: &Kept, image: &str) -> Value {
     })
 }
 
-/// The spec as it is, with the image that counts: the profiler refuses to go on without one.
+/// The spec with its effective image, which the profiler requires.
 pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
     let mut spec = json!(spec);
     spec["image"] = image.into();
@@ -122,26 +117,23 @@ pub fn config(spec: &DynamoGraphDeploymentRequestSpec, image: &str) -> String {
 /// Names are unique and in a fixed order.
 fn env(snapshot: &Snapshot) -> Vec<Value> {
     let object = &snapshot.object;
-    let told = [("DGDR_NAME", &object.name), ("DGDR_NAMESPACE", &object.namespace), ("DGDR_UID", &object.uid)];
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let mut env = vec![
+        variable("DGDR_NAME", &object.name),
+        variable("DGDR_NAMESPACE", &object.namespace),
+        variable("DGDR_UID", &object.uid),
+    ];
     let infrastructure = snapshot.settings.infrastructure.iter().filter(|(_, value)| !value.is_empty());
-    let mut env: Vec<Value> = told
-        .into_iter()
-        .map(|(name, value)| json!({ "name": name, "value": value }))
-        .chain(infrastructure.map(|(name, value)| json!({ "name": name, "value": value })))
-        .chain([json!({
-            "name": "HUGGING_FACE_HUB_TOKEN",
-            // Many models need no token, and a pod that waits for a Secret says so to nobody.
-            "valueFrom": {
-                "secretKeyRef": { "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true },
-            },
-        })])
-        .collect();
+    env.extend(infrastructure.map(|(name, value)| variable(name, value)));
+    // Many models need no token, and a pod that waits for a Secret reports nothing.
+    let token = json!({ "name": names::TOKEN_SECRET, "key": names::TOKEN_KEY, "optional": true });
+    env.push(json!({ "name": "HUGGING_FACE_HUB_TOKEN", "valueFrom": { "secretKeyRef": token } }));
     env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     env.dedup_by(|a, b| a["name"] == b["name"]);
     env
 }
 
-/// Follows the profiler and writes the output ConfigMap: `steersman relay` learns all it needs from its arguments.
+/// The sidecar: `steersman relay` follows the profiler and writes the output ConfigMap.
 fn copier(snapshot: &Snapshot) -> Value {
     let object = &snapshot.object;
     let mut container = json!({
@@ -156,10 +148,10 @@ fn copier(snapshot: &Snapshot) -> Value {
             "--directory", OUTPUT_PATH,
         ],
         "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
-        // Its last line says why nothing is delivered, and the pod's status is where the operator reads of it.
+        // The last line of the log explains a failed delivery, and the operator reads it from the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        // Namespaces with the strictest pod security demand it, and no override reaches this container. Its user is that of
-        // the pod: it has to be able to read what the profiler writes.
+        // Namespaces with restricted pod security require this, and no override reaches this container. It runs as the
+        // pod's user, to read the profiler's files.
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -183,7 +175,7 @@ fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
         Some(claim) => json!({ "name": OUTPUT_VOLUME, "persistentVolumeClaim": { "claimName": claim } }),
         None => json!({ "name": OUTPUT_VOLUME, "emptyDir": {} }),
     };
-    let cache = cache(object).map(
+    let cache = asked::model_cache(&object.spec).map(
         |claim| json!({ "name": CACHE_VOLUME, "persistentVolumeClaim": { "claimName": claim, "readOnly": true } }),
     );
     let config = kept.config_map.as_ref().map(|(name, key)| {
@@ -193,20 +185,12 @@ fn volumes(object: &ObservedObject, kept: &Kept) -> Vec<Value> {
     [Some(output), cache, config].into_iter().flatten().collect()
 }
 
-fn cache(object: &ObservedObject) -> Option<&str> {
-    asked::given(object.spec.model_cache.as_ref()?.pvc_name.as_deref())
-}
-
 fn cache_path(object: &ObservedObject) -> &str {
     let given = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_mount_path.as_deref()));
     given.unwrap_or(CACHE_PATH)
 }
 
-pub fn wants_tool(object: &ObservedObject) -> bool {
-    object.spec.overrides.as_ref().is_some_and(|overrides| overrides.dgd.is_some())
-}
-
-/// The sidecar writes to the API even where the profiler shall not.
+/// The sidecar needs a token even if the profiler gets none.
 fn token(pod: &mut Map<String, Value>) {
     if pod.get("automountServiceAccountToken") != Some(&Value::Bool(false)) {
         return;
@@ -216,15 +200,15 @@ fn token(pod: &mut Map<String, Value>) {
         { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
         { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
     ]);
-    set(pod, "volumes", json!({ "name": TOKEN_VOLUME, "projected": { "sources": sources } }));
+    put(pod, "volumes", json!({ "name": TOKEN_VOLUME, "projected": { "sources": sources } }));
     let mount = json!({ "name": TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true });
     if let Some(container) = container(pod, COPIER) {
-        set(container, "volumeMounts", mount);
+        put(container, "volumeMounts", mount);
     }
 }
 
-/// Our own program for merging `overrides.dgd`, which the profiler runs for every graph that it writes. Comes after the
-/// user's wishes: what collides with it goes.
+/// Installs our program for merging `overrides.dgd`, which the profiler runs for each graph that it writes. It comes
+/// after the user's overrides and replaces entries that collide with it.
 fn install(pod: &mut Map<String, Value>, snapshot: &Snapshot) {
     let mut installer = json!({
         "name": INSTALLER,
@@ -243,14 +227,14 @@ fn install(pod: &mut Map<String, Value>, snapshot: &Snapshot) {
         "volumeMounts": [{ "name": TOOL_VOLUME, "mountPath": TOOL_PATH }],
     });
     pull_policy(&mut installer, snapshot);
-    set(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
-    set(pod, "initContainers", installer);
+    put(pod, "volumes", json!({ "name": TOOL_VOLUME, "emptyDir": {} }));
+    put(pod, "initContainers", installer);
     if let Some(container) = container(pod, PROFILER) {
         if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
             mounts.retain(|mount| mount["mountPath"] != TOOL_PATH);
         }
-        set(container, "volumeMounts", json!({ "name": TOOL_VOLUME, "mountPath": TOOL_PATH, "readOnly": true }));
-        set(container, "env", json!({ "name": TOOL_VARIABLE, "value": TOOL }));
+        put(container, "volumeMounts", json!({ "name": TOOL_VOLUME, "mountPath": TOOL_PATH, "readOnly": true }));
+        put(container, "env", json!({ "name": TOOL_VARIABLE, "value": TOOL }));
         overrides::sort_env(container);
     }
 }
@@ -260,10 +244,11 @@ fn container<'a>(pod: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut 
     all.iter_mut().find(|container| container["name"] == name)?.as_object_mut()
 }
 
-/// In place of the entry with the same name, or last.
-fn set(of: &mut Map<String, Value>, list: &str, entry: Value) {
-    let list = of.entry(list).or_insert_with(|| json!([]));
-    if let Value::Array(items) = list {
-        overrides::put(items, entry, "name");
+/// Replaces the entry with the same name, or appends.
+fn put(of: &mut Map<String, Value>, list: &str, entry: Value) {
+    let Value::Array(items) = of.entry(list).or_insert_with(|| json!([])) else { return };
+    match items.iter_mut().find(|item| item["name"] == entry["name"]) {
+        Some(item) => *item = entry,
+        None => items.push(entry),
     }
 }

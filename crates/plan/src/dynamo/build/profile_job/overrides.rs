@@ -1,17 +1,15 @@
-//! The request's own wishes for the profiling Job.
-//! Comes in: the generated Job's spec and `overrides.profilingJob`; goes out: the spec with those wishes in it that are
-//! permitted, and a list of the others.
+//! Merges the permitted fields of `overrides.profilingJob` into the Job, and lists the others.
 
 use serde_json::{Map, Value};
 
-use super::{COPIER, PROFILER};
+use super::{COPIER, PROFILER, container, put};
 use crate::dynamo::names;
 
 type Object = Map<String, Value>;
 
 const JOB: [&str; 6] =
     ["backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "completions", "parallelism", "suspend"];
-/// Taken over as a whole.
+/// Fields that are replaced as a whole.
 const POD: [&str; 11] = [
     "tolerations",
     "nodeSelector",
@@ -48,7 +46,7 @@ const PROTECTED_LABELS: [&str; 6] = [
     names::LABEL_PROFILED,
 ];
 const OF_PROFILER: [&str; 6] = ["image", "resources", "securityContext", "env", "volumeMounts", "envFrom"];
-/// Its image is the operator's: what it runs is a program in it, which no other image has.
+/// The image is fixed: the sidecar runs a program of the operator's image.
 const OF_COPIER: [&str; 1] = ["resources"];
 
 pub fn merge(job: &mut Value, wanted: &Object) {
@@ -75,17 +73,15 @@ pub fn merge(job: &mut Value, wanted: &Object) {
     }
     for name in POD_BY_NAME {
         for entry in entries(wanted, name) {
-            add(pod, name, entry);
+            put(pod, name, entry.clone());
         }
     }
     let containers = entries(wanted, "containers");
     for (name, given, fields) in
         [(PROFILER, for_profiler(containers), &OF_PROFILER[..]), (COPIER, named(containers, COPIER), &OF_COPIER[..])]
     {
-        let own = pod.get_mut("containers").and_then(Value::as_array_mut);
-        let own = own.and_then(|all| all.iter_mut().find(|container| container["name"] == name));
-        if let (Some(own), Some(given)) = (own.and_then(Value::as_object_mut), given) {
-            container(own, given, fields);
+        if let (Some(own), Some(given)) = (container(pod, name), given) {
+            merge_container(own, given, fields);
         }
     }
 }
@@ -100,13 +96,13 @@ fn metadata(template: &mut Value, wanted: Option<&Object>) {
     }
 }
 
-fn container(own: &mut Object, given: &Object, fields: &[&str]) {
+fn merge_container(own: &mut Object, given: &Object, fields: &[&str]) {
     for name in fields.iter().copied() {
         let Some(value) = said(given, name) else { continue };
         match (name, value) {
             ("env" | "volumeMounts", Value::Array(entries)) => {
                 for entry in entries {
-                    add(own, name, entry);
+                    put(own, name, entry.clone());
                 }
             }
             ("envFrom", Value::Array(entries)) => {
@@ -122,14 +118,14 @@ fn container(own: &mut Object, given: &Object, fields: &[&str]) {
     sort_env(own);
 }
 
-/// Duplicates are impossible and another order would be another Job.
+/// A fixed order: another one would be another Job.
 pub(super) fn sort_env(container: &mut Object) {
     if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
         env.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     }
 }
 
-/// The entry with that name, or the first that is not the other container's.
+/// The entry with the profiler's name, or the first that is not the sidecar's.
 fn for_profiler(containers: &[Value]) -> Option<&Object> {
     named(containers, PROFILER)
         .or_else(|| containers.iter().find(|container| container["name"] != COPIER).and_then(Value::as_object))
@@ -137,20 +133,6 @@ fn for_profiler(containers: &[Value]) -> Option<&Object> {
 
 fn named<'a>(containers: &'a [Value], name: &str) -> Option<&'a Object> {
     containers.iter().find(|container| container["name"] == name).and_then(Value::as_object)
-}
-
-fn add(of: &mut Object, list: &str, entry: &Value) {
-    if let Value::Array(items) = of.entry(list).or_insert_with(|| Value::Array(Vec::new())) {
-        put(items, entry.clone(), "name");
-    }
-}
-
-/// In place of the entry with the same key, or last.
-pub(super) fn put(items: &mut Vec<Value>, entry: Value, key: &str) {
-    match items.iter_mut().find(|item| item[key] == entry[key]) {
-        Some(item) => *item = entry,
-        None => items.push(entry),
-    }
 }
 
 fn object<'a>(of: &'a Object, name: &str) -> Option<&'a Object> {
@@ -161,7 +143,7 @@ fn entries<'a>(of: &'a Object, name: &str) -> &'a [Value] {
     of.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Nothing, an empty text, list or map say nothing.
+/// A null, an empty string, list or map counts as unset.
 fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
     of.get(name).filter(|value| match value {
         Value::Null => false,
@@ -172,14 +154,14 @@ fn said<'a>(of: &'a Object, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Whether an image is wanted for the sidecar. Earlier operators ran a script there, in an image with kubectl.
+/// Whether an image is set for the sidecar, where earlier operators ran a script in an image with kubectl.
 pub fn wants_copier(wanted: &Object) -> bool {
     let pod = object(wanted, "template").and_then(|template| object(template, "spec"));
     let copier = pod.and_then(|pod| named(entries(pod, "containers"), COPIER));
     copier.is_some_and(|copier| said(copier, "image").is_some())
 }
 
-/// Paths of what `merge` passes over.
+/// Paths of the fields that `merge` ignores.
 pub fn ignored(wanted: &Object) -> Vec<String> {
     let mut found = beyond(wanted, "", &[&JOB[..], &["template"]].concat());
     let Some(template) = object(wanted, "template") else { return found };

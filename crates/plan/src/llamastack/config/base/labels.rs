@@ -1,5 +1,4 @@
-//! A base that an image carries in its labels, either whole or as a file in one of its layers.
-//! Comes in: the labels, and on demand a file of a layer; goes out: the base, or what is wrong with the image.
+//! Reads a base from the labels of an image, which hold it whole or name a file in one of the layers.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +6,28 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Base, parse};
+use crate::oci::is_digest;
 
 /// The whole `config.yaml`, in standard base64.
 pub const LABEL_BASE64: &str = "io.llamastack.config.base64";
-/// Digest of the layer that holds `config.yaml`; goes with [`LABEL_PATH`].
+/// Digest of the layer with `config.yaml`; goes with [`LABEL_PATH`].
 pub const LABEL_LAYER: &str = "io.llamastack.config.layer";
 /// Path of `config.yaml` inside that layer.
 pub const LABEL_PATH: &str = "io.llamastack.config.path";
 
-/// How many bytes of configuration a label may hold; more belongs into a layer.
+/// Maximum size of the configuration in a label. A larger one belongs in a layer.
 pub const LABEL_TEXT_LIMIT: usize = 50 * 1024;
-/// How many bytes the file in a layer may have. The generated ConfigMap could not hold more.
+/// Maximum size of the file in a layer. The generated ConfigMap could not hold more.
 pub const LAYER_FILE_LIMIT: usize = 1024 * 1024;
 
-/// A file inside a layer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerFile {
     pub digest: String,
-    /// As tar archives name it: without a leading `/` or `./`.
+    /// Path as tar archives spell it: without a leading `/` or `./`.
     pub path: String,
 }
 
-/// Why an image's labels give no base. The messages name the label and what its author should do.
+/// Why an image's labels give no base. The messages name the label and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     #[error("label {LABEL_BASE64} is not standard base64; encode config.yaml with `base64 -w0`")]
@@ -52,23 +51,22 @@ pub enum LabelError {
     NotAConfig { place: String, why: String },
 }
 
-/// The file that has to be fetched before [`from_labels`] can answer; None: the labels alone suffice.
+/// The file that [`from_labels`] needs. None: the labels alone suffice.
 pub fn layer_file(labels: &BTreeMap<String, String>) -> Result<Option<LayerFile>, LabelError> {
     if given(labels, LABEL_BASE64).is_some() {
         return Ok(None);
     }
     match (given(labels, LABEL_LAYER), given(labels, LABEL_PATH)) {
         (None, None) => Ok(None),
-        (Some(digest), Some(path)) => {
-            Ok(Some(LayerFile { digest: checked_digest(digest)?, path: checked_path(path)? }))
-        }
+        (Some(digest), Some(_)) if !is_digest(digest) => Err(LabelError::NotADigest { digest: digest.to_owned() }),
+        (Some(digest), Some(path)) => Ok(Some(LayerFile { digest: digest.to_owned(), path: checked_path(path)? })),
         (Some(_), None) => Err(LabelError::HalfGiven { given: LABEL_LAYER, missing: LABEL_PATH }),
         (None, Some(_)) => Err(LabelError::HalfGiven { given: LABEL_PATH, missing: LABEL_LAYER }),
     }
 }
 
-/// The base that an image carries; None: its labels speak of none. `read` hands over a file of a layer, and is asked only
-/// where the configuration is not in a label.
+/// The base of an image. None: its labels name none. `read` reads a file of a layer; it is called only if the
+/// configuration is not in a label.
 pub fn from_labels(
     name: &str,
     server_version: &str,
@@ -91,7 +89,7 @@ pub fn from_labels(
 }
 
 fn decoded(encoded: &str) -> Result<Vec<u8>, LabelError> {
-    // Measured before it is decoded: whoever built the image decides how long the label is.
+    // The size is checked before decoding: the author of the image controls the length of the label.
     if encoded.len() > LABEL_TEXT_LIMIT.div_ceil(3) * 4 {
         return Err(LabelError::TextTooLong);
     }
@@ -111,17 +109,9 @@ fn from_layer(
     }
 }
 
-/// A label without a value says as little as no label.
+/// An empty label counts as absent.
 fn given<'a>(labels: &'a BTreeMap<String, String>, label: &str) -> Option<&'a str> {
     labels.get(label).map(|value| value.trim()).filter(|value| !value.is_empty())
-}
-
-fn checked_digest(digest: &str) -> Result<String, LabelError> {
-    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    match digest.strip_prefix("sha256:") {
-        Some(sum) if sum.len() == 64 && sum.chars().all(hex) => Ok(digest.to_owned()),
-        _ => Err(LabelError::NotADigest { digest: digest.to_owned() }),
-    }
 }
 
 fn checked_path(path: &str) -> Result<String, LabelError> {

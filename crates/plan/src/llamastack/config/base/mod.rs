@@ -1,5 +1,4 @@
-//! The configuration that a distribution starts with, before the user's is laid over it.
-//! Comes in: the name of a distribution, the labels of its image; goes out: the base, and where it was found.
+//! The base configuration of a distribution, over which the user's configuration is laid.
 
 mod labels;
 mod needs;
@@ -20,15 +19,14 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// How many keys, values and brackets the aliases of a file may stand for.
+/// Maximum number of YAML events that the aliases of a file may expand to.
 const ALIASED_LIMIT: usize = 20_000;
 
-/// What a server of one version starts with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Base {
-    /// Of the distribution, or the image that the base was found on.
+    /// Name of the distribution, or the image that the base was found on.
     pub name: String,
-    /// Version of llama-stack that reads it, such as `0.7.1`; empty where the image does not say.
+    /// Version of llama-stack that reads the file, such as `0.7.1`. Empty: unknown.
     pub server_version: String,
     /// The content of `config.yaml`.
     pub config: Value,
@@ -37,23 +35,20 @@ pub struct Base {
 /// The embedded base of a distribution.
 pub fn base(name: &str) -> Option<&'static Base> {
     static BASES: LazyLock<BTreeMap<&'static str, Base>> = LazyLock::new(|| {
-        // A registered distribution cannot be without a text; that each text is a configuration is a test's business.
-        DISTRIBUTIONS.iter().filter_map(|known| Some((known.name, embedded(known)?))).collect()
+        // A test proves that each embedded text parses.
+        let embedded = |known: &'static Distribution| {
+            let config = parse(known.text).ok()?;
+            let (name, server_version) = (known.name.to_owned(), known.server_version.to_owned());
+            Some((known.name, Base { name, server_version, config }))
+        };
+        DISTRIBUTIONS.iter().filter_map(embedded).collect()
     });
     BASES.get(name)
 }
 
-fn embedded(known: &Distribution) -> Option<Base> {
-    Some(Base {
-        name: known.name.to_owned(),
-        server_version: known.server_version.to_owned(),
-        config: parse(known.text).ok()?,
-    })
-}
-
-/// A `config.yaml` that can serve as a base, or why it cannot. The reason quotes nothing of the text: it may hold secrets.
+/// Parses a `config.yaml` that can serve as a base. The error quotes nothing of the text, which may hold secrets.
 fn parse(text: &str) -> Result<Value, String> {
-    // Aliases may repeat a block, not multiply into more than a server could read.
+    // Aliases may repeat a block, but not multiply it beyond what a server could read.
     let limits = serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_LIMIT };
     let options = serde_saphyr::options! { alias_limits: limits };
     let read = serde_saphyr::from_str_with_options(text, options);

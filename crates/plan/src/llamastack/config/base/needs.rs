@@ -1,13 +1,12 @@
-//! Which APIs a provider cannot do without: a server that lacks one of them stops.
-//! Comes in: a configuration; goes out: the providers whose APIs are not all there.
+//! The APIs that a provider needs: a server that lacks one of them does not start.
 
 use serde_json::Value;
 
-/// One fact of the packages, held against them by `cargo xtask test --suite llamastack-real`.
+/// A need of a provider, checked against the packages by `cargo xtask test --suite llamastack-real`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub api: &'static str,
-    /// How the provider's type begins; nothing: any type that no line above names.
+    /// Prefix of the provider's type. Empty: any type without a line above.
     pub kind: &'static str,
     pub needs: &'static [&'static str],
 }
@@ -16,11 +15,11 @@ const fn need(api: &'static str, kind: &'static str, needs: &'static [&'static s
     Need { api, kind, needs }
 }
 
-/// What `responses` was called before llama-stack 0.7.
+/// The name of `responses` before llama-stack 0.7.
 pub(in super::super) const AGENTS: &str = "agents";
 pub(in super::super) const RESPONSES: &str = "responses";
 
-/// The first line that fits counts; a provider that none fits needs nothing. Here `responses` also stands for `agents`.
+/// The first matching line counts; a provider without one needs nothing. `responses` also means `agents`.
 pub const NEEDS: [Need; 11] = [
     need("batches", "", &["files", "inference"]),
     need("eval", "", &["datasetio", "inference", RESPONSES, "scoring"]),
@@ -35,7 +34,7 @@ pub const NEEDS: [Need; 11] = [
     need("vector_io", "", &["inference"]),
 ];
 
-/// A provider that would stop the server.
+/// A provider that keeps the server from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
     pub api: String,
@@ -45,7 +44,7 @@ pub struct Unmet {
     pub missing: Vec<&'static str>,
 }
 
-/// The providers of a configuration that need an API without providers, in the order of APIs and of their lists.
+/// The providers that need an API without providers, in the order of the APIs and their lists.
 pub fn unmet(config: &Value) -> Vec<Unmet> {
     let Some(providers) = config["providers"].as_object() else { return Vec::new() };
     let mut found = Vec::new();
@@ -62,7 +61,6 @@ pub fn unmet(config: &Value) -> Vec<Unmet> {
     found
 }
 
-/// The APIs that a provider needs and that are not there.
 pub(in super::super) fn missing(api: &str, provider_type: &str, has: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let there = |needed: &str| has(needed) || (needed == RESPONSES && has(AGENTS));
     needs(api, provider_type).iter().copied().filter(|needed| !there(needed)).collect()

@@ -1,27 +1,25 @@
-//! The distributions by name: image, server version and base belong together and change together.
-//! Comes in: nothing but this table; goes out: everything that is known of a name.
+//! The table of distributions. Image, server version and base belong together and change together.
 
 use std::collections::BTreeMap;
 
-/// One distribution that users may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
     pub name: &'static str,
     pub image: &'static str,
     /// Version of llama-stack in the image; the base is written for it.
     pub server_version: &'static str,
-    /// Versions of the package that the base is held against by `cargo xtask test --suite llamastack-real`.
+    /// Versions of the package that `cargo xtask test --suite llamastack-real` checks the base against.
     pub verified_with: &'static [&'static str],
-    /// The image ships another configuration than this one: the base is mounted even where the user changes nothing.
+    /// The image contains another configuration, so that the base is mounted even if the user changes nothing.
     pub mounts_always: bool,
     /// The base, as YAML.
     pub text: &'static str,
 }
 
-/// A base fits one minor version of the server, so each image is pinned. Where the package of the current version no
-/// longer ships a distribution, its image is of the last version that does.
+/// A base fits one minor version of the server, so each image is pinned. If the package of the current version no
+/// longer contains a distribution, its image is of the last version that does.
 pub const DISTRIBUTIONS: [Distribution; 5] = [
-    // The file inside the image lacks the files API, on which others of its providers depend: with it the server stops.
+    // The file in the image lacks the files API, which other providers in it need: the server does not start with it.
     Distribution {
         name: "meta-reference-gpu",
         image: "docker.io/llamastack/distribution-meta-reference-gpu:0.4.7",
@@ -30,7 +28,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         mounts_always: true,
         text: include_str!("meta-reference-gpu.yaml"),
     },
-    // The same.
+    // The file in this image lacks the files API, too.
     Distribution {
         name: "postgres-demo",
         image: "docker.io/llamastack/distribution-postgres-demo:0.7.1",
@@ -39,7 +37,7 @@ pub const DISTRIBUTIONS: [Distribution; 5] = [
         mounts_always: true,
         text: include_str!("postgres-demo.yaml"),
     },
-    // Its own image ended with llama-stack 0.2: the starter's image runs a base with vLLM alone.
+    // The last image of this name has llama-stack 0.2. The starter's image runs a base with vLLM alone.
     Distribution {
         name: "remote-vllm",
         image: "docker.io/llamastack/distribution-starter:0.7.1",
@@ -75,7 +73,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     DISTRIBUTIONS.iter().map(|known| known.name)
 }
 
-/// Images by name, as settings and status show them.
+/// Images by name, for settings and status.
 pub fn images() -> BTreeMap<String, String> {
     DISTRIBUTIONS.iter().map(|known| (known.name.to_owned(), known.image.to_owned())).collect()
 }

@@ -1,21 +1,18 @@
-//! Which base counts for an object: the labels of its image, then the embedded one.
-//! Comes in: the distribution's name and what the labels gave; goes out: the base and its source, or why there is none.
+//! Chooses the base of an object: the labels of its image first, then the embedded one.
 
 use std::borrow::Cow;
 
 use super::{Base, LabelError, base};
 
-/// Where a base was found.
+/// Origin of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In the labels of the image.
     OciLabel,
-    /// In Steersman.
     Embedded,
 }
 
 impl Source {
-    /// As status shows it.
+    /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OciLabel => "oci-label",
@@ -28,11 +25,11 @@ impl Source {
 pub struct Resolved {
     pub base: Cow<'static, Base>,
     pub source: Source,
-    /// Labels that were passed over because they are wrong; worth telling, though the embedded base serves.
+    /// The error of invalid labels, reported although the embedded base is used.
     pub passed_over: Option<LabelError>,
 }
 
-/// Why there is no base. Its reason for conditions is `BaseConfigRequired`.
+/// Why there is no base. Conditions report it as `BaseConfigRequired`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoBase {
     #[error(
@@ -47,8 +44,8 @@ pub enum NoBase {
     Labels(LabelError),
 }
 
-/// The base for a distribution's name (None: the object names an image), where `labelled` is the answer of
-/// [`super::from_labels`], or `Ok(None)` where nobody looked at the image.
+/// `name` is the distribution; None: the object names an image. `labelled` is the result of [`super::from_labels`], or
+/// `Ok(None)` if the labels were not read.
 pub fn resolve(name: Option<&str>, labelled: Result<Option<Base>, LabelError>) -> Result<Resolved, NoBase> {
     let embedded = |passed_over| {
         let base = Cow::Borrowed(base(name?)?);

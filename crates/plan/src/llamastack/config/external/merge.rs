@@ -1,5 +1,5 @@
-//! The last change to the file, inside the pod: external providers are known only once their images are there.
-//! Comes in: the generated file and what each image says of itself; goes out: the file with them, or why not.
+//! Merges external providers into the generated file, inside the pod: their metadata is known only once their images
+//! are there.
 
 use serde_json::{Map, Value, json};
 use steersman_reconcile::{FieldPath, path};
@@ -14,15 +14,15 @@ const KIND: &str = "ProviderPackage";
 const APIS: [&str; 9] =
     ["inference", "safety", "agents", "vector_io", "datasetio", "scoring", "eval", "tool_runtime", "post_training"];
 
-/// One image after it was installed.
+/// An external provider after its installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installed {
     pub external: External,
-    /// The content of its `lls-provider-spec.yaml`. None: it has none.
+    /// The content of `lls-provider-spec.yaml`. None: the image has none.
     pub metadata: Option<Value>,
 }
 
-/// Additive: nothing else of the file changes. An entry with the same id gives way, and is named.
+/// Adds the providers and changes nothing else of the file. An entry with the same id is replaced and reported.
 pub fn merge(config: &Value, installed: &[Installed]) -> Result<(Value, Vec<FieldError>), Vec<FieldError>> {
     let mut config = config.as_object().cloned().unwrap_or_default();
     let mut providers = draft::take(&mut config, "providers");
@@ -68,7 +68,7 @@ pub fn merge(config: &Value, installed: &[Installed]) -> Result<(Value, Vec<Fiel
     Ok((Value::Object(config), remarks))
 }
 
-/// The same on the files of the pod: the generated one, the list of providers as `EXTERNAL_VARIABLE` carries it, and the
+/// Merges the files of the pod: the generated configuration, the list of providers in `EXTERNAL_VARIABLE`, and the
 /// metadata that was copied from each image.
 pub fn merge_files(
     config_yaml: &str,
@@ -113,7 +113,7 @@ fn overridden(external: &External, entry: &Value, type_: Option<&Value>) -> Fiel
     )
 }
 
-/// Everything that is wrong with what an image says of itself.
+/// All errors in the metadata of an image.
 fn faults(one: &Installed) -> Vec<FieldError> {
     let external = &one.external;
     let fault = |message: String, remedy: &str| {
@@ -126,38 +126,34 @@ fn faults(one: &Installed) -> Vec<FieldError> {
         let missing = format!("Missing /lls-provider/lls-provider-spec.yaml in image {}", external.image);
         return vec![fault(missing, rebuild)];
     };
-    let word = |path: [&str; 2]| {
-        let value = if path[0].is_empty() {
-            metadata.get(path[1])
-        } else {
-            metadata.get(path[0]).and_then(|of| of.get(path[1]))
-        };
+    let word = |path: &str| {
+        let value = metadata.pointer(&format!("/{}", path.replace('.', "/")));
         value.and_then(Value::as_str).filter(|word| !word.is_empty())
     };
     let mut faults = Vec::new();
     for (key, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        let got = word(["", key]).unwrap_or("nothing");
+        let got = word(key).unwrap_or("nothing");
         if got != wanted {
             faults.push(fault(format!("{key}: expected {wanted}, got {got}"), rebuild));
         }
     }
     let required = [
-        ["metadata", "name"],
-        ["metadata", "version"],
-        ["metadata", "vendor"],
-        ["spec", "packageName"],
-        ["spec", "providerType"],
-        ["spec", "api"],
-        ["spec", "wheelPath"],
+        "metadata.name",
+        "metadata.version",
+        "metadata.vendor",
+        "spec.packageName",
+        "spec.providerType",
+        "spec.api",
+        "spec.wheelPath",
     ];
-    for path in required.into_iter().filter(|path| word(*path).is_none()) {
-        faults.push(fault(format!("{}: is required", path.join(".")), rebuild));
+    for path in required.into_iter().filter(|path| word(path).is_none()) {
+        faults.push(fault(format!("{path}: is required"), rebuild));
     }
-    if let Some(type_) = word(["spec", "providerType"]).filter(|type_| !is_type(type_)) {
+    if let Some(type_) = word("spec.providerType").filter(|type_| !is_type(type_)) {
         let message = format!("spec.providerType: must match pattern (remote|inline)::[a-z0-9-]+, got {type_}");
         faults.push(fault(message, rebuild));
     }
-    match word(["spec", "api"]) {
+    match word("spec.api") {
         Some(api) if !APIS.contains(&api) => {
             faults.push(fault(format!("spec.api: must be one of [{}], got {api}", APIS.join(" ")), rebuild));
         }

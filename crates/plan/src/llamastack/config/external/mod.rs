@@ -1,5 +1,4 @@
-//! Providers that come as images of their own.
-//! Comes in: images by API; goes out: what is wrong or surprising about them, and the list that the pod works through.
+//! Providers that are installed from images of their own.
 
 mod merge;
 
@@ -16,28 +15,27 @@ use super::{FieldError, apis};
 
 pub use merge::{Installed, merge, merge_files};
 
-/// With `install-provider-` in front it is the name of a container.
+/// The id with the prefix `install-provider-` is the name of a container.
 const ID_LIMIT: usize = 63 - INSTALL.len();
 pub const INSTALL: &str = "install-provider-";
 
-/// One image, in the words in which it travels to the container that merges it into the file.
+/// An external provider, as it is passed to the container that merges it into the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct External {
     pub provider_id: String,
-    /// As in the file.
+    /// Name in the file.
     pub api: String,
-    /// As in the spec.
+    /// Name in the spec.
     pub section: String,
     pub image: String,
     pub pull_policy: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
-    /// Where it stands in the spec.
     pub path: FieldPath,
 }
 
-/// In the order in which they are installed.
+/// All external providers, in the order in which they are installed.
 pub fn all(spec: &LlamaStackDistributionSpec) -> Vec<External> {
     let Some(external) = &spec.external_providers else { return Vec::new() };
     let each = apis::of_external(external).into_iter().flat_map(|(api, list)| {
@@ -96,40 +94,30 @@ fn well_formed(draft: &mut Draft<'_>, one: &External) {
     let id = &one.provider_id;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if id.is_empty() || id.len() > ID_LIMIT || !id.chars().all(inner) || id.starts_with('-') || id.ends_with('-') {
-        draft.errors.push(FieldError::new(
+        draft.refuse(
             one.path.field("providerId"),
-            reason::INVALID,
             format!("{id:?} cannot be part of a container's name"),
             format!("Use up to {ID_LIMIT} lower-case letters, digits and dashes, not at the ends."),
-        ));
+        );
     }
     if one.image.is_empty() {
-        draft.errors.push(FieldError::new(
-            one.path.field("image"),
-            reason::INVALID,
-            "image must not be empty",
-            "Name the image that holds the provider.",
-        ));
+        draft.refuse(one.path.field("image"), "image must not be empty", "Name the image that holds the provider.");
     }
 }
 
-/// An entry of an API that the server does not know stops it.
+/// A server does not start with an entry of an API that it does not have.
 fn served(draft: &mut Draft<'_>, one: &External) {
     let renamed = ["agents", "post_training"].contains(&one.api.as_str());
     if renamed && draft.server.since(0, 7) && !draft.serves(&one.api) {
-        draft.errors.push(FieldError::new(
-            one.path.clone(),
-            reason::INVALID,
-            format!(
-                "the server of this distribution has no API {}, and would not start with a provider for it",
-                one.api
-            ),
-            "Remove the provider, or use a distribution with an older server.",
-        ));
+        let message = format!(
+            "the server of this distribution has no API {}, and would not start with a provider for it",
+            one.api
+        );
+        draft.refuse(one.path.clone(), message, "Remove the provider, or use a distribution with an older server.");
     }
 }
 
-/// It is put in its place when the pod starts; until then nobody would know.
+/// The external provider replaces the inline one only when the pod starts, so it is reported here.
 fn overrides(draft: &mut Draft<'_>, one: &External) {
     if draft.ids(&one.api).iter().any(|known| known.id == one.provider_id) {
         draft.remarks.push(FieldError::new(

@@ -1,5 +1,4 @@
-//! Where the server keeps its state.
-//! Comes in: the two stores of the spec; goes out: the backends of the file with them, each replaced on its own.
+//! Replaces the storage backends of the file by those of the spec, each independently of the other.
 
 mod postgres;
 mod redis;
@@ -11,38 +10,38 @@ use steersman_reconcile::{FieldPath, message, path};
 use super::draft::{self, Draft, text};
 use super::layout::Layout;
 use super::problem::reason;
-use super::{FieldError, ids, providers, secrets};
+use super::{FieldError, providers, secrets};
 
 pub use postgres::{Parts, exports, parse};
 
-/// One of the two kinds of backends.
+/// A kind of backend.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     prefix: &'static str,
-    /// The name that the rest of the file refers to, unless its `stores` say another.
+    /// The backend's name in the file, unless `stores` names another.
     name: &'static str,
-    /// The store that tells which backend counts.
-    told_by: &'static str,
-    /// Where servers before 0.3 have it.
+    /// The entry of `stores` that names the backend.
+    named_by: &'static str,
+    /// Key of the backend in files of servers before 0.3.
     top: &'static str,
     file: &'static str,
 }
 
 pub(super) const KV: Store =
-    Store { prefix: "kv_", name: "kv_default", told_by: "metadata", top: "metadata_store", file: "kvstore.db" };
+    Store { prefix: "kv_", name: "kv_default", named_by: "metadata", top: "metadata_store", file: "kvstore.db" };
 pub(super) const SQL: Store =
-    Store { prefix: "sql_", name: "sql_default", told_by: "inference", top: "inference_store", file: "sql_store.db" };
+    Store { prefix: "sql_", name: "sql_default", named_by: "inference", top: "inference_store", file: "sql_store.db" };
 
-/// The variables of the container that carry what the spec takes from Secrets.
+/// Variables of the container with values from Secrets.
 pub const KV_PASSWORD: &str = "LLSD_STORAGE_KV_PASSWORD";
 pub const SQL_CONNECTION_STRING: &str = "LLSD_STORAGE_SQL_CONNECTION_STRING";
 
-/// What has to happen with secret values before the server can use them.
+/// Secret values that must be converted before the server can use them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prepare {
     /// The password becomes part of a URL.
     pub kv_password: bool,
-    /// The server takes no connection string, only its parts.
+    /// The server accepts only the parts of a connection string.
     pub sql_connection_string: bool,
 }
 
@@ -50,20 +49,25 @@ impl Prepare {
     pub fn any(self) -> bool {
         self.kv_password || self.sql_connection_string
     }
+
+    /// Variables that the prepared file sets before the server starts.
+    pub(super) fn variables(self) -> &'static [&'static str] {
+        if self.sql_connection_string { &postgres::VARIABLES } else { &[] }
+    }
 }
 
 /// The name of the backend that the spec's store replaces.
 pub(super) fn backend(config: &Map<String, Value>, store: Store) -> String {
     let storage = config.get("storage");
     let backends = storage.and_then(|storage| storage.get("backends")).and_then(Value::as_object);
-    let told = storage.and_then(|storage| text(storage.get("stores")?.get(store.told_by)?, "backend"));
-    match (backends, told) {
-        (Some(backends), Some(told)) if !backends.contains_key(store.name) => told.to_owned(),
+    let named = storage.and_then(|storage| text(storage.get("stores")?.get(store.named_by)?, "backend"));
+    match (backends, named) {
+        (Some(backends), Some(named)) if !backends.contains_key(store.name) => named.to_owned(),
         _ => store.name.to_owned(),
     }
 }
 
-/// A path beside the files of the distribution. The name of a base may be that of an image, which is no name of a folder.
+/// A path in the folder of the distribution. The name of a base may be an image, which is no valid folder name.
 pub(super) fn file(draft: &Draft<'_>, name: &str) -> String {
     let plain = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let said = ["distro_name", "image_name"].into_iter().filter_map(|key| draft.config.get(key)?.as_str());
@@ -83,7 +87,7 @@ pub(super) fn replace(draft: &mut Draft<'_>) -> Prepare {
     prepare
 }
 
-/// Whether there is a password to be prepared.
+/// Returns whether there is a password to prepare.
 fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     if kv.type_.unwrap_or_default() == KvType::Sqlite {
         unused(draft, path!(spec.storage.kv), "endpoint", "redis", kv.endpoint.is_some());
@@ -100,16 +104,8 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     let address = match redis::parse(endpoint) {
         Ok(address) => address,
         Err(message) => {
-            draft.errors.push(FieldError::new(
-                path,
-                reason::INVALID,
-                message,
-                message![
-                    "Write it as redis://host:port, and put the password into a Secret that ",
-                    path!(spec.storage.kv.password),
-                    " names."
-                ],
-            ));
+            let write = "Write it as redis://host:port, and put the password into a Secret that ";
+            draft.refuse(path, message, message![write, path!(spec.storage.kv.password), " names."]);
             return false;
         }
     };
@@ -119,7 +115,7 @@ fn key_value(draft: &mut Draft<'_>, kv: &KvStorage) -> bool {
     password.is_some()
 }
 
-/// Whether there is a connection string to be taken apart.
+/// Returns whether there is a connection string to split.
 fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     if sql.type_.unwrap_or_default() == SqlType::Sqlite {
         unused(draft, path!(spec.storage.sql), "connectionString", "postgres", sql.connection_string.is_some());
@@ -140,7 +136,7 @@ fn tables(draft: &mut Draft<'_>, sql: &SqlStorage) -> bool {
     let Some(placeholder) = secret(draft, &path, sql.connection_string.as_ref(), SQL_CONNECTION_STRING) else {
         return false;
     };
-    // Only the newest servers take it as it is.
+    // Servers before 1.5 accept only the parts of a connection string.
     let whole = draft.server.since(1, 5);
     let config = if whole { json!({ "connection_string": placeholder }) } else { postgres::config() };
     put(draft, SQL, "postgres", config);
@@ -159,16 +155,15 @@ fn required(draft: &mut Draft<'_>, path: FieldPath, rule: &'static str, message:
 
 fn unused(draft: &mut Draft<'_>, store: FieldPath, field: &'static str, type_: &str, given: bool) {
     if given {
-        draft.remarks.push(FieldError::new(
+        draft.ignore(
             store.field(field),
-            reason::IGNORED,
             format!("{field} is only valid when type is {type_}; with sqlite it is not used"),
             format!("Set type to {type_}, or remove {field}."),
-        ));
+        );
     }
 }
 
-/// A base that keeps it in a file already is left as it is: another path would lose what is there.
+/// A base that uses a file already stays unchanged: another path would lose the data.
 fn sqlite(draft: &mut Draft<'_>, store: Store) {
     let name = backend(&draft.config, store);
     let is_file = match Layout::of(draft) {
@@ -198,7 +193,7 @@ fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
     let mut storage = draft::take(&mut draft.config, "storage");
     let mut backends = draft::take(&mut storage, "backends");
     if backends.is_empty() {
-        // A file with one backend has no other, while the server's default stores need both.
+        // The server's default stores need both kinds of backends.
         for (store, path) in files {
             let config = json!({ "type": format!("{}sqlite", store.prefix), "db_path": path });
             backends.insert(store.name.to_owned(), config);
@@ -207,14 +202,4 @@ fn put(draft: &mut Draft<'_>, store: Store, type_: &str, config: Value) {
     backends.insert(name, Value::Object(config));
     storage.insert("backends".to_owned(), Value::Object(backends));
     draft.config.insert("storage".to_owned(), Value::Object(storage));
-}
-
-/// What the server finds in its environment once the start script has read the prepared file.
-pub(super) fn prepared(prepare: Prepare) -> impl Iterator<Item = &'static str> {
-    let parts: &[&str] = if prepare.sql_connection_string { &postgres::VARIABLES } else { &[] };
-    parts.iter().copied()
-}
-
-fn placeholder_or_empty(variable: &str) -> String {
-    ids::placeholder(&format!("{variable}:="))
 }

@@ -1,5 +1,4 @@
-//! The address of PostgreSQL. Servers before 1.5 take no connection string, so an init container takes it apart.
-//! Comes in: the value of a Secret, inside that container; goes out: a script that sets one variable per part.
+//! Splits the connection string of PostgreSQL into variables, inside an init container, for servers before 1.5.
 
 use std::fmt;
 
@@ -15,21 +14,21 @@ const PASSWORD: &str = "LLSD_STORAGE_SQL_PASSWORD";
 
 pub(super) const VARIABLES: [&str; 5] = [HOST, PORT, DB, USER, PASSWORD];
 
-/// Parameters that change nothing that matters here, and that the server's driver does not know.
+/// Parameters that can be dropped; the server's driver does not know them.
 const HARMLESS: [&str; 4] = ["application_name", "connect_timeout", "client_encoding", "fallback_application_name"];
 
-/// Without a password the variable is empty, which is not an error to the server only with a default.
+/// The password has an empty default, because the server rejects an empty variable without one.
 pub(super) fn config() -> Value {
     json!({
         "host": placeholder(HOST),
         "port": placeholder(PORT),
         "db": placeholder(DB),
         "user": placeholder(USER),
-        "password": super::placeholder_or_empty(PASSWORD),
+        "password": placeholder(&format!("{PASSWORD}:=")),
     })
 }
 
-/// A connection string in parts. It holds a password, so it shows nothing of itself.
+/// The parts of a connection string. `Debug` prints none of them, because one is a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Parts {
     pub host: String,
@@ -46,7 +45,7 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// Messages name what is wrong, never what is there.
+/// Errors quote nothing of the connection string.
 pub fn parse(connection_string: &str) -> Result<Parts, String> {
     let (scheme, rest) = connection_string
         .trim()
@@ -55,7 +54,7 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
     if !["postgres", "postgresql"].contains(&scheme.split('+').next().unwrap_or_default()) {
         return Err("the connection string is not one of PostgreSQL; it has to begin with postgresql://".to_owned());
     }
-    // The last one: an `@` in a password is often not encoded.
+    // Splits at the last `@`, since an `@` in a password is often not encoded.
     let (login, rest) = rest.rsplit_once('@').ok_or("the connection string names no user")?;
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -73,7 +72,7 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
     if host.is_empty() {
         return Err("the connection string names no host".to_owned());
     }
-    // Without a database PostgreSQL takes the one named after the user.
+    // PostgreSQL defaults to the database with the user's name.
     let db = if db.is_empty() { user.clone() } else { db };
     if db.contains(['?', '\n']) {
         return Err("the name of the database has a character that the server cannot pass on".to_owned());
@@ -81,7 +80,7 @@ pub fn parse(connection_string: &str) -> Result<Parts, String> {
     Ok(Parts { host: host.to_owned(), port, db, user, password: decoded(password), ssl: ssl(query)? })
 }
 
-/// The driver calls it `ssl`, and refuses what it does not know.
+/// The driver calls the parameter `ssl` and rejects unknown ones.
 fn ssl(query: &str) -> Result<Option<String>, String> {
     let mut ssl = None;
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -101,7 +100,7 @@ fn ssl(query: &str) -> Result<Option<String>, String> {
     Ok(ssl)
 }
 
-/// The script that the start script reads before the server starts. It holds secret values.
+/// The script that the start script sources before the server starts. It holds secret values.
 pub fn exports(sql_connection_string: Option<&str>, kv_password: Option<&str>) -> Result<String, String> {
     let mut lines = String::new();
     let mut export = |name: &str, value: &str| {
@@ -121,8 +120,8 @@ pub fn exports(sql_connection_string: Option<&str>, kv_password: Option<&str>) -
     Ok(lines)
 }
 
-/// The server makes a URL of it that ends with the database, so options can follow. A name that looks like a number would
-/// become one in the server, which then refuses it.
+/// The server builds a URL that ends with the database, so options can follow it. A `?` keeps a name that looks like a
+/// number, which the server would convert and reject, a string.
 fn database(parts: &Parts) -> String {
     let word = matches!(parts.db.to_ascii_lowercase().as_str(), "true" | "false" | "none" | "null");
     match &parts.ssl {
@@ -132,7 +131,7 @@ fn database(parts: &Parts) -> String {
     }
 }
 
-/// For a URL. The first character is always encoded, so that no value looks like a number to the server.
+/// Encodes for a URL. The first character is always encoded, so that no value looks like a number to the server.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |(place, byte): (usize, u8)| match byte {
@@ -142,7 +141,7 @@ fn encoded(text: &str) -> String {
     text.bytes().enumerate().map(encode).collect()
 }
 
-/// What is no valid encoding stands for itself.
+/// Decodes a URL. An invalid encoding stays as it is.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

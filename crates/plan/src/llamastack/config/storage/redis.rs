@@ -1,5 +1,4 @@
-//! The address of Redis. The server knows host and port only, and makes `redis://{host}:{port}` of them.
-//! Comes in: a URL or `host:port`; goes out: its parts, or why the server cannot use it.
+//! Parses the address of Redis. The server takes host and port only, and builds `redis://{host}:{port}`.
 
 const PORT: u16 = 6379;
 
@@ -10,7 +9,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// What stands in front of the host in a URL is part of the `host` key: there is no other for it.
+    /// User and password become part of the `host` key, because the server has no key for them.
     pub fn host(&self, password: Option<&str>) -> String {
         match password {
             Some(password) => format!("{}:{password}@{}", self.user, self.host),
@@ -20,7 +19,7 @@ impl Address {
     }
 }
 
-/// Messages without the address itself: it may hold a password.
+/// Errors quote nothing of the address, which may hold a password.
 pub(super) fn parse(endpoint: &str) -> Result<Address, String> {
     let endpoint = endpoint.trim();
     let rest = match endpoint.split_once("://") {

@@ -1,17 +1,16 @@
-//! Whether an override fits graphs at all.
-//! Comes in: the override; goes out: why no graph can take it, or the first field that graphs do not have.
+//! Checks whether an override fits the schema of graphs.
 
 use serde_json::Value;
 use steersman_api::Family;
 
-use super::{Object, components};
+use super::{Object, api_version, components, is_alpha};
+use crate::dynamo::build::graph::translate::SAME;
 use crate::dynamo::build::graph::{is_served, lists};
 
-const SPEC_BETA: [&str; 10] = [
+/// Fields of a graph's spec in both versions.
+const SPEC: [&str; 8] = [
     "annotations",
     "backendFramework",
-    "components",
-    "env",
     "experimental",
     "labels",
     "priorityClassName",
@@ -19,52 +18,26 @@ const SPEC_BETA: [&str; 10] = [
     "restart",
     "topologyConstraint",
 ];
-const SPEC_ALPHA: [&str; 11] = [
-    "annotations",
-    "backendFramework",
-    "envs",
-    "experimental",
-    "labels",
-    "priorityClassName",
-    "providerOverride",
-    "pvcs",
-    "restart",
-    "services",
-    "topologyConstraint",
-];
-const COMPONENT: [&str; 17] = [
+const SPEC_BETA: [&str; 2] = ["components", "env"];
+const SPEC_ALPHA: [&str; 3] = ["envs", "pvcs", "services"];
+/// Fields of a v1beta1 component besides [`SAME`].
+const COMPONENT: [&str; 8] = [
     "name",
     "type",
-    "runtimeVersionOverride",
-    "globalDynamoNamespace",
     "podTemplate",
-    "replicas",
-    "minAvailable",
-    "multinode",
     "sharedMemorySize",
-    "modelRef",
     "scalingAdapter",
-    "eppConfig",
     "frontendSidecar",
     "compilationCache",
-    "topologyConstraint",
     "experimental",
-    "providerOverride",
 ];
-const SERVICE: [&str; 31] = [
+/// Fields of a v1alpha1 service besides [`SAME`].
+const SERVICE: [&str; 22] = [
     "annotations",
     "labels",
     "serviceName",
     "componentType",
     "subComponentType",
-    "runtimeVersionOverride",
-    "globalDynamoNamespace",
-    "modelRef",
-    "replicas",
-    "minAvailable",
-    "eppConfig",
-    "topologyConstraint",
-    "providerOverride",
     "dynamoNamespace",
     "resources",
     "autoscaling",
@@ -77,7 +50,6 @@ const SERVICE: [&str; 31] = [
     "extraPodSpec",
     "livenessProbe",
     "readinessProbe",
-    "multinode",
     "scalingAdapter",
     "frontendSidecar",
     "checkpoint",
@@ -85,15 +57,15 @@ const SERVICE: [&str; 31] = [
     "failover",
 ];
 
-/// Why an override can be merged into no graph at all.
+/// Why an override cannot be merged into any graph.
 pub fn problem(wanted: &Object) -> Option<String> {
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != Family::Dgd.kind() || !is_served(text("apiVersion")) {
         return Some(format!(
-            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {} of {}",
+            "override must be a {} of nvidia.com/v1alpha1 or nvidia.com/v1beta1, not {:?} of {:?}",
             Family::Dgd.kind(),
-            quoted(text("kind")),
-            quoted(text("apiVersion"))
+            text("kind"),
+            text("apiVersion")
         ));
     }
     if wanted.contains_key("status") {
@@ -111,35 +83,33 @@ pub fn problem(wanted: &Object) -> Option<String> {
         .or_else(|| components(fields, alpha).into_iter().find_map(whole))
 }
 
-/// The first field that graphs do not have; further down the API server sees to it. Earlier profilers merge by themselves and
-/// hand it on, so that it is their business.
+/// The first field that graphs do not have, in the spec and in components; the API server checks the rest. Earlier
+/// profilers merge by themselves and report such fields.
 pub fn unknown(wanted: &Object) -> Option<String> {
     let spec = wanted.get("spec")?.as_object()?;
-    let api_version = wanted.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let api_version = api_version(wanted);
     let (alpha, list) = lists_of(wanted);
     let (of_spec, of_component) =
         if alpha { (&SPEC_ALPHA[..], &SERVICE[..]) } else { (&SPEC_BETA[..], &COMPONENT[..]) };
-    let stranger =
-        |fields: &Object, known: &[&str]| fields.keys().find(|name| !known.contains(&name.as_str())).cloned();
+    let first_unknown = |fields: &Object, common: &[&str], known: &[&str]| {
+        fields.keys().find(|name| !common.contains(&name.as_str()) && !known.contains(&name.as_str())).cloned()
+    };
     let below = |(name, component): (String, &Value)| {
-        let field = stranger(component.as_object()?, of_component)?;
+        let field = first_unknown(component.as_object()?, &SAME, of_component)?;
         Some(format!("override spec.{list}[{name}].{field} is not a field of {api_version}"))
     };
-    let above = stranger(spec, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
+    let above =
+        first_unknown(spec, &SPEC, of_spec).map(|name| format!("override spec.{name} is not a field of {api_version}"));
     above.or_else(|| components(spec, alpha).into_iter().find_map(below))
 }
 
-/// Whether it is of v1alpha1, and what the list of components is called there.
+/// Whether the override is of v1alpha1, and the name of its list of components.
 fn lists_of(wanted: &Object) -> (bool, &'static str) {
-    let alpha = wanted.get("apiVersion").and_then(Value::as_str).is_some_and(|version| version.ends_with("/v1alpha1"));
+    let alpha = is_alpha(wanted);
     (alpha, if alpha { "services" } else { "components" })
 }
 
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
-}
-
-/// The first null, where one would mean to take a field away.
+/// The path of the first null, which would delete a field.
 fn null(value: &Value, path: &mut Vec<String>) -> Option<String> {
     let mut below = |step: String, value: &Value| {
         path.push(step);

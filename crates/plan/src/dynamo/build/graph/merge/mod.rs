@@ -1,29 +1,26 @@
-//! `overrides.dgd`, merged over a generated graph.
-//! Comes in: the graph and the part of one that shall be laid over it; goes out: both in one, and warnings about what was
-//! left out. The profiler asks for it once for each graph that it writes, through a program of ours.
+//! Merges `overrides.dgd` over a generated graph. The profiler calls it through a program of ours, once for each graph
+//! that it writes.
 
 mod fit;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 pub use super::translate::unsaid;
 pub use fit::{problem, unknown};
 
-use super::lists;
 use super::translate::{self, Turned};
+use super::{Object, lists};
 
-type Object = Map<String, Value>;
-
-/// Annotations with which versions of graphs are converted.
+/// Prefix of annotations that the conversion of graphs uses.
 const RESERVED: &str = "nvidia.com/dgd-";
 pub(super) const APPEND: &str = "$patch";
-/// Their arguments are written by the profiler as a whole, and so is the override of them.
+/// Components whose arguments the profiler writes as a whole: an override replaces them.
 pub(super) const ARGUMENTS_REPLACED: [&str; 2] = ["Frontend", "Planner"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merged {
     pub graph: Object,
-    /// As `path: text`.
+    /// Each as `path: text`.
     pub warnings: Vec<String>,
 }
 
@@ -37,32 +34,38 @@ fn components(spec: &Object, alpha: bool) -> Vec<(String, &Value)> {
     components.into_iter().flatten().map(|component| (name(component), component)).collect()
 }
 
+fn api_version(of: &Object) -> &str {
+    of.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_alpha(of: &Object) -> bool {
+    api_version(of).ends_with("/v1alpha1")
+}
+
 pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
     if let Some(problem) = problem(wanted).or_else(|| unknown(wanted)) {
         return Err(problem);
     }
-    let version = |of: &Object| of.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (alpha, beta) =
-        (|of: &Object| version(of).ends_with("/v1alpha1"), |of: &Object| version(of).ends_with("/v1beta1"));
+    let is_beta = |of: &Object| api_version(of).ends_with("/v1beta1");
+    let from_beta = is_beta(wanted);
     let before = graph;
-    let turned = match (alpha(wanted), alpha(graph), beta(graph)) {
-        (true, _, true) => {
-            let (wanted, warnings) = translate::to_beta(wanted, graph);
-            Turned { wanted, graph: graph.clone(), warnings }
-        }
-        (false, true, _) => translate::to_alpha(wanted, graph)?,
-        _ => Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() },
+    let turned = if is_alpha(wanted) && is_beta(graph) {
+        let (wanted, warnings) = translate::to_beta(wanted, graph);
+        Turned { wanted, graph: graph.clone(), warnings }
+    } else if !is_alpha(wanted) && is_alpha(graph) {
+        translate::to_alpha(wanted, graph)?
+    } else {
+        Turned { wanted: wanted.clone(), graph: graph.clone(), warnings: Vec::new() }
     };
-    let from_beta = beta(wanted);
     let Turned { wanted, mut graph, warnings } = turned;
-    if version(&graph) != version(&wanted) {
+    if api_version(&graph) != api_version(&wanted) {
         return Err(format!(
             "override of {} cannot be merged into a graph of {}: write it in the version that the profiler generates",
-            version(&wanted),
-            version(&graph)
+            api_version(&wanted),
+            api_version(&graph)
         ));
     }
-    let mut merging = Merging { alpha: alpha(&wanted), from_beta, warnings };
+    let mut merging = Merging { alpha: is_alpha(&wanted), from_beta, warnings };
     merging.metadata(&mut graph, wanted.get("metadata"));
     if let Some(Value::Object(spec)) = wanted.get("spec") {
         let spec = merging.known(spec, &graph);
@@ -77,15 +80,15 @@ pub fn merge(graph: &Object, wanted: &Object) -> Result<Merged, String> {
 }
 
 struct Merging {
-    /// It is merged in v1alpha1.
+    /// The merge is in v1alpha1.
     alpha: bool,
-    /// It was written in v1beta1, whose rules count wherever it is merged.
+    /// The override was written in v1beta1, whose rules apply in both versions.
     from_beta: bool,
     warnings: Vec<String>,
 }
 
 impl Merging {
-    /// Labels and annotations only: the rest names an object or is the server's.
+    /// Merges labels and annotations only: the other fields identify an object or are the server's.
     fn metadata(&mut self, graph: &mut Object, wanted: Option<&Value>) {
         let Some(Value::Object(wanted)) = wanted else { return };
         let beyond: Vec<&str> =
@@ -100,12 +103,10 @@ impl Merging {
                     reserved.push(key.as_str());
                     continue;
                 }
-                let metadata = graph.entry("metadata").or_insert_with(|| Object::new().into());
-                if let Value::Object(metadata) = metadata {
-                    let fields = metadata.entry(part).or_insert_with(|| Object::new().into());
-                    if let Value::Object(fields) = fields {
-                        fields.insert(key.clone(), value.clone());
-                    }
+                if let Value::Object(metadata) = graph.entry("metadata").or_insert_with(|| json!({}))
+                    && let Value::Object(fields) = metadata.entry(part).or_insert_with(|| json!({}))
+                {
+                    fields.insert(key.clone(), value.clone());
                 }
             }
         }
@@ -115,7 +116,7 @@ impl Merging {
         }
     }
 
-    /// Without components that the graph does not have: profiling decides which there are.
+    /// Removes components that the graph does not have: profiling decides which exist.
     fn known(&mut self, spec: &Object, graph: &Object) -> Object {
         let empty = Object::new();
         let own = graph.get("spec").and_then(Value::as_object).unwrap_or(&empty);
@@ -140,22 +141,20 @@ impl Merging {
         let name = path.last().map(String::as_str).unwrap_or_default();
         match (own, wanted) {
             (Value::Object(own), Value::Object(wanted)) if !lists::is_whole(name) => self.object(own, wanted, path),
-            (Value::Array(own), Value::Array(wanted)) => match lists::keys(path) {
-                Some(keys) => self.list(own, wanted, keys, path),
-                None if lists::is_set(name) => {
+            (Value::Array(own), Value::Array(wanted)) => {
+                if let Some(keys) = lists::keys(path) {
+                    return self.list(own, wanted, keys, path);
+                }
+                if lists::is_set(name) {
                     let new: Vec<Value> = wanted.iter().filter(|item| !own.contains(item)).cloned().collect();
                     own.extend(new);
-                    Ok(())
-                }
-                None if self.appends(path) => {
+                } else if self.appends(path) {
                     own.extend(wanted.iter().cloned());
-                    Ok(())
-                }
-                None => {
+                } else {
                     own.clone_from(wanted);
-                    Ok(())
                 }
-            },
+                Ok(())
+            }
             (own, wanted) => {
                 self.refuse_patch(wanted, path)?;
                 own.clone_from(wanted);
@@ -167,12 +166,11 @@ impl Merging {
     fn object(&self, own: &mut Object, wanted: &Object, path: &mut Vec<String>) -> Result<(), String> {
         let listed = path.len() >= 2 && path[path.len() - 2] == "containers";
         let container = listed || (self.alpha && path.last().is_some_and(|name| name == "mainContainer"));
-        let append = match wanted.get(APPEND) {
-            Some(modifier) => {
-                Some(appended(own, wanted, modifier, container && (self.from_beta || !self.alpha), &self.place(path))?)
-            }
-            None => None,
-        };
+        let permitted = container && (self.from_beta || !self.alpha);
+        let append = wanted
+            .get(APPEND)
+            .map(|modifier| appended(own, wanted, modifier, permitted, &self.place(path)))
+            .transpose()?;
         for (name, value) in wanted.iter().filter(|(name, _)| *name != APPEND) {
             if let Some(arguments) = append.as_ref().filter(|_| name == "args") {
                 own.insert(name.clone(), Value::Array(arguments.clone()));
@@ -219,7 +217,7 @@ impl Merging {
         Ok(())
     }
 
-    /// What v1alpha1 does with the arguments of workers.
+    /// In v1alpha1 the arguments of workers are appended.
     fn appends(&self, path: &[String]) -> bool {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
@@ -230,18 +228,12 @@ impl Merging {
         }
     }
 
-    /// In what the graph does not have there is nothing to append to.
+    /// A field that the graph does not have has nothing to append to.
     fn refuse_patch(&self, value: &Value, path: &[String]) -> Result<(), String> {
-        if !has_patch(value) {
-            return Ok(());
-        }
-        Err(format!(
-            "override {}.{APPEND}: only {{args: append}} on an existing container is supported",
-            self.place(path)
-        ))
+        if has_patch(value) { Err(misplaced_patch(&self.place(path))) } else { Ok(()) }
     }
 
-    /// Where the author of the override wrote it.
+    /// The path in the override as its author wrote it.
     fn place(&self, path: &[String]) -> String {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match path.as_slice() {
@@ -268,7 +260,11 @@ fn has_patch(value: &Value) -> bool {
     }
 }
 
-/// The arguments of a container with those of the override behind them.
+fn misplaced_patch(place: &str) -> String {
+    format!("override {place}.{APPEND}: only {{args: append}} on an existing container is supported")
+}
+
+/// The arguments of a container, followed by those of the override.
 fn appended(
     own: &Object,
     wanted: &Object,
@@ -276,22 +272,16 @@ fn appended(
     permitted: bool,
     place: &str,
 ) -> Result<Vec<Value>, String> {
-    let only = || format!("override {place}.{APPEND}: only {{args: append}} on an existing container is supported");
-    let is_append = modifier
-        .as_object()
-        .is_some_and(|fields| fields.len() == 1 && fields.get("args").and_then(Value::as_str) == Some("append"));
-    if !permitted || !is_append {
-        return Err(only());
+    if !permitted || *modifier != json!({ "args": "append" }) {
+        return Err(misplaced_patch(place));
     }
     let more = wanted.get("args").and_then(Value::as_array);
     let more = more.filter(|items| !items.is_empty() && items.iter().all(Value::is_string));
     let Some(more) = more else {
         return Err(format!("override {place}.args must be a list of at least one text to be appended"));
     };
-    let Some(there) = own.get("args").and_then(Value::as_array) else {
-        return Err(format!(
-            "override {place}.args cannot be appended: the generated container has no args of its own"
-        ));
-    };
+    let there = own.get("args").and_then(Value::as_array).ok_or_else(|| {
+        format!("override {place}.args cannot be appended: the generated container has no args of its own")
+    })?;
     Ok(there.iter().chain(more).cloned().collect())
 }

@@ -1,18 +1,16 @@
-//! An override that was written in v1beta1, for a graph that the profiler wrote in v1alpha1.
-//! Comes in: the override and the graph; goes out: the same wishes in v1alpha1 and the graph with whatever they touch in the
-//! place where they are merged, or the first wish that v1alpha1 has no field for.
+//! Translates an override of v1beta1 for a graph of v1alpha1.
 //!
-//! In v1alpha1 the main container is said twice, by fields of the service and by `extraPodSpec.mainContainer`, which wins. What
-//! the override is about is first moved there, so that it is merged by the same rules as in v1beta1.
+//! A v1alpha1 service describes its main container twice, in its own fields and in `extraPodSpec.mainContainer`, which
+//! takes precedence. The fields of an override are first moved there in the graph, so that they are merged by the same
+//! rules as in v1beta1.
 
 use serde_json::{Value, json};
 use steersman_reconcile::quantity::billionths;
 
 use super::beta::resources;
-use super::{MAIN, Object, SAME, SIDECAR, renamed};
+use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
 
 const GPU: &str = "nvidia.com/gpu";
-const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
 const SWITCHED: [&str; 2] = ["gpuMemoryService", "failover"];
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
@@ -22,7 +20,7 @@ pub struct Turned {
     pub warnings: Vec<String>,
 }
 
-/// The first field of an override that graphs of v1alpha1 cannot have.
+/// The first field of an override that graphs of v1alpha1 do not have.
 pub fn unsaid(wanted: &Object) -> Option<String> {
     let beyond = |value: &Value, place: &str, known: &[&str]| {
         let fields = value.as_object().into_iter().flatten();
@@ -90,7 +88,7 @@ fn service(name: &str, component: &Object, own: &mut Object) -> Result<Object, S
                 service.insert(same.to_owned(), value.clone());
             }
             "type" => {
-                // What it was before must not go on to be half of it.
+                // The old subtype must not remain with the new type.
                 own.remove("subComponentType");
                 let half = value.as_str().filter(|kind| ["prefill", "decode"].contains(kind));
                 service.extend(half.map(|half| ("subComponentType".to_owned(), half.into())));
@@ -112,11 +110,11 @@ fn service(name: &str, component: &Object, own: &mut Object) -> Result<Object, S
                 }
             }
             "podTemplate" => pod(name, value, own, &mut service)?,
-            // The name, and the cache, which follows; nothing else gets here.
+            // The name and the cache, which follows; there are no other fields.
             _ => {}
         }
     }
-    // Last: what the pod's mounts were lifted out of is the list that the cache is in.
+    // The cache comes last: lifting the pod's mounts leaves it alone in the list.
     if let Some(cache) = component.get("compilationCache") {
         service.insert("volumeMounts".to_owned(), with_cache(own, cache));
     }
@@ -127,7 +125,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The mounts of a service, of which the first that holds what was compiled is the cache.
+/// The mounts of a service, of which the first compilation cache is replaced.
 fn with_cache(own: &Object, cache: &Value) -> Value {
     let mut mounts = own.get("volumeMounts").and_then(Value::as_array).cloned().unwrap_or_default();
     let place = mounts.iter().position(is_cache).unwrap_or_else(|| {
@@ -146,7 +144,7 @@ fn is_cache(mount: &Value) -> bool {
     mount["useAsCompilationCache"] == true
 }
 
-/// The block alone switches it on there; its mode is spelled otherwise here.
+/// In v1beta1 the presence of the block enables it, and its mode is spelled differently.
 fn enabled(block: &Value) -> Value {
     let mut block = block.clone();
     block["enabled"] = true.into();
@@ -189,7 +187,7 @@ fn pod(name: &str, template: &Value, own: &mut Object, service: &mut Object) -> 
     Ok(())
 }
 
-/// What a service says of the fields of its main container that an override is about goes to the container.
+/// Moves the fields of a service that an override is about to its main container.
 fn lift(own: &mut Object, wanted: &Object) {
     let mut lifted = Object::new();
     for field in wanted.keys() {
@@ -198,7 +196,7 @@ fn lift(own: &mut Object, wanted: &Object) {
             "resources" => lifted.extend(own.remove("resources").map(|value| (field.clone(), resources(&value)))),
             probe if PROBES.contains(&probe) => lifted.extend(own.remove(probe).map(|found| (field.clone(), found))),
             "volumeMounts" => lifted.extend(mounts(own).map(|mounts| (field.clone(), mounts))),
-            // A list of the container takes the place of the one Secret.
+            // A list of the container replaces the one Secret.
             "envFrom" => {
                 own.remove("envFromSecret");
             }
@@ -218,19 +216,16 @@ fn lift(own: &mut Object, wanted: &Object) {
     }
 }
 
-/// Takes the mounts of a service, all but its cache, in the words of containers.
+/// Removes the mounts of a service, except its cache, and returns them in the form of a container's.
 fn mounts(own: &mut Object) -> Option<Value> {
-    let Some(Value::Array(found)) = own.remove("volumeMounts") else { return None };
-    let cache = found.iter().position(is_cache);
-    let (caches, plain): (Vec<_>, Vec<_>) = found.into_iter().enumerate().partition(|(place, _)| Some(*place) == cache);
-    if let Some((_, cache)) = caches.into_iter().next() {
-        own.insert("volumeMounts".to_owned(), json!([cache]));
+    let Some(Value::Array(mut found)) = own.remove("volumeMounts") else { return None };
+    if let Some(place) = found.iter().position(is_cache) {
+        own.insert("volumeMounts".to_owned(), json!([found.remove(place)]));
     }
-    let plain = plain.iter().map(|(_, mount)| json!({ "name": mount["name"], "mountPath": mount["mountPoint"] }));
-    Some(plain.collect())
+    Some(found.iter().map(|mount| json!({ "name": mount["name"], "mountPath": mount["mountPoint"] })).collect())
 }
 
-/// Puts `base` below what is there, which wins.
+/// Adds `base` where nothing is set yet.
 fn below(there: &mut Value, base: Value, field: &str) {
     match (there, base) {
         (there @ Value::Null, base) => *there = base,
@@ -253,7 +248,7 @@ fn below(there: &mut Value, base: Value, field: &str) {
     }
 }
 
-/// Profilers read the number of GPUs off the service: resources that stood there stand there again.
+/// Profilers read the number of GPUs from the service, so that its resources are moved back.
 pub fn said_as_before(graph: &mut Object, before: &Object) {
     let services = |graph: &Object| graph.get("spec").and_then(|spec| spec["services"].as_object().cloned());
     let Some(Value::Object(now)) = graph.get_mut("spec").and_then(|spec| spec.get_mut("services")) else { return };

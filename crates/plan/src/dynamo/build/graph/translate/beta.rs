@@ -1,14 +1,9 @@
-//! An override that was written in v1alpha1, for a graph that the profiler wrote in v1beta1.
-//! Comes in: the override and the graph; goes out: the same wishes in v1beta1, and warnings about those that it has no field
-//! for.
+//! Translates an override of v1alpha1 for a graph of v1beta1. Fields that v1beta1 lacks become warnings.
 
 use serde_json::{Value, json};
 
-use super::{MAIN, Object, SAME, SIDECAR, renamed};
+use super::{MAIN, Object, PROBES, SAME, SIDECAR, renamed};
 use crate::dynamo::build::graph::merge::{APPEND, ARGUMENTS_REPLACED};
-
-/// Fields of a service that become fields of its main container.
-const OF_MAIN: [&str; 2] = ["livenessProbe", "readinessProbe"];
 
 pub fn to_beta(wanted: &Object, graph: &Object) -> (Object, Vec<String>) {
     let mut warnings = Vec::new();
@@ -75,7 +70,7 @@ fn component(name: &str, service: &Object, warnings: &mut Vec<String>) -> Value 
             "envs" => pod.dedicated["env"] = value.clone(),
             "envFromSecret" => pod.dedicated["envFrom"] = json!([{ "secretRef": { "name": value } }]),
             "resources" => pod.dedicated["resources"] = resources(value),
-            of_main if OF_MAIN.contains(&of_main) => pod.dedicated[of_main] = value.clone(),
+            probe if PROBES.contains(&probe) => pod.dedicated[probe] = value.clone(),
             "extraPodSpec" => {}
             _ => warnings.push(none(&format!("spec.services[{name}].{field}"))),
         }
@@ -95,7 +90,7 @@ fn kind(service: &Object) -> Option<String> {
     }
 }
 
-/// The switch is the block itself; its mode is spelled otherwise.
+/// The presence of the block enables it, and its mode is spelled differently.
 fn enabled(value: &Value) -> Value {
     let mut block = value.clone();
     if let Value::Object(fields) = &mut block {
@@ -146,22 +141,17 @@ fn sidecar(value: &Value) -> Value {
     container
 }
 
-/// The parts of a service that make up its pods.
+/// The fields of a service that describe its pods.
+#[derive(Default)]
 struct Pod {
-    /// Of the main container.
+    /// Fields of the main container. Null: none.
     dedicated: Value,
     metadata: Option<Value>,
     sidecar: Option<Value>,
 }
 
-impl Default for Pod {
-    fn default() -> Self {
-        Self { dedicated: json!({}), metadata: None, sidecar: None }
-    }
-}
-
 impl Pod {
-    /// The first that holds what was compiled becomes the cache, the others are plain mounts.
+    /// The first compilation cache becomes the cache, the others are plain mounts.
     fn mounts(&mut self, value: &Value, component: &mut Value) {
         let mut plain = Vec::new();
         for mount in value.as_array().into_iter().flatten() {
@@ -180,7 +170,7 @@ impl Pod {
         }
     }
 
-    /// What `mainContainer` says wins over the dedicated fields.
+    /// `mainContainer` overrides the dedicated fields.
     fn template(self, extra: Option<&Object>) -> Option<Value> {
         let mut spec = extra.cloned().unwrap_or_default();
         let own = spec.remove("mainContainer").and_then(|own| own.as_object().cloned()).unwrap_or_default();
@@ -225,7 +215,7 @@ fn has_arguments(graph: &Object, name: &str) -> bool {
     containers.into_iter().flatten().any(|container| container["name"] == MAIN && container["args"].is_array())
 }
 
-/// As v1alpha1 means the arguments of workers.
+/// In v1alpha1 the arguments of workers are appended.
 fn append_arguments(component: &mut Value) {
     let Some(containers) = component.pointer_mut("/podTemplate/spec/containers").and_then(Value::as_array_mut) else {
         return;

@@ -1,21 +1,21 @@
-//! Overrides that were written in another version than the graph is generated in.
-//! Comes in: the override and the graph; goes out: the same wishes in the graph's version, and what became of those that it
-//! has no field for.
+//! Translates overrides to the version that the graph is generated in.
 
 mod alpha;
 mod beta;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use alpha::{Turned, said_as_before, to_alpha, unsaid};
 pub use beta::to_beta;
 
-type Object = Map<String, Value>;
+use super::Object;
 
 const MAIN: &str = "main";
 const SIDECAR: &str = "sidecar-frontend";
+/// Fields of a service that become fields of its main container.
+const PROBES: [&str; 2] = ["livenessProbe", "readinessProbe"];
 /// Fields of a service that a component has under the same name.
-const SAME: [&str; 9] = [
+pub(super) const SAME: [&str; 9] = [
     "runtimeVersionOverride",
     "globalDynamoNamespace",
     "modelRef",
