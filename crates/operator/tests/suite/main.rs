@@ -5,6 +5,7 @@
 mod admission;
 mod apply;
 mod certs;
+mod child_cache;
 mod cli;
 mod client;
 mod command;
