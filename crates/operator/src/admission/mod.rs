@@ -128,7 +128,7 @@ impl Configuration {
         }
     }
 
-    /// The `clientConfig` of a CRD with the path of this configuration.
+    /// Turns the `clientConfig` of a conversion webhook into that of this configuration: the same server, another path.
     fn client(self, conversion: WebhookClientConfig) -> WebhookClientConfig {
         let path = self.path();
         let url = conversion.url.map(|url| format!("{}{path}", url.strip_suffix(target::PATH).unwrap_or(&url)));

@@ -65,7 +65,7 @@ const ERRORS: [&str; 12] = [
     "internal",
 ];
 
-/// A conflict and an existing name have the same status, and differ in the text alone: both count as conflicts.
+/// A conflict and an existing name have the same status, which is all that is passed on: both count as conflicts.
 fn error_type(status: Option<u16>) -> &'static str {
     match status {
         Some(404) => "not_found",

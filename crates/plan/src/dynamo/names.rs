@@ -17,7 +17,7 @@ pub const LABEL_PROFILED: &str = "steersman.dev/profiled-request";
 
 /// Annotation with the generated graph as YAML. Not empty: not created yet. Empty: created and observed.
 pub const GENERATED_GRAPH: &str = "nvidia.com/generated-dgd-spec";
-/// Annotation with the other generated objects, as YAML documents.
+/// Annotation with the ConfigMaps that were generated with the graph, as YAML documents. Other kinds are skipped.
 pub const ADDITIONAL: &str = "dgdr.nvidia.com/additional-resources";
 /// Annotation of Job and request with the mark of the spec that profiling began with.
 pub const ACCEPTED_SPEC: &str = "steersman.dev/accepted-spec";

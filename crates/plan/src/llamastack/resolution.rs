@@ -34,7 +34,7 @@ pub struct SpecResolution {
     pub source: Source,
     /// The reason why no image can be chosen.
     pub image_error: Option<Finding<Message>>,
-    /// Errors in the configuration, with the reasons of the condition `ConfigGenerated`.
+    /// Errors in the configuration.
     pub config_errors: Vec<FieldError>,
     /// Secrets that do not exist or lack the key that is needed.
     pub missing_secrets: Vec<FieldError>,

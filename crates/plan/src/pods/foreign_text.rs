@@ -1,6 +1,7 @@
 //! The only parser of texts that other programs write about pods. The scheduler reports why no node takes a pod as free text
 //! alone (the reason is always `Unschedulable`), kubelets repeat the cause of a failed pull in a text alone, and the message of
-//! a container is whatever it printed: there is no code to compare. The result decides nothing but which text a person reads.
+//! a container is whatever it printed: there is no code to compare. The result decides which text a person reads, and when it is written
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ fn is_about_claim(unscheduled: &str) -> bool {
     unscheduled.to_lowercase().contains("persistentvolumeclaim")
 }
 
-/// The lacks of the nodes, without the number of nodes, which changes as nodes come and go.
+/// What no node offers, without numbers of nodes, which change as nodes come and go.
 pub(super) fn scheduling_cause(message: &str) -> String {
     let now = message.split(" preemption:").next().unwrap_or_default();
     let Some((_, lacks)) = now.split_once("nodes are available: ") else { return steady(now) };
@@ -61,7 +62,7 @@ pub fn last_log_line(log: &str) -> &str {
     line.strip_prefix("steersman: ").unwrap_or(line)
 }
 
-/// The text without signatures of addresses, ids of containers and line breaks, and not too long.
+/// Removes query strings of URLs, ids of containers and line breaks, and truncates the text.
 pub(super) fn steady(message: &str) -> String {
     let word = |word: &str| {
         let word = match word.split_once('?') {

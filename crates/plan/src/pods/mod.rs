@@ -28,7 +28,7 @@ pub struct ObservedContainer {
     /// As in the spec: the status may name the same image in another way.
     pub image: String,
     pub init: bool,
-    /// Whether it serves or, as an init container, has succeeded.
+    /// Whether it serves or, as an init container, has succeeded. Always false in the records of dynamo, which ignores it.
     pub ready: bool,
     pub waiting: Option<Waiting>,
     /// The current state, not that of an earlier run.

@@ -32,7 +32,7 @@ impl<R: Record> Store<R> {
 pub async fn while_served<F: Future>(server: &Server, api: &Optional, not_served: impl Fn(), follow: impl Fn() -> F) {
     let (report, served) = watch::channel(None);
     let discover = served::follow(server, api, |served| {
-        tracing::info!(crd = api.crd, served, "found out whether the cluster serves an API");
+        tracing::info!(crd = api.crd, "the cluster {} this API", if served { "serves" } else { "does not serve" });
         report.send_replace(Some(served));
     });
     tokio::join!(discover, alternate(served, not_served, follow));

@@ -23,10 +23,10 @@ use crate::client::{self, CallError, Server};
 /// Objects per page of a list of objects that may be large: a page is held in memory as a whole.
 pub const SMALL_PAGE: u32 = 100;
 
-/// Most bytes of the records of one namespace, so that no tenant can fill the memory of the operator.
+/// Most bytes of the records of one namespace in one store, so that no tenant can fill the memory of the operator.
 const MAX_NAMESPACE_BYTES: usize = 16 << 20;
 
-/// Most bytes of all records.
+/// Most bytes of all records of one store.
 const MAX_BYTES: usize = 256 << 20;
 
 /// Remembered deletions: more than can happen while one write is in progress.
@@ -71,8 +71,8 @@ impl<R: Record> Change<R> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
     pub uid: Option<String>,
-    /// `resourceVersion`. `None` if it is not a number, as it is for all API servers of Kubernetes; then the object counts
-    /// as new.
+    /// `resourceVersion` as a number, which it is on all API servers of Kubernetes. `None` otherwise; the object then
+    /// counts as new.
     pub version: Option<u64>,
 }
 
@@ -125,6 +125,18 @@ impl<R: Record> Record for Arc<R> {
         R::owner(self)
     }
 
+    fn revision(&self) -> Option<&Revision> {
+        R::revision(self)
+    }
+
+    fn bytes(&self) -> usize {
+        R::bytes(self)
+    }
+
+    fn shrink(&mut self) {
+        Arc::make_mut(self).shrink();
+    }
+
     fn inherit(&mut self, before: &Self) {
         Arc::make_mut(self).inherit(before);
     }
@@ -142,7 +154,7 @@ pub struct Store<R> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Permission {
     denied: bool,
-    /// Number of times that we lost it.
+    /// Number of times that we lost it after a complete list.
     losses: u64,
 }
 
@@ -150,9 +162,18 @@ struct Records<R> {
     namespaces: BTreeMap<Arc<str>, Namespace<R>>,
     /// Size of all records.
     bytes: usize,
-    /// The objects of a list that is not complete yet.
-    incoming: Vec<(NamespacedName, R)>,
+    /// Set while a list is in progress.
+    incoming: Option<Incoming<R>>,
     deleted: Deleted,
+}
+
+/// A list in progress. The bounds of the store hold for it, too.
+struct Incoming<R> {
+    objects: Vec<(NamespacedName, R)>,
+    bytes: usize,
+    bytes_by_namespace: BTreeMap<String, usize>,
+    /// Objects that we wrote since the list began. The list may have older versions of them.
+    written: BTreeSet<NamespacedName>,
 }
 
 /// The records of one namespace. Names are not held twice: there may be a hundred thousand.
@@ -173,7 +194,13 @@ struct Deleted {
 
 impl<R> Default for Records<R> {
     fn default() -> Self {
-        Self { namespaces: BTreeMap::new(), bytes: 0, incoming: Vec::new(), deleted: Deleted::default() }
+        Self { namespaces: BTreeMap::new(), bytes: 0, incoming: None, deleted: Deleted::default() }
+    }
+}
+
+impl<R> Default for Incoming<R> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), bytes: 0, bytes_by_namespace: BTreeMap::new(), written: BTreeSet::new() }
     }
 }
 
@@ -236,29 +263,31 @@ impl<R: Record> Store<R> {
         K: Resource + Clone + DeserializeOwned + Debug,
     {
         let listed = server.call(api.list(list)).await?;
-        self.replace(listed.items.iter().filter_map(|object| Some((name_of(object), record(object)?))).collect());
+        let objects = listed.items.iter().filter_map(|object| Some((name_of(object), record(object)?)));
+        self.replace(objects.collect(), &BTreeSet::new());
         Ok(())
     }
 
     /// Updates the records by one event of a watch.
     pub fn receive<K: Resource>(&self, event: Event<K>, record: &impl Fn(&K) -> Option<R>) -> Vec<Change<R>> {
-        // The start of a list does not yet show that we may watch.
-        if !matches!(event, Event::Init) {
+        // A list in progress does not yet show that we may watch.
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
             self.permission.send_if_modified(|permission| std::mem::replace(&mut permission.denied, false));
         }
         match event {
             Event::Init => {
-                self.lock().incoming.clear();
+                self.lock().incoming = Some(Incoming::default());
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let record = record(&object).map(|record| (name_of(&object), record));
-                self.lock().incoming.extend(record);
+                if let Some(record) = record(&object) {
+                    self.lock().incoming.get_or_insert_default().add(name_of(&object), record);
+                }
                 Vec::new()
             }
             Event::InitDone => {
-                let incoming = std::mem::take(&mut self.lock().incoming);
-                self.replace(incoming)
+                let Incoming { objects, written, .. } = self.lock().incoming.take().unwrap_or_default();
+                self.replace(objects, &written)
             }
             Event::Apply(object) => self.put(name_of(&object), record(&object)).into_iter().collect(),
             Event::Delete(object) => self.deleted(&object).into_iter().collect(),
@@ -267,7 +296,7 @@ impl<R: Record> Store<R> {
 
     /// There are no objects.
     pub fn clear(&self) -> Vec<Change<R>> {
-        self.replace(Vec::new())
+        self.replace(Vec::new(), &BTreeSet::new())
     }
 
     /// The API of the objects is not served, so there are none.
@@ -364,10 +393,11 @@ impl<R: Record> Store<R> {
         let mut records = self.lock();
         if !records.deleted.contains(record.revision()) {
             records.put(object, Some(record));
+            records.incoming.iter_mut().for_each(|incoming| _ = incoming.written.insert(object.clone()));
         }
     }
 
-    /// Applies the result of one of our own writes to a record. The owner of a record stays the same.
+    /// Applies the result of one of our own writes to a record. The owner and the size of a record stay the same.
     pub fn update(&self, NamespacedName { namespace, name }: &NamespacedName, change: impl FnOnce(&mut R)) {
         let mut records = self.lock();
         let here = records.namespaces.get_mut(namespace.as_str());
@@ -383,8 +413,9 @@ impl<R: Record> Store<R> {
 
     /// We may not list the objects. A list from before stays the best that is known.
     pub fn forbidden(&self, cause: String) {
+        let had_list = *self.sync.borrow() == SyncState::Synced;
         self.permission.send_if_modified(|permission| {
-            let is_loss = !std::mem::replace(&mut permission.denied, true);
+            let is_loss = !std::mem::replace(&mut permission.denied, true) && had_list;
             permission.losses += u64::from(is_loss);
             is_loss
         });
@@ -411,10 +442,8 @@ impl<R: Record> Store<R> {
     /// Adds, changes or removes one record. A version older than the stored one is ignored.
     pub fn put(&self, object: NamespacedName, after: Option<R>) -> Option<Change<R>> {
         let mut records = self.lock();
-        let before = records.put(&object, after)?;
-        let after = records.get(&object).cloned();
-        drop(records);
-        (before != after).then_some(Change { object, before, after })
+        records.deleted.forget(after.as_ref().and_then(R::revision));
+        records.change(object, after)
     }
 
     /// Removes the record of a deleted object, unless another object has taken its name.
@@ -424,12 +453,11 @@ impl<R: Record> Store<R> {
         let is_successor = |record: &R| record.revision().is_some_and(|known| known.uid != revision.uid);
         let keep = records.get(&name).is_some_and(is_successor);
         records.deleted.add(revision.uid);
-        drop(records);
-        if keep { None } else { self.put(name, None) }
+        if keep { None } else { records.change(name, None) }
     }
 
-    /// A complete list: an object that is not in it is gone.
-    fn replace(&self, mut all: Vec<(NamespacedName, R)>) -> Vec<Change<R>> {
+    /// A complete list: an object that is not in it is gone. The list may have older versions of the `written` objects.
+    fn replace(&self, mut all: Vec<(NamespacedName, R)>, written: &BTreeSet<NamespacedName>) -> Vec<Change<R>> {
         let mut records = self.lock();
         for (object, record) in &mut all {
             records.get(object).into_iter().for_each(|before| record.inherit(before));
@@ -439,18 +467,17 @@ impl<R: Record> Store<R> {
         let is_first = *self.sync.borrow() == SyncState::NotSynced;
         listed.deleted = std::mem::take(&mut records.deleted);
         for (object, known) in records.iter() {
-            let now = listed.get(&object);
-            let (revision, listed_revision) = (known.revision(), now.and_then(R::revision));
-            if let Some(revision) = revision {
-                let listed_uid = listed_revision.and_then(|listed| listed.uid.as_ref());
-                if listed_revision.is_some_and(|listed| listed.is_older_than(revision)) {
-                    // Our own write happened after the list was made.
-                    listed.put(&object, Some(known.clone()));
-                } else if listed_uid != revision.uid.as_ref() {
-                    listed.deleted.add(revision.uid.clone());
-                }
+            let Some(revision) = known.revision() else { continue };
+            let listed_revision = listed.get(&object).and_then(R::revision);
+            if listed_revision.is_some_and(|now| now.is_older_than(revision)) && written.contains(&object) {
+                listed.put(&object, Some(known.clone()));
+            } else if listed_revision.is_none_or(|now| now.uid != revision.uid) {
+                listed.deleted.add(revision.uid.clone());
             }
         }
+        let mut deleted = std::mem::take(&mut listed.deleted);
+        listed.iter().for_each(|(_, record)| deleted.forget(record.revision()));
+        listed.deleted = deleted;
         if !is_first || self.first_list_changes {
             for (object, before) in records.iter() {
                 let after = listed.get(&object);
@@ -503,6 +530,12 @@ impl<R: Record> Records<R> {
         self.namespaces.iter().flat_map(|(namespace, here)| {
             here.by_name.iter().map(|(name, record)| (NamespacedName::new(&**namespace, &**name), record))
         })
+    }
+
+    fn change(&mut self, object: NamespacedName, after: Option<R>) -> Option<Change<R>> {
+        let before = self.put(&object, after)?;
+        let after = self.get(&object).cloned();
+        (before != after).then_some(Change { object, before, after })
     }
 
     /// The record before. The outer `None` means that the stored version is newer, and stays.
@@ -561,6 +594,20 @@ impl<R: Record> Namespace<R> {
     }
 }
 
+impl<R: Record> Incoming<R> {
+    fn add(&mut self, object: NamespacedName, mut record: R) {
+        if record.bytes() > 0 {
+            let here = self.bytes_by_namespace.entry(object.namespace.clone()).or_default();
+            if record.bytes() > (MAX_NAMESPACE_BYTES - *here).min(MAX_BYTES - self.bytes) {
+                record.shrink();
+            }
+            *here += record.bytes();
+            self.bytes += record.bytes();
+        }
+        self.objects.push((object, record));
+    }
+}
+
 impl Deleted {
     fn add(&mut self, uid: Option<String>) {
         let Some(uid) = uid.filter(|uid| self.uids.insert(uid.clone())) else { return };
@@ -569,6 +616,13 @@ impl Deleted {
             && let Some(oldest) = self.order.pop_front()
         {
             self.uids.remove(&oldest);
+        }
+    }
+
+    /// The object exists.
+    fn forget(&mut self, revision: Option<&Revision>) {
+        if let Some(uid) = revision.and_then(|revision| revision.uid.as_ref()) {
+            self.uids.remove(uid);
         }
     }
 

@@ -84,7 +84,8 @@ pub async fn follow(server: &Server, api: &Optional, mut tell: impl FnMut(bool))
                 told = Some(served);
                 tell(served);
             }
-            if change.is_err() {
+            // Discovery may lag behind the removal of a CRD, and no event corrects it.
+            if change.is_err() || (served && matches!(change, Ok(None))) {
                 pause = RECHECK_INTERVAL;
                 break;
             }

@@ -1,27 +1,8 @@
 //! Watches that restart after a failure. Each new cause is logged once, and so is its end.
 
-use std::fmt::Debug;
-use std::pin::pin;
-
-use futures::StreamExt;
-use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use serde::de::DeserializeOwned;
 
 use crate::client;
-
-/// Follows the objects of a kind for as long as it is polled.
-pub async fn follow<K>(api: Api<K>, kind: &str, config: watcher::Config, mut take_in: impl FnMut(Event<K>))
-where
-    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let mut watching = Watching::new(kind);
-    let mut events = pin!(watch(api, config).default_backoff());
-    while let Some(event) = events.next().await {
-        watching.receive_event(event).into_iter().for_each(&mut take_in);
-    }
-}
 
 /// The state of a watch, as last logged.
 pub struct Watching {

@@ -1,5 +1,4 @@
-//! What is kept up to date beside the passes: nothing of it belongs to a single request.
-//! Comes in: graphs, pods, the cluster's GPUs and what requests refer to; goes out: what passes look at, and which requests should look again.
+//! Runs the watches and polls whose results all requests share, and enqueues the requests that a change concerns.
 
 use std::sync::Arc;
 

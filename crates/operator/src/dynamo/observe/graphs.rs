@@ -81,7 +81,10 @@ impl Graphs {
         let api: Api<DynamicObject> = Api::namespaced_with(server.client.clone(), &graph.namespace, &resource());
         match server.call(api.get_opt(&graph.name)).await {
             Ok(Some(graph)) => {
-                self.forget(request);
+                // Before the first list, a deletion of the graph is no change of the store: the list enqueues the request.
+                if self.store.sync_state() == SyncState::Synced {
+                    self.forget(request);
+                }
                 Ok(Found::Graph(observed(&graph)))
             }
             Ok(None) => Ok(Found::Absent),

@@ -58,7 +58,7 @@ pub fn has_job(context: &ReconcileContext, object: &DynamicObject) -> bool {
     context.cache.has(&gvk_of::<Job>(), &namespace, &names::profiling_job(&object.name_any()))
 }
 
-/// Children with a fixed name.
+/// Children whose names are known in advance: fixed ones, and the ConfigMaps of the generated graph.
 fn named(object: &ObservedObject) -> Vec<(GroupVersionKind, String)> {
     let known = [
         (gvk_of::<Job>(), names::profiling_job(&object.name)),
@@ -291,8 +291,7 @@ async fn named_seen(
     if !needs.claims {
         return Ok(seen);
     }
-    let cache = object.spec.model_cache.as_ref().and_then(|cache| asked::given(cache.pvc_name.as_deref()));
-    if let Some(claim) = cache {
+    if let Some(claim) = asked::model_cache(&object.spec) {
         seen.model_cache = Some(has_claim(server, &object.namespace, claim).await?);
     }
     if let Some(claim) = &output_claim {

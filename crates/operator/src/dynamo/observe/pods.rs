@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pods::observe;
 
-/// On every pod of a Job, which it names.
+/// Label of every pod of a Job, with the name of the Job.
 pub const OF_JOB: &str = "batch.kubernetes.io/job-name";
-/// On every pod of a graph, which it names.
+/// Label of every pod of a graph, with the name of the graph.
 pub const OF_GRAPH: &str = "nvidia.com/dynamo-graph-deployment-name";
 
 /// The pods whose Job or graph can be one of ours.
 pub struct Pods {
-    /// Names the Job or graph.
+    /// Label with the name of the Job or graph.
     label: &'static str,
-    /// A label that the pods carry of those that can be ours: a cluster has many other Jobs.
+    /// Label selector of the watch: a cluster has many Jobs that are not ours.
     followed: &'static str,
     store: Store<PodRecord>,
 }

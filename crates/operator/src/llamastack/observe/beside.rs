@@ -1,6 +1,4 @@
-//! What is kept up to date beside the passes: nothing of it belongs to a single object.
-//! Comes in: what objects refer to, the operator's own ConfigMap, and what pods, servers, registries and routers say; goes
-//! out: what passes look at, and which objects should look again.
+//! Runs the watches and polls whose results all objects share, and enqueues the objects that a change concerns.
 
 use steersman_plan::llamastack::FORMER_NAMESPACE;
 use steersman_reconcile::NamespacedName;
@@ -18,21 +16,21 @@ use crate::installation::Installation;
 use crate::llamastack::oci::Bases;
 
 pub struct Beside {
-    /// What the operator's ConfigMap says.
+    /// The operator's own ConfigMap.
     pub config: Config,
     pub references: References,
-    /// Whether the cluster has the role of OpenShift; not known until the first pass.
+    /// Whether the cluster has the role of OpenShift; unset until the first reconcile.
     pub any_user: OnceCell<bool>,
     pub pods: Pods,
     pub routes: Routes,
-    /// None: servers are not asked.
+    /// `None` if servers are not polled.
     pub servers: Option<Servers>,
-    /// None: the labels of images are not looked at.
+    /// `None` if the labels of images are not read.
     pub labels: Option<Bases>,
 }
 
 impl Beside {
-    /// For single passes, beside which nothing runs.
+    /// For single reconciles without watches.
     pub fn new(told: &Installation) -> Self {
         Self {
             config: Config::new(told.config_namespaces(FORMER_NAMESPACE)),
@@ -69,7 +67,7 @@ impl Beside {
         let References { secrets, config_maps } = &self.references;
         let secrets = secrets.follow(&context.server, scope, wake);
         let referred = config_maps.follow(&context.server, scope, wake);
-        // Every object refers to a ConfigMap, if only to that of its cluster.
+        // Every object refers to at least the ConfigMap of the cluster's certificates.
         let all = || config_maps.objects().into_iter().for_each(wake);
         let config = self.config.follow(&context.server, all);
         stop.run_until_cancelled(async { tokio::join!(secrets, referred, config) }).await;

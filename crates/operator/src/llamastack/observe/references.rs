@@ -1,6 +1,4 @@
-//! What an object refers to.
-//! Comes in: the object as the plan will see it; goes out: which Secrets and ConfigMaps are there, with their keys. Of
-//! Secrets nothing else is kept.
+//! Looks up the Secrets and ConfigMaps that an object refers to. Of Secrets only the keys are kept.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub fn rules() -> Vec<Rule> {
 
 #[derive(Clone)]
 enum State {
-    /// The API server was asked and has not answered yet.
+    /// It is not known yet whether there are Routes, or their first list is not complete.
     Unknown,
     Absent,
     Served(Arc<Cache>),

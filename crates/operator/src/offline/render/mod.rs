@@ -68,7 +68,7 @@ enum BaseError {
     Content(String),
 }
 
-/// Reads the `config.yaml` of an image that has no name.
+/// Reads the file of `--base`, for objects that name an image instead of a distribution.
 fn read_base(path: &Path) -> Result<Base, BaseError> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| BaseError::File(format!("{name}: {error}")))?;

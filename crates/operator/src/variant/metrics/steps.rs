@@ -41,7 +41,7 @@ struct Part {
     step: Step,
 }
 
-/// Covers ten to ten thousand objects, and no wait up to a Prometheus at its limit.
+/// Buckets: from reading the stores of ten objects to a query of Prometheus at its time limit.
 const STEP_SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
 
 #[derive(Debug)]

@@ -112,8 +112,12 @@ impl Scales {
                 // An empty selector would select all pods.
                 selector: scale.status.and_then(|status| status.selector).filter(|selector| !selector.is_empty()),
             })),
-            // The subresource exists, so that only the object can be missing.
-            Err(CallError::Answered { code: 404, reason, .. }) if reason == reason::NOT_FOUND => Lookup::Known(None),
+            // The subresource exists, so that only the object can be missing. Its CRD may have changed meanwhile, and is
+            // looked up again at the next read.
+            Err(CallError::Answered { code: 404, reason, .. }) if reason == reason::NOT_FOUND => {
+                self.scalable().remove(kind);
+                Lookup::Known(None)
+            }
             // The API server does not know the path any more.
             Err(CallError::Answered { code: 404, .. }) => {
                 self.scalable().remove(kind);

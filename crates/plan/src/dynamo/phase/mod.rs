@@ -103,7 +103,7 @@ impl Step {
         self
     }
 
-    /// The condition is False, and `Succeeded` has the same message.
+    /// Sets the condition to False, with a message that `Succeeded` has as its detail.
     fn waits(self, type_: &str, reason: &str, message: impl Into<String>) -> Self {
         let message = message.into();
         self.says(type_, Truth::False, reason, message.clone()).because(message)

@@ -55,7 +55,7 @@ fn mark(snapshot: &Snapshot, setup: &Setup, several: bool) -> String {
             asked[name] = value;
         }
     }
-    content_hash::hex(&asked.to_string())[..16].to_owned()
+    content_hash::hex(&content_hash::sorted(&asked).to_string())[..16].to_owned()
 }
 
 /// Reports where the kept template differs from the one that this version would write: the spec may have changed while

@@ -28,7 +28,7 @@ pub fn server(object: &ObservedObject, setup: &Setup) -> Container {
     let name = object.former.container_name.clone().filter(|name| !name.is_empty());
     let secure = fields::certificate(spec).is_some();
     let env_file = setup.generated.as_ref().and_then(|generated| generated.pod.env_file);
-    // Without a generated configuration, the image's own command starts the server.
+    // Without a mounted configuration (generated or the user's), the image's own command starts the server.
     let start =
         setup.config.as_ref().map(|_| vec!["/bin/sh".to_owned(), "-c".to_owned(), script::start(secure, env_file)]);
     let port = fields::port(spec);

@@ -1,6 +1,7 @@
 //! Reasons of the field errors of this family.
 
-/// Values of `FieldError::reason`. The reasons of errors are also those of the condition `ConfigGenerated`.
+/// Values of `FieldError::reason`. Of these, the condition `ConfigGenerated` has only `BaseConfigRequired`,
+/// `UnsupportedConfigVersion` and `MissingProviderForResource`; all other errors have a common reason there.
 pub mod reason {
     pub const FAILED: &str = "ConfigGenerationFailed";
     pub const NO_BASE: &str = "BaseConfigRequired";

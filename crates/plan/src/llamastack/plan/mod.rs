@@ -60,8 +60,8 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
             writes = build::writes(snapshot, setup);
             prune = pruned_kinds(snapshot, setup);
         }
-        // The labels of the image are awaited. The object may be valid, so only the account is written, which pulling
-        // may need.
+        // The labels of the image are awaited, and nothing is built without them. Only the account is written: reading the
+        // labels may need its pull secrets.
         None if resolution.labels_awaited.is_some() && !blocked(&findings) => {
             if resolution.asks_registry(snapshot) {
                 events.clear();

@@ -67,7 +67,10 @@ fn name_of_record_is_shared_with_key() {
 fn any_reads_one_namespace() {
     let store: Store<i64> = Store::default();
     let place = |namespace: &str, name: &str| NamespacedName::new(namespace, name);
-    store.replace(vec![(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)]);
+    store.replace(
+        vec![(place("a", "z"), 2), (place("b", "a"), 4), (place("b", "z"), 6), (place("ba", "a"), 8)],
+        &BTreeSet::new(),
+    );
     for (namespace, value, expected) in
         [("b", 4, true), ("b", 6, true), ("b", 2, false), ("b", 8, false), ("c", 8, false)]
     {
@@ -133,7 +136,10 @@ fn owner_index_follows_changes_and_lists() {
     let name = |name: &str| NamespacedName::new("a", name);
     let of = |owner, value| Owned { owner, value };
     let values = |owner: &str| store.owned_by(&name(owner)).iter().map(|owned| owned.value).collect::<Vec<_>>();
-    let listed = store.replace(vec![(name("two"), of("x", 2)), (name("one"), of("x", 1)), (name("three"), of("y", 3))]);
+    let listed = store.replace(
+        vec![(name("two"), of("x", 2)), (name("one"), of("x", 1)), (name("three"), of("y", 3))],
+        &BTreeSet::new(),
+    );
     assert_eq!(listed.len(), 3, "the first list is reported");
     assert_eq!((values("x"), values("y"), values("z")), (vec![1, 2], vec![3], vec![]));
     let moved = store.put(name("two"), Some(of("y", 2))).unwrap();
@@ -146,7 +152,7 @@ fn owner_index_follows_changes_and_lists() {
         store.lock().namespaces.values().flat_map(|here| here.by_owner.keys()).map(ToString::to_string).collect()
     };
     assert_eq!(owners(&store), ["y"], "an owner without records has no entry");
-    store.replace(vec![]);
+    store.replace(vec![], &BTreeSet::new());
     assert!(store.is_empty());
 }
 
@@ -195,7 +201,7 @@ fn full_namespace_shrinks_only_its_records() {
     // A list is bounded in the same way.
     let name = |name: &str| NamespacedName::new("a", name);
     let large = |name: &str| Large::new(name, 2, MAX_NAMESPACE_BYTES - 1);
-    store.replace(vec![(name("first"), large("first")), (name("second"), large("second"))]);
+    store.replace(vec![(name("first"), large("first")), (name("second"), large("second"))], &BTreeSet::new());
     assert_eq!((bytes("a", "first"), bytes("a", "second")), (MAX_NAMESPACE_BYTES - 1, 0));
 }
 
@@ -211,15 +217,62 @@ fn full_store_shrinks_records_of_every_namespace() {
     }
 }
 
+/// Objects of this size in the namespace `a`, as events.
+fn large(name: &str, version: u64, bytes: usize) -> DynamicObject {
+    let metadata = json!({ "namespace": "a", "name": name, "uid": name, "resourceVersion": version.to_string() });
+    serde_json::from_value(json!({ "metadata": metadata, "bytes": bytes })).unwrap()
+}
+
+fn receive(store: &Store<Large>, event: Event<DynamicObject>) {
+    let bytes = |object: &DynamicObject| usize::try_from(object.data["bytes"].as_u64().unwrap()).unwrap();
+    store.receive(event, &|object| Some(Large { revision: Revision::of(object), bytes: bytes(object) }));
+}
+
+#[test]
+fn list_in_progress_is_bounded() {
+    let store: Store<Large> = Store::default();
+    receive(&store, Event::Init);
+    for index in 0..3 {
+        receive(&store, Event::InitApply(large(&index.to_string(), 1, MAX_NAMESPACE_BYTES - 1)));
+    }
+    let bytes: usize = store.lock().incoming.as_ref().unwrap().objects.iter().map(|(_, record)| record.bytes).sum();
+    assert_eq!(bytes, MAX_NAMESPACE_BYTES - 1);
+}
+
+#[test]
+fn list_replaces_newer_versions() {
+    let store: Store<Large> = Store::default();
+    let name = NamespacedName::new("a", "child");
+    receive(&store, Event::Apply(large("child", 9, 1)));
+    receive(&store, Event::Init);
+    receive(&store, Event::InitApply(large("child", 4, 2)));
+    receive(&store, Event::InitDone);
+    assert_eq!(store.get(&name).unwrap().bytes, 2, "a restored etcd has lower versions");
+}
+
+#[test]
+fn revived_object_takes_write_responses_again() {
+    let store: Store<Large> = Store::default();
+    let name = NamespacedName::new("a", "child");
+    receive(&store, Event::Apply(large("child", 1, 1)));
+    // Its label is removed and restored: the watch reports a deletion, and then the same object.
+    receive(&store, Event::Delete(large("child", 2, 1)));
+    receive(&store, Event::Apply(large("child", 3, 1)));
+    store.wrote(&name, Large::new("child", 4, 4));
+    assert_eq!(store.get(&name).unwrap().bytes, 4);
+}
+
 #[test]
 fn object_written_during_list_is_not_lost() {
     let store: Store<Large> = Store::default();
     let (old, new) = (NamespacedName::new("a", "old"), NamespacedName::new("a", "new"));
-    store.replace(vec![(old.clone(), Large::new("1", 3, 0))]);
+    store.replace(vec![(old.clone(), Large::new("1", 3, 0))], &BTreeSet::new());
+    receive(&store, Event::Init);
     store.wrote(&old, Large::new("1", 6, 0));
     store.wrote(&new, Large::new("2", 7, 0));
     // The list was made at version 5.
-    store.replace(vec![(old.clone(), Large::new("1", 3, 0))]);
+    let written = store.lock().incoming.take().unwrap().written;
+    store.replace(vec![(old.clone(), Large::new("1", 3, 0))], &written);
     assert_eq!(store.get(&old), Some(Large::new("1", 6, 0)), "the newer version stays");
     assert_eq!(store.get(&new), None, "the list may be right: it could have been deleted since");
     store.put(new.clone(), Some(Large::new("2", 7, 0)));
@@ -244,7 +297,7 @@ fn record_inherits_across_updates_and_lists() {
     put(4);
     assert_eq!(put(2).and_then(|change| change.after), Some(Arc::new(Peak(2, 4))));
     assert_eq!(put(2), None, "an update without a change is compared after it has inherited");
-    store.replace(vec![(name.clone(), Arc::new(Peak(3, 3)))]);
+    store.replace(vec![(name.clone(), Arc::new(Peak(3, 3)))], &BTreeSet::new());
     assert_eq!(store.get(&name), Some(Arc::new(Peak(3, 4))));
     store.put(name.clone(), None);
     put(1);

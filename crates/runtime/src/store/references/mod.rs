@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// All of one kind.
+/// The referenced Secrets, or the referenced ConfigMaps.
 pub struct ReferenceStore {
     kind: Kind,
     /// Names that objects refer to without naming them.
@@ -81,7 +81,8 @@ pub struct ReferencedContent {
 }
 
 impl ReferenceStore {
-    /// `implied`: names that objects refer to without naming them. If the watch knows of none, no read is made for it.
+    /// `implied`: names that objects refer to without naming them. If the watch has no object of such a name, it counts as
+    /// absent without a read.
     pub fn new(kind: Kind, implied: &'static [&'static str]) -> Self {
         Self {
             kind,
@@ -95,9 +96,10 @@ impl ReferenceStore {
 
     /// From now on changes of these concern the object, and of no others.
     pub fn refer(&self, object: &NamespacedName, to: BTreeSet<NamespacedName>) {
-        let unreferred = self.lock().refer(object, to);
-        let unreferred = unreferred.iter().filter(|name| !self.is_implied(name));
-        unreferred.for_each(|name| self.versions.forget(name));
+        // Under one lock: another object may refer to the same name in the next moment.
+        let mut index = self.lock();
+        let unreferred = index.refer(object, to);
+        unreferred.iter().filter(|name| !self.is_implied(name)).for_each(|name| self.versions.forget(name));
     }
 
     pub fn forget(&self, object: &NamespacedName) {
@@ -112,7 +114,7 @@ impl ReferenceStore {
         if let Some(content) = self.content(name) {
             return Ok(ReferencedContent { content, followed: true });
         }
-        let (followed, changes) = (self.follows(name), self.lock().changes(name));
+        let (followed, changes) = (self.follows(name), self.expect(name));
         let content = read::read(server, self.kind, name).await?.map(Arc::new);
         Ok(ReferencedContent { followed: self.keep(name, changes, content.clone()) && followed, content })
     }
@@ -173,11 +175,20 @@ impl ReferenceStore {
         let mut index = self.lock();
         let version = content.as_ref().map(|content| Version::new(content.version.clone()));
         let is_kept = index.keep(name, changes, content);
-        // The watch may have passed over the object, because nothing referred to it. Its deletion must be a change, too.
         if let Some(version) = version.filter(|_| is_kept) {
             self.versions.wrote(name, version);
         }
         is_kept
+    }
+
+    /// Makes every later event of the watch about the name a change, even a deletion: the watch may have passed over the
+    /// object before anything referred to it. Returns the number of changes so far.
+    fn expect(&self, name: &NamespacedName) -> u64 {
+        let index = self.lock();
+        if index.is_referred(name) && !self.is_implied(name) {
+            self.versions.wrote(name, Version::new("0".to_owned()));
+        }
+        index.changes(name)
     }
 
     fn changed(&self, Change { object, after, .. }: &Change<Version>) -> BTreeSet<NamespacedName> {

@@ -52,7 +52,7 @@ fn followed() -> ReferenceStore {
 
 /// Stores a read of `key`.
 fn read(store: &ReferenceStore, version: Option<u64>) -> bool {
-    let changes = store.lock().changes(&name("key"));
+    let changes = store.expect(&name("key"));
     store.keep(&name("key"), changes, version.and_then(content))
 }
 
@@ -91,8 +91,7 @@ fn change_during_read_is_not_lost() {
     ];
     for (case, happens) in changes {
         let store = followed();
-        receive(&store, Event::Apply(stub("key", 4)));
-        let before = store.lock().changes(&name("key"));
+        let before = store.expect(&name("key"));
         assert_eq!(happens(&store), ["object"], "{case}");
         assert!(!store.keep(&name("key"), before, content(5)), "{case}");
         assert!(store.content(&name("key")).is_none(), "{case}");

@@ -120,8 +120,8 @@ pub fn exports(sql_connection_string: Option<&str>, kv_password: Option<&str>) -
     Ok(lines)
 }
 
-/// The server builds a URL that ends with the database, so options can follow it. A `?` keeps a name that looks like a
-/// number, which the server would convert and reject, a string.
+/// The server builds a URL that ends with the database, so options can follow it. It converts a name that looks like a number
+/// or a boolean, and rejects the result; an appended `?` keeps the name a string.
 fn database(parts: &Parts) -> String {
     let word = matches!(parts.db.to_ascii_lowercase().as_str(), "true" | "false" | "none" | "null");
     match &parts.ssl {
