@@ -154,7 +154,7 @@ pub struct Store<R> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Permission {
     denied: bool,
-    /// Number of times that we lost it after a complete list.
+    /// Number of times that we lost it, or found that we never had it.
     losses: u64,
 }
 
@@ -413,9 +413,8 @@ impl<R: Record> Store<R> {
 
     /// We may not list the objects. A list from before stays the best that is known.
     pub fn forbidden(&self, cause: String) {
-        let had_list = *self.sync.borrow() == SyncState::Synced;
         self.permission.send_if_modified(|permission| {
-            let is_loss = !std::mem::replace(&mut permission.denied, true) && had_list;
+            let is_loss = !std::mem::replace(&mut permission.denied, true);
             permission.losses += u64::from(is_loss);
             is_loss
         });
