@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::certs::Site;
-use crate::command::{Said, administers, kubectl, run, said};
+use crate::command::{CommandOutput, kubectl, output_of, run, steersman_as_admin};
 use crate::process::operator::Operator;
 use crate::schemas::resource;
 
@@ -41,8 +41,8 @@ struct Court {
 }
 
 /// The binary, as an administrator.
-async fn steersman(cluster: &Cluster, arguments: &[&str]) -> Said {
-    run(administers(cluster, arguments)).await
+async fn steersman(cluster: &Cluster, arguments: &[&str]) -> CommandOutput {
+    run(steersman_as_admin(cluster, arguments)).await
 }
 
 impl Court {
@@ -99,12 +99,12 @@ impl Court {
         Api::namespaced_with(self.site.admin.clone(), self.namespace.name(), &resource)
     }
 
-    async fn kubectl(&self, arguments: &[&str]) -> Said {
+    async fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
         run(kubectl(self.cluster(), &[arguments, &["--namespace", self.namespace.name()]].concat())).await
     }
 
     /// `kubectl apply` of one manifest.
-    async fn apply(&self, manifest: &Value, more: &[&str]) -> Said {
+    async fn apply(&self, manifest: &Value, more: &[&str]) -> CommandOutput {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("manifest.json");
         std::fs::write(&file, manifest.to_string()).unwrap();
@@ -121,7 +121,7 @@ impl Drop for Court {
 
 /// Of every family that is judged.
 fn clear(cluster: &Cluster) {
-    let kubectl = |arguments: &[&str]| said(&mut kubectl(cluster, arguments)).is_ok();
+    let kubectl = |arguments: &[&str]| output_of(&mut kubectl(cluster, arguments)).is_ok();
     for of in steersman::admission::ALL {
         kubectl(&["delete", of.plural(), of.name(), "--ignore-not-found"]);
     }

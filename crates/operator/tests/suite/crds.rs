@@ -13,10 +13,10 @@ use serde_json::Value;
 use steersman_api::Family;
 use steersman_api::crds::{self, FAMILIES};
 
-use crate::command::{said, steersman};
+use crate::command::{output_of, steersman};
 
 fn printed(args: &[&str]) -> String {
-    said(steersman(&["crds"]).args(args)).ok()
+    output_of(steersman(&["crds"]).args(args)).ok()
 }
 
 fn from_yaml(text: &str) -> Vec<CustomResourceDefinition> {
@@ -69,9 +69,9 @@ fn flags_that_cannot_be_meant_together_are_wrong_usage() {
         (&["--wait", "5"], "--apply"),
     ];
     for (args, expected) in cases {
-        let said = said(steersman(&["crds"]).args(args));
-        assert_eq!(said.code, Some(2), "{args:?}: {}", said.error);
-        assert!(said.error.contains(expected), "{args:?}: {}", said.error);
+        let output = output_of(steersman(&["crds"]).args(args));
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{args:?}: {}", output.stderr);
     }
 }
 

@@ -7,7 +7,7 @@ use steersman_api::Family;
 use steersman_testkit::{object, skip, wait};
 
 use crate::certs::Site;
-use crate::command::{administers, run};
+use crate::command::{run, steersman_as_admin};
 use crate::schemas::{install, published, resource, uninstall};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -44,7 +44,7 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
 
     // The new CRD is there first, as a chart would have it: from now on nothing can be converted until we are ready.
     let url = site.forwarder.url();
-    let said = run(administers(site.cluster, &["crds", "--apply", "llsd", "--webhook-url", &url])).await.ok();
+    let said = run(steersman_as_admin(site.cluster, &["crds", "--apply", "llsd", "--webhook-url", &url])).await.ok();
     assert!(said.contains("llamastackdistributions.llamastack.io: changed"), "{said}");
     assert!(objects("v1alpha2").get("a").await.is_err(), "nobody converts yet");
 
@@ -83,7 +83,7 @@ async fn objects_of_old_are_migrated_served_and_left_readable() {
     assert_eq!(shown.lines().count(), 1 + NAMES.len(), "{shown}");
 
     // The way out: detach while the operator runs, then stop it for good.
-    let said = run(administers(site.cluster, &["crds", "--detach"])).await.ok();
+    let said = run(steersman_as_admin(site.cluster, &["crds", "--detach"])).await.ok();
     assert!(said.contains("llamastackdistributions.llamastack.io: detached; served as v1alpha2 only"), "{said}");
     operator.signal(Signal::TERM);
     assert_eq!(operator.exit_code().await, Some(0));

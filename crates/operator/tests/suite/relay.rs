@@ -21,7 +21,7 @@ use steersman_testkit::profiler::RESULT;
 use steersman_testkit::{Flavour, shared, turn};
 use tokio_util::sync::CancellationToken;
 
-use crate::command::{said, steersman};
+use crate::command::{output_of, steersman};
 use crate::schemas;
 use scene::{Scene, Sidecar, UID, quick};
 
@@ -380,9 +380,9 @@ fn the_relay_asks_for_no_right_that_profiling_jobs_do_not_have_but_to_own_output
 
 #[test]
 fn without_its_arguments_the_relay_names_them() {
-    let said = said(&mut steersman(&["relay"]));
-    assert_eq!(said.code, Some(2));
+    let output = output_of(&mut steersman(&["relay"]));
+    assert_eq!(output.code, Some(2));
     for flag in ["--name", "--namespace", "--uid", "--container", "--directory", "--pod"] {
-        assert!(said.error.contains(flag), "{}", said.error);
+        assert!(output.stderr.contains(flag), "{}", output.stderr);
     }
 }

@@ -9,7 +9,7 @@ use steersman::certs::SECRET;
 use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
-use super::{Said, clear, steersman};
+use super::{CommandOutput, clear, steersman};
 use crate::certs::Site;
 use crate::command;
 
@@ -27,8 +27,9 @@ async fn client(site: &Site) -> k8s_openapi::api::admissionregistration::v1::Web
 async fn configurations_are_applied_retargeted_and_removed() {
     let Some(site) = Site::prepared().await else { return };
     clear(site.cluster);
-    let webhooks =
-        async |more: &[&str]| -> Said { steersman(site.cluster, &[&["webhooks", "llsd"], more].concat()).await };
+    let webhooks = async |more: &[&str]| -> CommandOutput {
+        steersman(site.cluster, &[&["webhooks", "llsd"], more].concat()).await
+    };
     let usual = "asks Service steersman-system/steersman-webhook\n";
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: created, {usual}"));
     assert_eq!(webhooks(&["--apply"]).await.ok(), format!("{NAME}: unchanged, {usual}"));
@@ -59,7 +60,7 @@ async fn configurations_are_applied_retargeted_and_removed() {
     let nobody = site.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--remove"] {
         let mut command = command::steersman(&["webhooks", "llsd", verb, "--kubeconfig"]);
-        let error = command::said(command.arg(&nobody)).failed();
+        let error = command::output_of(command.arg(&nobody)).failure();
         assert!(error.contains("cannot get resource \"validatingwebhookconfigurations\""), "{error}");
         assert!(error.contains("this needs the right to get, create, patch and delete"), "{error}");
     }

@@ -19,7 +19,7 @@ async fn without_an_operator_specs_cannot_change_but_objects_can_be_let_go_of() 
     let patch = async |change: Value| objects.patch("stack", &PatchParams::default(), &Patch::Merge(change)).await;
     let refused = patch(json!({ "spec": { "workload": { "replicas": 2 } } })).await.unwrap_err().to_string();
     assert!(refused.contains("failed calling webhook \"validate.llsd.steersman.dev\""), "{refused}");
-    let refused = court.apply(&manifest("new", json!({ "distribution": { "name": "starter" } })), &[]).await.failed();
+    let refused = court.apply(&manifest("new", json!({ "distribution": { "name": "starter" } })), &[]).await.failure();
     assert!(refused.contains("failed calling webhook"), "{refused}");
 
     patch(json!({ "metadata": { "labels": { "team": "search" } } })).await.unwrap();

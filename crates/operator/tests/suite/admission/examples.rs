@@ -25,10 +25,10 @@ async fn every_example_is_judged_as_it_says() {
         let text = std::fs::read_to_string(&file).unwrap();
         let refused = text.lines().next().unwrap().strip_prefix("# refused: ").expect("the first line says the text");
         let said = court.kubectl(&["apply", "-f", file.to_str().unwrap()]).await;
-        if said.is_ok() || !said.error.contains(refused) {
-            wrong.push(format!("{}: expected {refused:?} in {:?}", file.display(), said.error));
+        if said.is_ok() || !said.stderr.contains(refused) {
+            wrong.push(format!("{}: expected {refused:?} in {:?}", file.display(), said.stderr));
         }
-        assert!(!said.error.contains("not-a-real-key"), "a value is nobody's business: {}", said.error);
+        assert!(!said.stderr.contains("not-a-real-key"), "a value is nobody's business: {}", said.stderr);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     court.operator.assert_log_is_json();

@@ -22,10 +22,10 @@ async fn only_references_that_a_request_adds_are_asked_for() {
     let Some(court) = Court::open("secrets", &[]).await else { return };
     let namespace = court.namespace.name();
     let absent = format!("spec.providers.inference.apiKey.name: Secret \"creds\" not found in namespace {namespace:?}");
-    let said = court.apply(&with_secret("creds", "token"), &[]).await.failed();
+    let said = court.apply(&with_secret("creds", "token"), &[]).await.failure();
     assert!(said.contains("The LlamaStackDistribution \"stack\" is invalid") && said.contains(&absent), "{said}");
     create_secret(&court, "creds").await;
-    let said = court.apply(&with_secret("creds", "tokn"), &[]).await.failed();
+    let said = court.apply(&with_secret("creds", "tokn"), &[]).await.failure();
     assert!(said.contains("spec.providers.inference.apiKey.key: Key \"tokn\" not found in Secret"), "{said}");
     court.apply(&with_secret("creds", "token"), &[]).await.ok();
 
@@ -34,7 +34,7 @@ async fn only_references_that_a_request_adds_are_asked_for() {
     let mut changed = with_secret("creds", "token");
     changed["spec"]["workload"] = json!({ "replicas": 2 });
     court.apply(&changed, &[]).await.ok();
-    let said = court.apply(&with_secret("others", "token"), &[]).await.failed();
+    let said = court.apply(&with_secret("others", "token"), &[]).await.failure();
     assert!(said.contains("Secret \"others\" not found"), "{said}");
     court.kubectl(&["delete", "llsd", "stack"]).await.ok();
     assert!(!court.operator.log().contains("hush-hush"));
@@ -44,20 +44,20 @@ async fn only_references_that_a_request_adds_are_asked_for() {
 async fn a_setting_turns_what_is_missing_into_a_warning() {
     let Some(court) = Court::open("warned", &["--missing-references", "warn"]).await else { return };
     let said = court.apply(&with_secret("creds", "token"), &[]).await;
-    assert!(said.is_ok(), "{}", said.error);
+    assert!(said.is_ok(), "{}", said.stderr);
     assert!(
-        said.error.contains("Warning: spec.providers.inference.apiKey.name: Secret \"creds\" not found"),
+        said.stderr.contains("Warning: spec.providers.inference.apiKey.name: Secret \"creds\" not found"),
         "{}",
-        said.error
+        said.stderr
     );
     // What has no effect is a warning whatever the setting.
     let unused =
         manifest("unused", json!({ "distribution": { "name": "starter" }, "storage": { "kv": { "endpoint": "e" } } }));
     let said = court.apply(&unused, &[]).await;
     let warning = "Warning: spec.storage.kv.endpoint: endpoint is only valid when type is redis";
-    assert!(said.is_ok() && said.error.contains(warning), "{}", said.error);
+    assert!(said.is_ok() && said.stderr.contains(warning), "{}", said.stderr);
     let wrong = manifest("wrong", json!({ "distribution": { "name": "startr" } }));
-    assert!(court.apply(&wrong, &[]).await.failed().contains("Unknown distribution"));
+    assert!(court.apply(&wrong, &[]).await.failure().contains("Unknown distribution"));
 }
 
 /// Whoever may write objects here must not learn what is in other namespaces.
@@ -87,11 +87,11 @@ async fn a_config_map_of_another_namespace_is_seen_only_if_it_is_opened_to_all()
     let dry_run = ["--dry-run=server"];
     let mut told = Vec::new();
     for name in ["closed", "absent"] {
-        let said = court.apply(&bundle(name), &dry_run).await.failed();
+        let said = court.apply(&bundle(name), &dry_run).await.failure();
         let missing = format!("failed to find caBundle ConfigMap {name:?} in namespace {:?}", elsewhere.name());
         assert!(said.contains(&missing), "{said}");
         told.push(said.replace(name, "NAME"));
-        let said = court.apply(&config(name), &dry_run).await.failed();
+        let said = court.apply(&config(name), &dry_run).await.failure();
         let place = "spec.server.userConfig.configMapName: failed to find overrideConfig ConfigMap";
         assert!(said.contains(&format!("{place} {name:?} in namespace {:?}", elsewhere.name())), "{said}");
         assert!(said.contains("with the label llamastack.io/watch=true"), "{said}");

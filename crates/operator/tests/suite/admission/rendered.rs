@@ -6,10 +6,10 @@ use steersman::admission::{ALL, FAMILIES, file, name};
 use steersman::webhooks::admission::Route;
 use steersman_api::Family;
 
-use crate::command::{said, steersman};
+use crate::command::{output_of, steersman};
 
 fn printed(arguments: &[&str]) -> String {
-    said(steersman(&["webhooks"]).args(arguments)).ok()
+    output_of(steersman(&["webhooks"]).args(arguments)).ok()
 }
 
 fn shipped() -> Vec<Value> {
@@ -86,7 +86,7 @@ fn wrong_usage_is_said() {
         (&["--webhook-url", "http://a"], "such as https://127.0.0.1:9443"),
     ];
     for (arguments, expected) in cases {
-        let error = said(steersman(&["webhooks"]).args(arguments)).failed();
+        let error = output_of(steersman(&["webhooks"]).args(arguments)).failure();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }

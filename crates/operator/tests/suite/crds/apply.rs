@@ -13,7 +13,7 @@ use crate::schemas::{self, resource};
 #[tokio::test]
 async fn all_crds_are_installed_and_a_second_time_nothing_changes() {
     let Some(place) = Place::take().await else { return };
-    let first = place.steersman(&["--apply"]).plain();
+    let first = place.steersman(&["--apply"]).ok_without_stderr();
     assert_eq!(
         first,
         "dynamographdeploymentrequests.nvidia.com: created, converted by Service steersman-system/steersman-webhook\n\
@@ -24,9 +24,9 @@ async fn all_crds_are_installed_and_a_second_time_nothing_changes() {
         let conditions = place.crd(family).await["status"]["conditions"].to_string();
         assert!(conditions.contains("Established") && !conditions.contains("NonStructuralSchema"), "{conditions}");
     }
-    let again = place.steersman(&["--apply", "--wait"]).plain();
+    let again = place.steersman(&["--apply", "--wait"]).ok_without_stderr();
     assert_eq!(again, first.replace(": created", ": unchanged"));
-    let one = place.steersman(&["va", "--apply", "--wait", "0"]).plain();
+    let one = place.steersman(&["va", "--apply", "--wait", "0"]).ok_without_stderr();
     assert_eq!(one, "variantautoscalings.llmd.ai: unchanged\n");
     place.clear().await;
 }
@@ -39,29 +39,32 @@ async fn the_choice_of_a_converter_and_an_injected_bundle_survive_the_next_apply
         crd["spec"]["conversion"]["webhook"]["clientConfig"].clone()
     };
     let other = ["llsd", "--apply", "--webhook-namespace", "models"];
-    assert!(place.steersman(&other).plain().contains("created, converted by Service models/steersman-webhook"));
+    assert!(
+        place.steersman(&other).ok_without_stderr().contains("created, converted by Service models/steersman-webhook")
+    );
     let injected = json!(ByteString(place.converter.authority.clone().into_bytes()));
     // As the operator does it, under a name of its own.
     let bundle = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": injected } } } } });
     let operator = PatchParams { field_manager: Some("steersman/certs".to_owned()), ..PatchParams::default() };
     place.crds().patch(Family::Llsd.crd_name(), &operator, &Patch::Merge(bundle)).await.unwrap();
     for flags in [&other[..2], &other[..]] {
-        let said = place.steersman(flags).plain();
+        let said = place.steersman(flags).ok_without_stderr();
         assert!(said.contains("unchanged, converted by Service models/steersman-webhook"), "{said}");
         assert_eq!(client().await["caBundle"], injected);
     }
 
     // Another server: what vouched for the first says nothing about it.
-    let said = place.steersman(&["llsd", "--apply", "--webhook-url", "https://127.0.0.1:1/convert"]).plain();
+    let said =
+        place.steersman(&["llsd", "--apply", "--webhook-url", "https://127.0.0.1:1/convert"]).ok_without_stderr();
     assert!(said.contains("changed, converted by https://127.0.0.1:1/convert, before by Service models/"), "{said}");
     assert_eq!(client().await, json!({ "url": "https://127.0.0.1:1/convert" }));
     // A bundle that was applied stays too.
-    place.attach(&["llsd"]).plain();
+    place.attach(&["llsd"]).ok_without_stderr();
     let attached = client().await;
     assert!(attached["caBundle"].is_string(), "{attached}");
-    assert!(place.steersman(&["llsd", "--apply"]).plain().contains("unchanged"));
+    assert!(place.steersman(&["llsd", "--apply"]).ok_without_stderr().contains("unchanged"));
     assert_eq!(client().await, attached);
-    let said = place.steersman(&["llsd", "--apply", "--webhook-service", "steersman-webhook"]).plain();
+    let said = place.steersman(&["llsd", "--apply", "--webhook-service", "steersman-webhook"]).ok_without_stderr();
     assert!(
         said.contains("changed, converted by Service steersman-system/steersman-webhook, before by http"),
         "{said}"
@@ -76,7 +79,7 @@ async fn who_may_not_is_told_what_it_needs() {
     let Some(place) = Place::take().await else { return };
     let nobody = place.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--detach"] {
-        let said = place.steersman_as(&nobody, &[verb]).sentence();
+        let said = place.steersman_as(&nobody, &[verb]).one_line_failure();
         assert!(said.contains("User \"visitor\" cannot get resource \"customresourcedefinitions\""), "{said}");
         assert!(said.contains("this needs the right to get"), "{said}");
         assert!(said.contains("customresourcedefinitions of apiextensions.k8s.io") || verb == "--detach", "{said}");
@@ -90,7 +93,7 @@ async fn objects_of_an_unknown_version_are_not_made_unreadable() {
     foreign.spec.versions[0].name = "v1".to_owned();
     schemas::install(&place.admin, &foreign, &resource(Family::Llsd, "v1")).await;
     let before = place.crd(Family::Llsd).await;
-    let said = place.steersman(&["llsd", "--apply"]).sentence();
+    let said = place.steersman(&["llsd", "--apply"]).one_line_failure();
     assert!(said.contains("may hold objects stored as v1, a version that Steersman does not know"), "{said}");
     assert!(said.contains("store those objects in one of v1alpha1, v1alpha2"), "{said}");
     assert_eq!(place.crd(Family::Llsd).await, before);
@@ -117,7 +120,7 @@ async fn a_crd_of_another_tool_and_objects_of_the_first_generation_are_pointed_o
     let api: Api<DynamicObject> = Api::namespaced_with(place.admin.clone(), namespace.name(), &served);
     api.create(&PostParams::default(), &old).await.unwrap();
 
-    let said = place.steersman(&["--apply", "va"]).plain();
+    let said = place.steersman(&["--apply", "va"]).ok_without_stderr();
     assert!(said.starts_with("variantautoscalings.llmd.ai: changed\n  note: "), "{said}");
     assert!(said.contains("the CRD belongs to the Helm release autoscaler/wva"), "{said}");
     assert!(
@@ -126,6 +129,6 @@ async fn a_crd_of_another_tool_and_objects_of_the_first_generation_are_pointed_o
     );
     let kept = api.get("old").await.unwrap();
     assert_eq!(kept.data["spec"]["modelProfile"], profile, "what it says stays readable");
-    assert!(place.kubectl(&["delete", "va", "old", "-n", namespace.name()]).plain().contains("deleted"));
+    assert!(place.kubectl(&["delete", "va", "old", "-n", namespace.name()]).ok_without_stderr().contains("deleted"));
     place.clear().await;
 }

@@ -26,7 +26,7 @@ async fn old(place: &Place, namespace: &Namespace) -> Result<()> {
     if place.crds().get_opt(Family::Dgdr.crd_name()).await?.is_some() {
         place.release(Family::Dgdr).await;
     }
-    place.attach(&["dgdr"]).plain();
+    place.attach(&["dgdr"]).ok_without_stderr();
     let mut versions = place.crd(Family::Dgdr).await["spec"]["versions"].clone();
     for version in versions.as_array_mut().unwrap() {
         version["storage"] = json!(version["name"] == "v1alpha1");
@@ -56,7 +56,7 @@ async fn until_stored_as(place: &Place, namespace: &Namespace, version: &str) {
 
 async fn attached(place: &Place, namespace: &Namespace) -> Result<()> {
     old(place, namespace).await?;
-    place.attach(&["dgdr"]).plain();
+    place.attach(&["dgdr"]).ok_without_stderr();
     until_stored_as(place, namespace, "v1beta1").await;
     let marked = json!({ "metadata": { "finalizers": ["nvidia.com/finalizer"] } });
     let api = place.objects(Family::Dgdr, "v1alpha1", namespace.name());
@@ -137,7 +137,7 @@ async fn applying_survives_a_crash_at_every_call() {
             // The mark of the run before goes with it.
             let done = json!({ "metadata": { "annotations": { "test/done": null } } });
             place.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
-            place.steersman(&["dgdr", "--apply", "--webhook-service", "steersman-webhook"]).plain();
+            place.steersman(&["dgdr", "--apply", "--webhook-service", "steersman-webhook"]).ok_without_stderr();
             Ok(())
         },
         async |client, _: &Namespace, ()| {

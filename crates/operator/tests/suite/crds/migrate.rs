@@ -63,7 +63,7 @@ async fn objects_of_the_published_crd_are_stored_anew_by_the_leader() {
     // The leader is there first: it waits for a CRD of ours.
     let stop = CancellationToken::new();
     let leader = tokio::spawn(keep(place.server(account(&place).await), stop.clone()));
-    let said = place.attach(&["llsd"]).plain();
+    let said = place.attach(&["llsd"]).ok_without_stderr();
     assert!(said.contains("changed, converted by https://127.0.0.1:"), "{said}");
     assert!(
         said.contains("note: objects stored as v1alpha1 can be read again once the operator converts them"),
@@ -93,7 +93,7 @@ async fn many_objects_are_stored_anew_and_none_is_changed() {
         let create = some.iter().map(|name| place.create_request(namespace.name(), name, json!({ "own": name })));
         futures::future::join_all(create).await;
     }
-    place.attach(&["dgdr"]).plain();
+    place.attach(&["dgdr"]).ok_without_stderr();
     assert_eq!(place.stored(family).await, ["v1alpha1", "v1beta1"]);
     let looked_at = ["r-0", "r-517", "r-1199"];
     let as_written = place.objects(family, "v1alpha1", namespace.name());
@@ -134,7 +134,7 @@ async fn an_object_that_cannot_be_converted_is_named_and_does_not_stop_the_other
         let annotations = if name == "b" { json!({ BROKEN: "yes" }) } else { json!({}) };
         place.create_request(namespace.name(), name, annotations).await;
     }
-    place.attach(&["dgdr"]).plain();
+    place.attach(&["dgdr"]).ok_without_stderr();
     let server = place.server(account(&place).await);
     let Migrated::Left(left) = migrate(&server, family).await.unwrap() else { panic!("b cannot be converted") };
     assert_eq!(left.count, 1, "{left}");
@@ -159,7 +159,7 @@ async fn without_a_converter_nothing_is_stored_anew() {
     let (family, namespace) = (Family::Dgdr, place.cluster.namespace("unconverted").await.unwrap());
     place.install_old(family).await;
     let created = place.create_request(namespace.name(), "a", json!({})).await;
-    place.attach(&["dgdr"]).plain();
+    place.attach(&["dgdr"]).ok_without_stderr();
     let none = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
     place.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
     let counter = Cutter::counting();

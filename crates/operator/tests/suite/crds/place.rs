@@ -14,7 +14,7 @@ use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;
-use crate::command::{self, Said, said};
+use crate::command::{self, CommandOutput, output_of};
 use crate::schemas::{self, resource, uninstall};
 use crate::server::server;
 
@@ -95,23 +95,23 @@ impl Place {
     }
 
     /// `steersman crds ARGUMENTS` as the administrator.
-    pub fn steersman(&self, arguments: &[&str]) -> Said {
+    pub fn steersman(&self, arguments: &[&str]) -> CommandOutput {
         self.steersman_as(&self.cluster.admin_kubeconfig(), arguments)
     }
 
-    pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Said {
-        said(&mut command::asks(kubeconfig, &[&["crds"], arguments].concat()))
+    pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> CommandOutput {
+        output_of(&mut command::steersman_as(kubeconfig, &[&["crds"], arguments].concat()))
     }
 
     /// `crds --apply` with this test's converter.
-    pub fn attach(&self, families: &[&str]) -> Said {
+    pub fn attach(&self, families: &[&str]) -> CommandOutput {
         let authority = self.folder.path().join("ca.pem");
         let flags = ["--apply", "--webhook-url", &self.converter.url, "--webhook-ca", authority.to_str().unwrap()];
         self.steersman(&[families, &flags].concat())
     }
 
-    pub fn kubectl(&self, arguments: &[&str]) -> Said {
-        said(&mut command::kubectl(self.cluster, arguments))
+    pub fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
+        output_of(&mut command::kubectl(self.cluster, arguments))
     }
 
     /// The CRD as it was before there was a second version.

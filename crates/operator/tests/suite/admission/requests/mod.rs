@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::object;
 
-use super::{Court, Said};
+use super::{CommandOutput, Court};
 
 const MODEL: &str = "Qwen/Qwen3-8B";
 
@@ -92,6 +92,6 @@ async fn would_be(court: &Court, request: &Value) -> Result<DynamicObject, Strin
 }
 
 /// `kubectl apply`, and what a user reads of it.
-async fn apply(court: &Court, request: &Value) -> Said {
+async fn apply(court: &Court, request: &Value) -> CommandOutput {
     court.apply(request, &[]).await
 }

@@ -10,12 +10,12 @@ use super::*;
 async fn refusals_and_warnings_name_the_place_the_cause_and_what_to_do() {
     let Some(court) = open("told", &ELSEWHERE).await else { return };
     let refused =
-        apply(&court, &beta("auto", json!({ "backend": "auto", "searchStrategy": "thorough" }))).await.failed();
+        apply(&court, &beta("auto", json!({ "backend": "auto", "searchStrategy": "thorough" }))).await.failure();
     let expected = format!(
         "The DynamoGraphDeploymentRequest \"auto\" is invalid: {THOROUGH}. Or set spec.searchStrategy to rapid.\n"
     );
     assert_eq!(refused, expected);
-    let refused = apply(&court, &alpha("old", json!({ "runtimeVersionOverride": null }))).await.failed();
+    let refused = apply(&court, &alpha("old", json!({ "runtimeVersionOverride": null }))).await.failure();
     let expected = "The DynamoGraphDeploymentRequest \"old\" is invalid: spec.runtimeVersionOverride: Required value: is \
                     required when spec.profilingConfig.profilerImage has no parseable semantic-version tag. Set it to the \
                     version of Dynamo in profiler:latest, such as 1.4.0.\n";
@@ -25,7 +25,7 @@ async fn refusals_and_warnings_name_the_place_the_cause_and_what_to_do() {
     let config = json!({ "profilerImage": "profiler:latest", "configMapRef": { "name": "base" } });
     let old = alpha("old", json!({ "profilingConfig": config, "deploymentOverrides": { "name": "mine" } }));
     let told = apply(&court, &old).await;
-    let warned = told.error.clone();
+    let warned = told.stderr.clone();
     told.ok();
     for warning in [
         "Warning: nvidia.com/v1alpha1 DynamoGraphDeploymentRequest is deprecated; use nvidia.com/v1beta1 \
@@ -38,15 +38,15 @@ async fn refusals_and_warnings_name_the_place_the_cause_and_what_to_do() {
         assert!(warned.contains(warning), "{warning:?} is not in:\n{warned}");
     }
     let told = apply(&court, &beta(&"a".repeat(30), json!({ "sla": { "ttft": -1 } }))).await;
-    let warned = told.error.clone();
+    let warned = told.stderr.clone();
     told.ok();
     for warning in ["a name of at most 24 characters", "spec.sla.ttft: SLA 'ttft' must be positive (got -1)."] {
         assert!(warned.contains(warning), "{warning:?} is not in:\n{warned}");
     }
     let told = apply(&court, &beta("fine", json!({}))).await;
-    assert_eq!(told.error, "");
+    assert_eq!(told.stderr, "");
     told.ok();
-    let strict = apply(&court, &beta("typo", json!({ "modle": "x" }))).await.failed();
+    let strict = apply(&court, &beta("typo", json!({ "modle": "x" }))).await.failure();
     assert!(strict.contains("unknown field \"spec.modle\""), "{strict}");
 }
 
