@@ -4,7 +4,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::certs::Site;
+use crate::certs::WebhookEnv;
 use crate::process::operator::Operator;
 
 const ROUTES: [&str; 3] = ["/convert", "/validate/llsd", "/mutate/dgdr"];
@@ -123,8 +123,8 @@ async fn small(client: &Client, route: &'static str, dice: &mut Dice) -> usize {
 
 #[tokio::test]
 async fn no_body_brings_the_process_down() {
-    let Some(site) = Site::prepared().await else { return };
-    let operator = site.start("target", &[]).await;
+    let Some(env) = WebhookEnv::prepare().await else { return };
+    let operator = env.start("target", &[]).await;
     operator.until_answer("/readyz", 200).await;
     let client = client(&operator);
     let mut dice = Dice(0x5eed);
