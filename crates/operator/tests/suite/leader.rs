@@ -171,7 +171,7 @@ async fn lease_is_released_when_controllers_hang() {
     let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(1)).await;
     let fence = leader.acquired().await.unwrap();
     stop.cancel();
-    // Nothing reports that the controllers have stopped.
+    // The controllers never report that they have stopped.
     leader.lost().await;
     assert!(!fence.is_open(), "controllers that still run can write nothing");
     assert_eq!(holder(&namespace).await.0, "", "the next replica need not wait");
