@@ -12,7 +12,7 @@ use steersman::cli::{self, Cli};
 use steersman::overrides;
 use steersman_plan::dynamo::profile_job;
 
-use crate::relay::scene::a_request;
+use crate::relay::env::profiling_request;
 
 fn run(program: &Path, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(program);
@@ -46,7 +46,7 @@ fn blueprint() -> Value {
 
 #[test]
 fn job_installs_binary_under_its_command_name() {
-    let mut snapshot = a_request("team-a", json!({}));
+    let mut snapshot = profiling_request("team-a", json!({}));
     let overrides = json!({ "dgd": graph("v1beta1", json!({})) });
     snapshot.object.spec.overrides = Some(serde_json::from_value(overrides).unwrap());
     let job = profile_job::job(&snapshot, "planner:1.4.0");
