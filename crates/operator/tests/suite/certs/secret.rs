@@ -59,7 +59,7 @@ async fn operator_starts_with_a_corrupted_secret() {
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": SECRET, "labels": { "kept": "yes" } },
         "data": { "tls.crt": "AAAA", "tls.key": "AAAA", "ca.crt": "AAAA" },
     });
-    let params = PatchParams::apply("somebody");
+    let params = PatchParams::apply("other-manager");
     env.secrets().patch(SECRET, &params, &Patch::Apply(corrupted)).await.unwrap();
     let operator = env.start("alone", &SHORT_LIFETIME).await;
     operator.until_answer("/readyz", 200).await;

@@ -42,9 +42,9 @@ struct Faults {
 impl Converter {
     pub fn start() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::from(made.signing_key);
-        let certificate = vec![made.cert.der().clone()];
+        let certified_key = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::from(certified_key.signing_key);
+        let certificate = vec![certified_key.cert.der().clone()];
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificate, key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -62,7 +62,7 @@ impl Converter {
                 server.acceptor(acceptor).serve(service).await
             })
         });
-        Self { url, authority: made.cert.pem(), faults, handle }
+        Self { url, authority: certified_key.cert.pem(), faults, handle }
     }
 
     /// Makes all conversions fail, or work again.

@@ -117,10 +117,10 @@ fn errors_use_paths_of_the_given_version() {
     run.assert_refused(1, "cr.yaml: document 1: spec.server.containerSpec.port: 70000 is not a port. Use a number");
     run.assert_refused(1, "cr.yaml: document 1: spec.server.distribution.name: Unknown distribution \"unheard-of\".");
     assert!(!run.err.contains("networking"), "{}", run.err);
-    let kept = r#"  annotations:
+    let annotation = r#"  annotations:
     llamastack.io/v1alpha2-fields: '{"spec":{"providers":{"inference":[{"id":"a","provider":"vllm"},{"id":"a","provider":"vllm"}]}}}'
 spec:"#;
-    run_on(&OLD_STACK.replace("spec:", kept), &["validate"])
+    run_on(&OLD_STACK.replace("spec:", annotation), &["validate"])
         .assert_refused(1, "spec.providers.inference[1].id (of v1alpha2): ");
 }
 

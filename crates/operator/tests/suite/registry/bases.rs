@@ -61,9 +61,9 @@ fn want(name: &str) -> Want {
 async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSeen) -> bool) -> LabelsSeen {
     let expected_labels = async {
         loop {
-            let seen = bases.seen(want);
-            if expected(&seen) {
-                return seen;
+            let labels = bases.seen(want);
+            if expected(&labels) {
+                return labels;
             }
             bases.changed().await;
         }
@@ -71,8 +71,8 @@ async fn wait_for_labels(bases: &Bases, want: &Want, expected: impl Fn(&LabelsSe
     tokio::time::timeout(wait::LIMIT, expected_labels).await.expect("the labels change in time")
 }
 
-fn base_and_remark(seen: &LabelsSeen) -> Option<(&str, Option<&str>)> {
-    match seen {
+fn base_and_remark(labels: &LabelsSeen) -> Option<(&str, Option<&str>)> {
+    match labels {
         LabelsSeen::Found { base: Ok(Some(base)), remark, .. } => {
             Some((base.config["distro_name"].as_str().unwrap(), remark.as_deref()))
         }
@@ -97,10 +97,11 @@ async fn moved_tag_enqueues_its_objects() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("first"), &[]);
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen) == Some(("first", None))).await;
+    wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("first", None))).await;
     let digest = served.push("a/b", "1", in_label("second"), &[]);
-    let seen = wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen) == Some(("second", None))).await;
-    assert!(matches!(seen, LabelsSeen::Found { digest: seen, .. } if seen == digest));
+    let labels =
+        wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("second", None))).await;
+    assert!(matches!(labels, LabelsSeen::Found { digest: found, .. } if found == digest));
 }
 
 #[tokio::test]
@@ -109,9 +110,9 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
     served.push("a/b", "1", in_label("late"), &[]);
     served.change(|state| state.fails = Some(503));
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    let seen = wait_for_labels(&bases, &want("one"), |seen| matches!(seen, LabelsSeen::Silent { .. })).await;
-    let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &seen, None) else {
-        panic!("no base: {seen:?}")
+    let labels = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
+    let Choice::Use { resolved, remark: Some(remark) } = choose(Some("starter"), &labels, None) else {
+        panic!("no base: {labels:?}")
     };
     assert_eq!(resolved.source, Source::Embedded);
     assert_eq!(
@@ -120,11 +121,11 @@ async fn unavailable_registry_falls_back_to_embedded_base() {
          pull secret \"old\" does not exist)"
     );
     // A server that already runs with the base of the labels keeps it after a restart of the operator.
-    assert!(matches!(choose(Some("starter"), &seen, Some(Source::OciLabel)), Choice::Wait(_)));
+    assert!(matches!(choose(Some("starter"), &labels, Some(Source::OciLabel)), Choice::Wait(_)));
 
     served.change(|state| state.fails = None);
-    let seen = wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen).is_some()).await;
-    assert_eq!(base_and_remark(&seen), Some(("late", None)));
+    let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
+    assert_eq!(base_and_remark(&labels), Some(("late", None)));
 }
 
 #[tokio::test]
@@ -132,25 +133,26 @@ async fn last_labels_are_kept_while_registry_fails() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("kept"), &[]);
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), Duration::from_millis(500));
-    wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen) == Some(("kept", None))).await;
+    wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
     served.change(|state| state.hangs = true);
     let slow = |remark: &str| remark.contains("did not give the labels of the image within 500ms");
-    let keeps_base_with = |seen: &LabelsSeen, is_expected: &dyn Fn(&str) -> bool| {
-        assert_eq!(base_and_remark(seen).unwrap().0, "kept");
-        base_and_remark(seen).unwrap().1.is_some_and(is_expected)
+    let keeps_base_with = |labels: &LabelsSeen, is_expected: &dyn Fn(&str) -> bool| {
+        assert_eq!(base_and_remark(labels).unwrap().0, "kept");
+        base_and_remark(labels).unwrap().1.is_some_and(is_expected)
     };
-    wait_for_labels(&bases, &want("one"), |seen| keeps_base_with(seen, &slow)).await;
+    wait_for_labels(&bases, &want("one"), |labels| keeps_base_with(labels, &slow)).await;
     served.change(|state| (state.hangs, state.fails) = (false, Some(500)));
-    let seen =
-        wait_for_labels(&bases, &want("one"), |seen| keeps_base_with(seen, &|remark| remark.contains("answered 500")))
-            .await;
-    let Choice::Use { resolved, remark } = choose(Some("starter"), &seen, Some(Source::OciLabel)) else {
-        panic!("no base: {seen:?}")
+    let labels = wait_for_labels(&bases, &want("one"), |labels| {
+        keeps_base_with(labels, &|remark| remark.contains("answered 500"))
+    })
+    .await;
+    let Choice::Use { resolved, remark } = choose(Some("starter"), &labels, Some(Source::OciLabel)) else {
+        panic!("no base: {labels:?}")
     };
     assert_eq!(resolved.source, Source::OciLabel);
     assert!(remark.is_some());
     served.change(|state| state.fails = None);
-    wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen) == Some(("kept", None))).await;
+    wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels) == Some(("kept", None))).await;
 }
 
 #[tokio::test]
@@ -158,16 +160,16 @@ async fn forgotten_object_causes_no_requests() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let (bases, _running) = start_bases(&served, &FixedLogins::default(), wait::LIMIT);
-    wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen).is_some()).await;
+    wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
     bases.forget("here", "one");
     // The image of another object is requested several times meanwhile, the forgotten one is not.
     served.push("c/d", "1", in_label("other"), &[]);
     let other = Want { image: format!("{HOST}/c/d:1"), ..want("two") };
-    wait_for_labels(&bases, &other, |seen| base_and_remark(seen).is_some()).await;
+    wait_for_labels(&bases, &other, |labels| base_and_remark(labels).is_some()).await;
     served.asked();
     for name in ["second", "third"] {
         served.push("c/d", "1", in_label(name), &[]);
-        wait_for_labels(&bases, &other, |seen| base_and_remark(seen) == Some((name, None))).await;
+        wait_for_labels(&bases, &other, |labels| base_and_remark(labels) == Some((name, None))).await;
     }
     let requests = served.asked();
     assert!(!requests.is_empty() && requests.iter().all(|request| request.contains("/v2/c/d/")), "{requests:?}");
@@ -207,11 +209,11 @@ async fn logs_and_messages_hold_no_credentials() {
     served.change(|state| state.redirects_blobs = true);
     let logins = FixedLogins(Arc::new(Mutex::new(credentials(HOST, "the-user", "the-wrong-password"))));
     let (bases, _running) = start_bases(&served, &logins, wait::LIMIT);
-    let silent = wait_for_labels(&bases, &want("one"), |seen| matches!(seen, LabelsSeen::Silent { .. })).await;
+    let silent = wait_for_labels(&bases, &want("one"), |labels| matches!(labels, LabelsSeen::Silent { .. })).await;
     *logins.0.lock().unwrap() = credentials(HOST, "the-user", "the-password");
-    let seen = wait_for_labels(&bases, &want("one"), |seen| base_and_remark(seen).is_some()).await;
+    let labels = wait_for_labels(&bases, &want("one"), |labels| base_and_remark(labels).is_some()).await;
 
-    let text = format!("{} {silent:?} {seen:?} {:?}", LOG.take().unwrap(), logins.0.lock().unwrap());
+    let text = format!("{} {silent:?} {labels:?} {:?}", LOG.take().unwrap(), logins.0.lock().unwrap());
     assert!(text.contains("does not accept the credentials") && text.contains("the labels of an image were read"));
     assert!(text.contains("(secret)"), "the dump shows the credentials redacted");
     let encoded = ["the-user:the-password", "the-user:the-wrong-password"]
