@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_told_what_the_flags_say() {
+    fn flags_become_controller_options() {
         let settings = |flags: &[&str]| Line::parse_from([&["run"], flags].concat()).settings;
         let told = |flags: &[&str]| settings(flags).installation();
         let flags =
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_has_a_unit_and_bounds() {
+    fn certificate_life_has_unit_and_bounds() {
         for (given, seconds) in [("1m", 60), ("300s", 300), ("12h", 43_200), ("90d", 7_776_000), ("3650d", 315_360_000)]
         {
             assert_eq!(life(given).unwrap(), Duration::from_secs(seconds));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_collected_for_a_moment() {
+    fn settle_time_has_unit_and_bounds() {
         for (given, milliseconds) in [("1ms", 1), ("200ms", 200), ("1.5s", 1500), ("60s", 60_000)] {
             assert_eq!(settle(given).unwrap(), Duration::from_millis(milliseconds));
         }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_an_ip_and_a_port() {
+    fn address_requires_ip_and_port() {
         for (given, expected) in [("127.0.0.1:1", "127.0.0.1:1"), (":8080", "0.0.0.0:8080"), ("[::1]:9", "[::1]:9")] {
             assert_eq!(address(given).unwrap().to_string(), expected);
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_known_and_built() {
+    fn unknown_controller_is_refused() {
         let unknown = controller("llama").unwrap_err();
         assert_eq!(unknown, "there is no controller \"llama\"; the names are dgdr, dgd, llsd, va");
         for family in Family::ALL {

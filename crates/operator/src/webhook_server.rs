@@ -158,7 +158,7 @@ mod tests {
     use crate::webhooks::admission::Verdict;
 
     #[tokio::test]
-    async fn a_configuration_that_outlives_its_controller_refuses_nothing() {
+    async fn webhook_without_controller_allows_with_warning() {
         let kind = json!({ "group": "llamastack.io", "version": "v1alpha2", "kind": "LlamaStackDistribution" });
         let resource =
             json!({ "group": "llamastack.io", "version": "v1alpha2", "resource": "llamastackdistributions" });

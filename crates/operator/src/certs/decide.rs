@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_gets_a_rotation_and_only_one() {
+    fn requested_rotation_happens_once() {
         let asked = Kept { asked: true, ..fresh() };
         assert_eq!(step(&asked, &names(), &lives(), day(1)), Step::Begin("somebody asked for it".into()));
         let begun = asked.begun(make(&names(), lives().life, day(1)).unwrap());

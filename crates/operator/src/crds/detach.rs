@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_converted_by_us_is_detached() {
+    fn only_own_conversion_is_detached() {
         let nothing = Given::default();
         assert_eq!(said(None, &nothing), "not installed");
         assert_eq!(said(Some(&live(&by(WEBHOOK_SERVICE), "v1alpha2")), &nothing), "attached");

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_that_keeps_a_crd_is_named() {
+    fn managing_tool_of_crd_is_named() {
         let helm =
             json!({ "annotations": { "meta.helm.sh/release-name": "dynamo", "meta.helm.sh/release-namespace": "d" } });
         let cases = [

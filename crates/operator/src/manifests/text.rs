@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_counted_as_yaml_counts_them() {
+    fn documents_are_numbered_like_yaml() {
         let one = "{apiVersion: v1, kind: A}";
         for text in
             [one.to_owned(), format!("---\n{one}\n"), format!("# why\n---\n{one}"), format!("%YAML 1.2\n--- {one}\n")]
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_fall_apart_into_their_items() {
+    fn lists_are_split_into_items() {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [
             {"apiVersion": "v1", "kind": "A"}, {"kind": "B"},
             {"apiVersion": "x/v1", "kind": "CList", "items": [{"spec": {}}]},

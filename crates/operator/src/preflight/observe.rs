@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_converter_is_named_where_there_is_one() {
+    fn conversion_webhook_is_recognized() {
         let service = json!({"service": {"namespace": "n", "name": "s"}});
         let webhook = |target: Value| json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": target}});
         let cases = [

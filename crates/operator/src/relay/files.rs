@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_read_once_the_profiler_has_succeeded() {
+    fn results_are_read_after_success() {
         let early = folder(&[("profiler_status.yaml", b"status: running"), (FINAL, b"a: 1")]);
         assert_eq!(look(early.path()).results, BTreeMap::new());
         let done = folder(&[("profiler_status.yaml", b"status: success"), (FINAL, b"a: 1"), ("other", b"x")]);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_container_is_hidden_and_unknown_volume_lasting() {
+    fn missing_container_is_hidden_unknown_volume_lasting() {
         assert_eq!(profiler(&Pod::default(), "profiler", "/data"), Profiler::Hidden);
         assert!(seen(json!({ "name": "another" }), json!({})).lasting());
     }

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_profiler_writes_is_understood() {
+    fn profiler_status_file_is_parsed() {
         let status = read(
             "status: running\ntimestamp: '2026-11-16T06:00:00Z'\nmessage: 'Benchmarking \"a\\b\": 1/3'\nphase: SweepingPrefill\n",
         );
@@ -137,7 +137,7 @@ phase: SweepingPrefill
     }
 
     #[test]
-    fn halves_and_garbage_say_nothing_or_no_verdict() {
+    fn truncated_status_has_no_verdict() {
         for text in ["status", "- status: success", "status: 'succ", "a: [", "\u{0}\u{1}", "status: &a *a"] {
             assert_eq!(read(text).map(|status| status.verdict), None, "{text:?}");
         }
@@ -157,7 +157,7 @@ phase: SweepingPrefill
     }
 
     #[test]
-    fn a_bomb_of_aliases_is_refused() {
+    fn yaml_alias_bomb_is_refused() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let below = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -167,7 +167,7 @@ phase: SweepingPrefill
     }
 
     #[test]
-    fn no_credential_gets_through() {
+    fn credentials_are_redacted() {
         assert!(CREDENTIALS.iter().all(|(pattern, _)| pattern.is_some()), "all of them are regular expressions");
         for (said, shown) in [
             ("401 for token hf_AbCdEfGhIjKlMnOp.", "401 for token hf_***."),
@@ -189,7 +189,7 @@ phase: SweepingPrefill
     }
 
     #[test]
-    fn long_words_are_cut_where_a_character_ends() {
+    fn long_text_is_cut_at_character_boundary() {
         let text = format!("{{status: failed, message: {0}, error: {0}, phase: {0}}}", "ä".repeat(20_000));
         let status = read(&text).unwrap();
         let length = |words: &Option<String>| words.as_ref().unwrap().chars().count();

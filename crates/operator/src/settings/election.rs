@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_the_times_of_the_election() {
+    fn flags_set_election_timing() {
         let seconds =
             |flags| timing(flags).map(|timing| [timing.lease, timing.deadline, timing.retry].map(|t| t.as_secs()));
         assert_eq!(seconds(""), Ok([15, 10, 2]), "as client-go has it");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_stops_before_another_begins() {
+    fn renew_deadline_must_be_below_lease_duration() {
         for (flags, said) in [
             (
                 "--renew-deadline 15",

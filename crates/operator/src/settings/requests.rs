@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_policy_is_one_that_kubernetes_has() {
+    fn unknown_pull_policy_is_refused() {
         let said =
             Line::try_parse_from(["run", "--operator-image-pull-policy", "Sometimes"]).err().unwrap().to_string();
         assert!(said.contains("[possible values: Always, IfNotPresent, Never]"), "{said}");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_a_host_and_no_path() {
+    fn url_requires_host_without_path() {
         assert_eq!(url("https://127.0.0.1:9443/").unwrap(), "https://127.0.0.1:9443");
         for wrong in ["", "127.0.0.1:9443", "http://127.0.0.1:9443", "https://a/convert", "https://", "https://a?b"] {
             assert!(url(wrong).unwrap_err().starts_with("give the address under which"), "{wrong}");

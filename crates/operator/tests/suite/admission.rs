@@ -1,14 +1,14 @@
-//! Admission: by the judge alone, by the configurations as they are rendered, and with kubectl
-//! on a real API server that asks the real process.
+//! Admission webhooks: the handlers alone, the rendered configurations, and kubectl on a real API server that calls the
+//! operator's process.
 
 mod command;
-mod down;
 mod examples;
-mod judge;
-mod moved;
+mod field_managers;
 mod references;
 mod rendered;
 mod requests;
+mod unavailable;
+mod validator;
 mod versions;
 
 use std::sync::Arc;
@@ -27,84 +27,85 @@ use steersman_testkit::{Cluster, Namespace, object, wait};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::certs::Site;
-use crate::command::{Said, administers, kubectl, run, said};
+use crate::certs::WebhookEnv;
+use crate::command::{CommandOutput, kubectl, output_of, run, steersman_as_admin};
 use crate::process::operator::Operator;
 use crate::schemas::resource;
 
-/// An operator that converts and handlers, reached by the API server, and a namespace to write to.
-struct Court {
+/// An operator whose webhooks the API server calls for objects of one family, and a namespace to write objects to.
+struct AdmissionEnv {
     family: Family,
     namespace: Namespace,
     operator: Operator,
-    site: Site,
+    webhook: WebhookEnv,
 }
 
-/// The binary, as an administrator.
-async fn steersman(cluster: &Cluster, arguments: &[&str]) -> Said {
-    run(administers(cluster, arguments)).await
+/// Runs the binary as an administrator.
+async fn steersman(cluster: &Cluster, arguments: &[&str]) -> CommandOutput {
+    run(steersman_as_admin(cluster, arguments)).await
 }
 
-impl Court {
-    /// Of LlamaStackDistributions. None (after saying so) where no cluster is to be had.
-    async fn open(prefix: &str, more: &[&str]) -> Option<Self> {
-        let court = Self::of(Family::Llsd, prefix, more).await?;
-        court.until_asked().await;
-        Some(court)
+impl AdmissionEnv {
+    /// Starts an operator for LlamaStackDistributions and waits until its webhooks are called. None if there is no cluster.
+    async fn start(prefix: &str, more: &[&str]) -> Option<Self> {
+        let env = Self::start_family(Family::Llsd, prefix, more).await?;
+        env.wait_until_called().await;
+        Some(env)
     }
 
-    /// Of any family, before API servers know of it.
-    async fn of(family: Family, prefix: &str, more: &[&str]) -> Option<Self> {
-        let site = Site::prepared().await?;
-        clear(site.cluster);
-        let (url, name) = (site.forwarder.url(), family.short_name());
-        steersman(site.cluster, &["crds", "--apply", name, "--webhook-url", &url]).await.ok();
-        steersman(site.cluster, &["webhooks", "--apply", name, "--webhook-url", &url]).await.ok();
-        let operator = site.start("court", more).await;
+    /// Starts an operator for `family` without waiting until the API server calls its webhooks.
+    async fn start_family(family: Family, prefix: &str, more: &[&str]) -> Option<Self> {
+        let webhook = WebhookEnv::prepare().await?;
+        remove_webhooks_and_crds(webhook.cluster);
+        let (url, name) = (webhook.forwarder.url(), family.short_name());
+        steersman(webhook.cluster, &["crds", "--apply", name, "--webhook-url", &url]).await.ok();
+        steersman(webhook.cluster, &["webhooks", "--apply", name, "--webhook-url", &url]).await.ok();
+        let operator = webhook.start("admission", more).await;
         operator.until_answer("/readyz", 200).await;
-        let namespace = site.cluster.namespace(prefix).await.unwrap();
-        Some(Self { family, namespace, operator, site })
+        let namespace = webhook.cluster.namespace(prefix).await.unwrap();
+        Some(Self { family, namespace, operator, webhook })
     }
 
-    /// API servers follow CRDs and configurations in their own time: until then objects slip past, or cannot be converted.
-    async fn until_asked(&self) {
-        let asked = async || {
+    /// API servers notice CRDs and webhook configurations with a delay; until then objects are not validated or not converted.
+    async fn wait_until_called(&self) {
+        let called = async || {
             for version in ["v1alpha1", "v1alpha2"] {
-                self.would_be(version, &named(version, "probe", "starter")).await.ok()?;
-                let refused = self.would_be(version, &named(version, "probe", "nobody-knows")).await.err()?;
+                self.dry_run_create(version, &minimal_object(version, "probe", "starter")).await.ok()?;
+                let refused =
+                    self.dry_run_create(version, &minimal_object(version, "probe", "nobody-knows")).await.err()?;
                 refused.contains("Unknown distribution").then_some(())?;
             }
             Some(())
         };
-        self.until("the operator is asked about every object", asked).await;
+        self.wait_for("the webhooks are called for objects of every version", called).await;
     }
 
-    async fn until(&self, what: &str, holds: impl AsyncFnMut() -> Option<()>) {
-        let held = wait::eventually(what, holds).await;
-        held.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
+    async fn wait_for(&self, what: &str, holds: impl AsyncFnMut() -> Option<()>) {
+        let waited = wait::eventually(what, holds).await;
+        waited.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
     }
 
-    /// The object as it would be stored, or why it would not be.
-    async fn would_be(&self, version: &str, object: &DynamicObject) -> Result<DynamicObject, String> {
+    /// The object as it would be stored, or why it would be refused.
+    async fn dry_run_create(&self, version: &str, object: &DynamicObject) -> Result<DynamicObject, String> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         self.objects(version).create(&dry_run, object).await.map_err(|error| error.to_string())
     }
 
     fn cluster(&self) -> &'static Cluster {
-        self.site.cluster
+        self.webhook.cluster
     }
 
     fn objects(&self, version: &str) -> Api<DynamicObject> {
         let resource = resource(self.family, version);
-        Api::namespaced_with(self.site.admin.clone(), self.namespace.name(), &resource)
+        Api::namespaced_with(self.webhook.admin.clone(), self.namespace.name(), &resource)
     }
 
-    async fn kubectl(&self, arguments: &[&str]) -> Said {
+    async fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
         run(kubectl(self.cluster(), &[arguments, &["--namespace", self.namespace.name()]].concat())).await
     }
 
-    /// `kubectl apply` of one manifest.
-    async fn apply(&self, manifest: &Value, more: &[&str]) -> Said {
+    /// Runs `kubectl apply` with one manifest.
+    async fn apply(&self, manifest: &Value, more: &[&str]) -> CommandOutput {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("manifest.json");
         std::fs::write(&file, manifest.to_string()).unwrap();
@@ -112,38 +113,37 @@ impl Court {
     }
 }
 
-/// A failed test must not leave others with a configuration that nobody answers, or with a CRD that nobody converts.
-impl Drop for Court {
+/// A failed test must not leave behind a webhook configuration or a CRD conversion whose server is gone.
+impl Drop for AdmissionEnv {
     fn drop(&mut self) {
-        clear(self.cluster());
+        remove_webhooks_and_crds(self.cluster());
     }
 }
 
-/// Of every family that is judged.
-fn clear(cluster: &Cluster) {
-    let kubectl = |arguments: &[&str]| said(&mut kubectl(cluster, arguments)).is_ok();
-    for of in steersman::admission::ALL {
-        kubectl(&["delete", of.plural(), of.name(), "--ignore-not-found"]);
+fn remove_webhooks_and_crds(cluster: &Cluster) {
+    let kubectl = |arguments: &[&str]| output_of(&mut kubectl(cluster, arguments)).is_ok();
+    for configuration in steersman::admission::ALL {
+        kubectl(&["delete", configuration.plural(), configuration.name(), "--ignore-not-found"]);
     }
     for family in steersman::admission::FAMILIES {
         let crd = family.crd_name();
         if !kubectl(&["get", "crd", crd, "-o", "name"]) {
             continue;
         }
-        let none = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
-        kubectl(&["patch", "crd", crd, "--type=merge", "-p", none]);
+        let no_conversion = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
+        kubectl(&["patch", "crd", crd, "--type=merge", "-p", no_conversion]);
         kubectl(&["delete", family.plural(), "--all", "--all-namespaces", "--timeout=20s"]);
         kubectl(&["delete", "crd", crd, "--timeout=20s"]);
     }
 }
 
-/// A manifest of v1alpha2.
+/// A LlamaStackDistribution of v1alpha2.
 fn manifest(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "llamastack.io/v1alpha2", "kind": "LlamaStackDistribution",
             "metadata": { "name": name }, "spec": spec })
 }
 
-/// The `response` of these handlers to a request about a change from `old` to `new`, by the route that an API server posts to.
+/// Posts an AdmissionReview of a change from `old` to `new` to `route` and returns the `response` of the handlers.
 async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [Value; 2], operation: &str) -> Value {
     let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
     let routes = routes(
@@ -153,8 +153,8 @@ async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [
         families.requests,
         CancellationToken::new(),
     );
-    let named = new["apiVersion"].as_str().and_then(|named| named.split_once('/'));
-    let (group, version) = named.unwrap_or((family.group(), family.storage_version()));
+    let api_version = new["apiVersion"].as_str().and_then(|api_version| api_version.split_once('/'));
+    let (group, version) = api_version.unwrap_or((family.group(), family.storage_version()));
     let object = if new.is_null() { &old } else { &new };
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -172,8 +172,8 @@ async fn response(family: Family, handlers: Handlers, route: &str, [new, old]: [
     serde_json::from_slice::<Value>(&bytes).unwrap()["response"].clone()
 }
 
-/// The least object, in either version.
-fn named(version: &str, name: &str, distribution: &str) -> DynamicObject {
+/// A LlamaStackDistribution with the required fields only, in either version.
+fn minimal_object(version: &str, name: &str, distribution: &str) -> DynamicObject {
     let distribution = json!({ "distribution": { "name": distribution } });
     let spec = if version == "v1alpha1" { json!({ "server": distribution }) } else { distribution };
     let api_version = format!("llamastack.io/{version}");

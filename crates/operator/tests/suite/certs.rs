@@ -1,5 +1,5 @@
-//! The webhook's certificate on a real API server: made, trusted where we are named, and rotated without a failed request,
-//! by processes with exactly the rights that are shipped.
+//! The webhook certificate on a real API server: created, added to the CRDs that name this webhook, and rotated without a
+//! failed request, by processes with exactly the shipped rights.
 
 mod clock;
 mod files;
@@ -31,25 +31,25 @@ use crate::process::operator::{Operator, Place};
 use crate::schemas::{install, resource, uninstall};
 use forward::Forwarder;
 
-/// The operator's namespace without a certificate, and an address under which API servers reach whatever runs there.
-pub struct Site {
+/// The operator's namespace without a certificate, and an address at which API servers reach the operators that run there.
+pub struct WebhookEnv {
     pub cluster: &'static Cluster,
     pub admin: Client,
-    pub place: Place,
+    pub installation: Place,
     pub forwarder: Forwarder,
     _turn: Turn,
 }
 
-impl Site {
-    pub async fn prepared() -> Option<Self> {
+impl WebhookEnv {
+    pub async fn prepare() -> Option<Self> {
         let turn = turn(Flavour::Bare).await?;
         let cluster = turn.cluster;
-        let place = Place::of(cluster).await;
+        let installation = Place::of(cluster).await;
         let admin = cluster.admin().await.unwrap();
-        let site = Self { cluster, admin, place, forwarder: Forwarder::start().await, _turn: turn };
-        // Left behind by an earlier test.
-        let _ = site.secrets().delete(SECRET, &DeleteParams::default()).await;
-        Some(site)
+        let env = Self { cluster, admin, installation, forwarder: Forwarder::start().await, _turn: turn };
+        // An earlier test may have left the Secret.
+        let _ = env.secrets().delete(SECRET, &DeleteParams::default()).await;
+        Some(env)
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -60,25 +60,25 @@ impl Site {
         Api::all(self.admin.clone())
     }
 
-    /// An operator that is reached through the forwarder.
+    /// Starts an operator with webhooks that the API server reaches through the forwarder.
     pub async fn start(&self, identity: &str, more: &[&str]) -> Operator {
         let url = self.forwarder.url();
         let flags = ["--webhooks", "on", "--webhook-address", "127.0.0.1:0", "--webhook-url", &url];
-        let operator = self.place.start(identity, &[&flags, more].concat()).await;
+        let operator = self.installation.start(identity, &[&flags, more].concat()).await;
         self.route_to(&operator).await;
         operator
     }
 
-    /// From now on the operator is one of those behind the forwarder.
+    /// Adds the operator to the backends of the forwarder.
     pub async fn route_to(&self, operator: &Operator) {
         let address = async || operator.address("webhook");
         let address = wait::eventually("the webhook listens", address).await.unwrap();
-        self.forwarder.to(address.trim_start_matches("https://").parse().unwrap());
+        self.forwarder.add_backend(address.trim_start_matches("https://").parse().unwrap());
     }
 
-    /// The CRD of a family whose objects are converted by whoever is behind the forwarder.
+    /// Installs the CRD of `family`, converted by the operators behind the forwarder.
     async fn install(&self, family: Family) {
-        self.install_with(family, by_url(&self.forwarder.url())).await;
+        self.install_with(family, client_config_for(&self.forwarder.url())).await;
     }
 
     async fn install_with(&self, family: Family, client: WebhookClientConfig) {
@@ -90,27 +90,27 @@ impl Site {
         uninstall(&self.admin, family).await;
     }
 
-    /// The Secret as soon as it is as expected.
-    async fn until_secret(&self, what: &str, holds: impl Fn(&Data) -> bool) -> Data {
+    /// Waits until the data of the Secret satisfy `holds`, and returns them.
+    async fn wait_for_secret(&self, what: &str, holds: impl Fn(&SecretData) -> bool) -> SecretData {
         let holds = |secret: &Secret| secret.data.as_ref().is_some_and(&holds);
         wait::until(self.secrets(), SECRET, what, wait::LIMIT, holds).await.unwrap().data.unwrap()
     }
 
-    async fn secret(&self) -> Data {
-        self.until_secret("holds data", |_| true).await
+    async fn secret(&self) -> SecretData {
+        self.wait_for_secret("holds data", |_| true).await
     }
 
-    /// The Secret as it is, and all that it becomes from now on.
-    async fn follow_secret(&self) -> (Data, Versions) {
+    /// The data of the Secret now, and a watch of all later versions.
+    async fn watch_secret(&self) -> (SecretData, SecretVersions) {
         let secrets = self.secrets();
         let listed = secrets.list(&ListParams::default().fields(&format!("metadata.name={SECRET}"))).await.unwrap();
         let version = listed.metadata.resource_version.unwrap();
-        let secret = listed.items.into_iter().next().expect("a Secret with the certificate");
-        (secret.data.unwrap(), Versions { secrets, version })
+        let secret = listed.items.into_iter().next().expect("the Secret with the certificate exists");
+        (secret.data.unwrap(), SecretVersions { secrets, version })
     }
 
     /// Waits until the CRD holds the bundle of the Secret, and returns the bundle.
-    async fn until_trusted(&self, family: Family) -> ByteString {
+    async fn wait_until_trusted(&self, family: Family) -> ByteString {
         let trusted = async || {
             let bundle = self.secrets().get_opt(SECRET).await.ok()??.data?.remove("ca.crt")?;
             let crd = self.crds().get(family.crd_name()).await.ok()?;
@@ -119,53 +119,54 @@ impl Site {
         wait::eventually("the CRD holds the bundle of the Secret", trusted).await.unwrap()
     }
 
-    /// Asks for a rotation, as a user would.
-    async fn ask(&self) {
-        let asked = json!({ "metadata": { "annotations": { "steersman.dev/rotate": "now" } } });
-        self.secrets().patch(SECRET, &PatchParams::default(), &Patch::Merge(asked)).await.unwrap();
+    /// Requests a rotation with the annotation that users set.
+    async fn request_rotation(&self) {
+        let annotation = json!({ "metadata": { "annotations": { "steersman.dev/rotate": "now" } } });
+        self.secrets().patch(SECRET, &PatchParams::default(), &Patch::Merge(annotation)).await.unwrap();
     }
 }
 
-type Data = BTreeMap<String, ByteString>;
+type SecretData = BTreeMap<String, ByteString>;
 
-/// The versions of the Secret in their order, none left out: whoever looks at it now and then misses those that come and go
-/// in between.
-struct Versions {
+/// Every version of the Secret in order. Polling would miss versions that are replaced quickly.
+struct SecretVersions {
     secrets: Api<Secret>,
-    /// Up to which all were looked at.
+    /// Resource version of the last event that was read.
     version: String,
 }
 
-impl Versions {
-    /// The next version that is as expected.
-    async fn until(&mut self, what: &str, holds: impl Fn(&Data) -> bool) -> Data {
+impl SecretVersions {
+    /// Waits for the next version that satisfies `holds`.
+    async fn until(&mut self, what: &str, holds: impl Fn(&SecretData) -> bool) -> SecretData {
         let found = tokio::time::timeout(wait::LIMIT, self.next(holds)).await;
-        found.unwrap_or_else(|_| panic!("within {:?} no version of the Secret {what}", wait::LIMIT))
+        found.unwrap_or_else(|_| panic!("no version of the Secret {what} within {:?}", wait::LIMIT))
     }
 
-    async fn next(&mut self, holds: impl Fn(&Data) -> bool) -> Data {
-        let own = WatchParams::default().fields(&format!("metadata.name={SECRET}"));
+    async fn next(&mut self, holds: impl Fn(&SecretData) -> bool) -> SecretData {
+        let params = WatchParams::default().fields(&format!("metadata.name={SECRET}"));
         loop {
-            // Begins where the last one was left, however long ago that was.
-            let mut changes = match self.secrets.watch(&own, &self.version).await {
+            // The watch continues after the last version that was read.
+            let mut changes = match self.secrets.watch(&params, &self.version).await {
                 Ok(changes) => pin!(changes),
-                Err(kube::Error::Api(status)) if status.code == 410 => panic!("versions are lost: {status}"),
-                // A busy API server refuses some.
+                Err(kube::Error::Api(status)) if status.code == 410 => {
+                    panic!("versions of the Secret were missed: {status}")
+                }
+                // A busy API server refuses some watches.
                 Err(_) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
             while let Some(Ok(change)) = changes.next().await {
-                let there = matches!(change, WatchEvent::Added(_) | WatchEvent::Modified(_));
+                let exists = matches!(change, WatchEvent::Added(_) | WatchEvent::Modified(_));
                 let secret = match change {
                     WatchEvent::Added(secret) | WatchEvent::Modified(secret) | WatchEvent::Deleted(secret) => secret,
                     WatchEvent::Bookmark(_) => continue,
-                    WatchEvent::Error(status) => panic!("versions are lost: {status}"),
+                    WatchEvent::Error(status) => panic!("versions of the Secret were missed: {status}"),
                 };
                 self.version = secret.metadata.resource_version.unwrap();
                 match secret.data {
-                    Some(data) if there && holds(&data) => return data,
+                    Some(data) if exists && holds(&data) => return data,
                     _ => {}
                 }
             }
@@ -173,7 +174,7 @@ impl Versions {
     }
 }
 
-fn by_url(url: &str) -> WebhookClientConfig {
+fn client_config_for(url: &str) -> WebhookClientConfig {
     WebhookClientConfig { url: Some(format!("{url}/convert")), ..WebhookClientConfig::default() }
 }
 
@@ -181,13 +182,13 @@ fn ca_bundle(crd: &CustomResourceDefinition) -> Option<&ByteString> {
     crd.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()?.ca_bundle.as_ref()
 }
 
-/// How many CAs a bundle holds.
-fn cas(bundle: &ByteString) -> usize {
+/// The number of CAs in a bundle.
+fn ca_count(bundle: &ByteString) -> usize {
     String::from_utf8(bundle.0.clone()).unwrap().matches("-----END CERTIFICATE-----").count()
 }
 
 #[tokio::test]
-async fn before_it_is_ready_it_says_what_it_waits_for() {
+async fn unready_webhook_reports_what_it_awaits() {
     let operator =
         Operator::nowhere_with("https://127.0.0.1:1", &["--webhooks", "on", "--webhook-address", "127.0.0.1:0"]);
     operator.until_answer("/healthz", 200).await;
@@ -197,54 +198,54 @@ async fn before_it_is_ready_it_says_what_it_waits_for() {
     assert_eq!(operator.health("/readyz").await.unwrap(), (503, expected.to_owned()));
 }
 
-/// A Service routes to ready pods only, and what fills a cache may need the webhook: so nothing of the kind is awaited.
+/// A Service routes to ready pods only, and filling a cache may need conversion. Readiness must therefore not wait for caches.
 #[tokio::test]
-async fn it_is_ready_where_no_crd_names_it_and_before_it_leads() {
-    let Some(site) = Site::prepared().await else { return };
-    let leader = site.start("leader", &[]).await;
-    site.place.until_led_by("leader").await;
+async fn webhook_is_ready_without_crds_and_leadership() {
+    let Some(env) = WebhookEnv::prepare().await else { return };
+    let leader = env.start("leader", &[]).await;
+    env.installation.until_led_by("leader").await;
     leader.until_answer("/readyz", 200).await;
-    let standby = site.start("standby", &[]).await;
+    let standby = env.start("standby", &[]).await;
     standby.until_answer("/readyz", 200).await;
-    assert_eq!(site.place.holder().await, "leader");
+    assert_eq!(env.installation.holder().await, "leader");
     for operator in [&leader, &standby] {
         operator.assert_log_is_json();
-        assert!(!operator.log().contains("PRIVATE KEY"), "a key is nobody's business");
+        assert!(!operator.log().contains("PRIVATE KEY"), "a private key is in the log");
     }
 }
 
 #[tokio::test]
-async fn the_bundle_goes_where_we_are_named_and_nowhere_else() {
-    let Some(site) = Site::prepared().await else { return };
-    let (named, other) = (Family::Llsd, Family::Dgdr);
-    site.install(named).await;
+async fn ca_bundle_is_added_to_own_crds_only() {
+    let Some(env) = WebhookEnv::prepare().await else { return };
+    let (own, other) = (Family::Llsd, Family::Dgdr);
+    env.install(own).await;
     let service = ServiceReference {
         namespace: NAMESPACE.into(),
         name: "of-somebody-else".into(),
         ..ServiceReference::default()
     };
-    site.install_with(other, WebhookClientConfig { service: Some(service), ..Default::default() }).await;
-    let before = site.crds().get(named.crd_name()).await.unwrap().spec;
-    let others = site.crds().get(other.crd_name()).await.unwrap().spec;
+    env.install_with(other, WebhookClientConfig { service: Some(service), ..Default::default() }).await;
+    let before = env.crds().get(own.crd_name()).await.unwrap().spec;
+    let others = env.crds().get(other.crd_name()).await.unwrap().spec;
 
-    let operator = site.start("alone", &[]).await;
+    let operator = env.start("alone", &[]).await;
     operator.until_answer("/readyz", 200).await;
-    let crd = site.crds().get(named.crd_name()).await.unwrap();
-    assert_eq!(ca_bundle(&crd), Some(&site.secret().await["ca.crt"]), "ready says that the bundle is there");
+    let crd = env.crds().get(own.crd_name()).await.unwrap();
+    assert_eq!(ca_bundle(&crd), Some(&env.secret().await["ca.crt"]), "a ready operator has added the bundle");
     let mut after = crd.spec;
     let client = after.conversion.as_mut().unwrap().webhook.as_mut().unwrap().client_config.as_mut().unwrap();
     client.ca_bundle = None;
-    assert_eq!(after, before, "nothing but the bundle has changed");
-    assert_eq!(site.crds().get(other.crd_name()).await.unwrap().spec, others, "not ours to touch");
+    assert_eq!(after, before, "only the bundle has changed");
+    assert_eq!(env.crds().get(other.crd_name()).await.unwrap().spec, others, "it names another webhook");
 
-    site.uninstall(other).await;
-    site.install(other).await;
-    site.until_trusted(other).await;
-    // Somebody applies the CRD anew, without a bundle.
+    env.uninstall(other).await;
+    env.install(other).await;
+    env.wait_until_trusted(other).await;
+    // The CRD is applied again without a bundle.
     let emptied = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": null } } } } });
-    site.crds().patch(named.crd_name(), &PatchParams::default(), &Patch::Merge(emptied)).await.unwrap();
-    site.until_trusted(named).await;
+    env.crds().patch(own.crd_name(), &PatchParams::default(), &Patch::Merge(emptied)).await.unwrap();
+    env.wait_until_trusted(own).await;
     operator.assert_log_is_json();
-    site.uninstall(named).await;
-    site.uninstall(other).await;
+    env.uninstall(own).await;
+    env.uninstall(other).await;
 }

@@ -1,4 +1,4 @@
-//! The command line as a user meets it: words, streams and exit status.
+//! The command line as a user sees it: help texts, output streams and exit status.
 
 use std::process::Output;
 
@@ -7,23 +7,23 @@ use steersman::cli::Cli;
 
 use crate::command;
 
-/// Runs the binary where no kubeconfig and no pod can be found.
+/// Runs the binary in an empty folder, where it finds neither a kubeconfig nor a service account.
 fn steersman(args: &[&str]) -> Output {
-    let nowhere = tempfile::tempdir().unwrap();
-    command::steersman(args).env("HOME", nowhere.path()).current_dir(nowhere.path()).output().unwrap()
+    let folder = tempfile::tempdir().unwrap();
+    command::steersman(args).env("HOME", folder.path()).current_dir(folder.path()).output().unwrap()
 }
 
-fn said(bytes: &[u8]) -> &str {
+fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 #[test]
-fn the_declaration_of_the_command_line_is_sound() {
+fn command_line_definition_is_consistent() {
     Cli::command().debug_assert();
 }
 
 #[test]
-fn help_and_version_are_on_standard_output() {
+fn help_and_version_go_to_stdout() {
     let help = steersman(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     for line in [
@@ -34,14 +34,14 @@ fn help_and_version_are_on_standard_output() {
         "rbac       Print the rights",
         "Exit status: 0",
     ] {
-        assert!(said(&help.stdout).contains(line), "{}", said(&help.stdout));
+        assert!(text(&help.stdout).contains(line), "{}", text(&help.stdout));
     }
     let version = steersman(&["--version"]);
-    assert_eq!(said(&version.stdout), format!("steersman {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(text(&version.stdout), format!("steersman {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn wrong_usage_is_status_2_and_names_what_is_accepted() {
+fn wrong_usage_exits_2_and_lists_values() {
     let cases: [(&[&str], &str); 11] = [
         (&[], "Usage: steersman <COMMAND>"),
         (&["prefligth"], "'preflight'"),
@@ -58,25 +58,25 @@ fn wrong_usage_is_status_2_and_names_what_is_accepted() {
     for (args, expected) in cases {
         let output = steersman(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(said(&output.stderr).contains(expected), "{args:?}: {}", said(&output.stderr));
-        assert_eq!(said(&output.stdout), "", "{args:?}");
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{args:?}");
     }
 }
 
 #[test]
-fn rbac_prints_the_manifests_and_needs_no_cluster() {
+fn rbac_prints_manifests_without_a_cluster() {
     let output = steersman(&["rbac"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(said(&output.stdout), steersman::rbac::manifests().unwrap());
+    assert_eq!(text(&output.stdout), steersman::rbac::manifests().unwrap());
 }
 
 #[test]
-fn without_a_cluster_preflight_fails_with_one_sentence() {
+fn preflight_without_kubeconfig_fails_in_one_sentence() {
     let output = steersman(&["preflight"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(said(&output.stdout), "");
+    assert_eq!(text(&output.stdout), "");
     assert_eq!(
-        said(&output.stderr),
+        text(&output.stderr),
         "steersman: no kubeconfig found and not running in a pod; pass --kubeconfig FILE or set KUBECONFIG\n"
     );
 }

@@ -1,4 +1,4 @@
-//! What can go wrong on the way to an API server, each with the sentence that the user reads.
+//! Failed connections to an API server: each failure is one sentence that says what to do.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,8 +13,8 @@ use steersman_runtime::client::connect;
 use steersman_testkit::ports::HeldPort;
 use steersman_testkit::wait::LIMIT;
 
-/// For those who wait for it to run out. Long enough for all that has to come before, on a busy machine, too.
-const SHORT: Duration = Duration::from_secs(5);
+/// Request timeout of tests that wait until it expires. Long enough to connect first, even on a busy machine.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn args(kubeconfig: PathBuf, context: Option<&str>, request_timeout: Duration) -> ClusterArgs {
     ClusterArgs { kubeconfig: Some(kubeconfig), context: context.map(str::to_owned), request_timeout }
@@ -46,15 +46,15 @@ fn failure_within(limit: Duration, kubeconfig: &str, context: Option<&str>) -> S
     })
 }
 
-/// A server that treats each connection as told, for as long as the test runs.
-fn listen(each: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
+/// Starts a server that calls `handle` for each connection until the test ends, and returns its address.
+fn listen(handle: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || listener.incoming().flatten().for_each(each));
+    std::thread::spawn(move || listener.incoming().flatten().for_each(handle));
     address
 }
 
-fn answering(status: &'static str, body: &'static str) -> String {
+fn serve_response(status: &'static str, body: &'static str) -> String {
     listen(move |mut stream| {
         let _ = stream.read(&mut [0; 4096]);
         let _ = write!(
@@ -66,21 +66,21 @@ fn answering(status: &'static str, body: &'static str) -> String {
 }
 
 #[test]
-fn a_kubeconfig_that_is_not_there_is_named() {
+fn missing_kubeconfig_is_named() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error = runtime.block_on(connect(&args("/no/such/file".into(), None, LIMIT).connect_options())).err().unwrap();
     assert_eq!(error.to_string(), "cannot read the kubeconfig /no/such/file: No such file or directory (os error 2)");
 }
 
 #[test]
-fn a_broken_kubeconfig_is_located_but_never_quoted() {
+fn invalid_kubeconfig_is_located_not_quoted() {
     let error = failure("apiVersion: v1\nusers:\n- name: u\n  user: {token: \"SECRET}\n", None);
     assert!(error.starts_with("the kubeconfig is not usable: line 4 column"), "{error}");
     assert!(!error.contains("SECRET") && !error.contains('\n'), "{error}");
 }
 
 #[test]
-fn an_unknown_context_is_answered_with_those_that_exist() {
+fn unknown_context_lists_the_existing_ones() {
     let error = failure(&kubeconfig_for("https://127.0.0.1:1"), Some("elsewhere"));
     assert_eq!(error, "the kubeconfig has no context \"elsewhere\"; it has here, there");
     let error = failure("{apiVersion: v1, kind: Config}", None);
@@ -88,8 +88,8 @@ fn an_unknown_context_is_answered_with_those_that_exist() {
 }
 
 #[test]
-fn a_refused_connection_says_so() {
-    // Held, and nobody listens.
+fn refused_connection_is_reported() {
+    // The test reserves the port without listening on it.
     let port = HeldPort::any().unwrap();
     let closed = format!("127.0.0.1:{}", port.number());
     let error = failure(&kubeconfig_for(&format!("http://{closed}")), None);
@@ -100,28 +100,28 @@ fn a_refused_connection_says_so() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up() {
-    let held = std::sync::Mutex::new(vec![]);
-    let address = listen(move |stream| held.lock().unwrap().push(stream));
-    let error = failure_within(SHORT, &kubeconfig_for(&format!("http://{address}")), None);
+fn silent_server_times_out() {
+    let connections = std::sync::Mutex::new(vec![]);
+    let address = listen(move |stream| connections.lock().unwrap().push(stream));
+    let error = failure_within(SHORT_TIMEOUT, &kubeconfig_for(&format!("http://{address}")), None);
     let expected = format!(
         "the API server at http://{address} gave no usable answer within {} s; check the address and the network",
-        SHORT.as_secs()
+        SHORT_TIMEOUT.as_secs()
     );
     assert_eq!(error, expected);
 }
 
 #[test]
-fn a_busy_server_is_not_asked_for_longer_than_the_limit() {
-    let address = answering("503 Service Unavailable", "{}");
-    let error = failure_within(SHORT, &kubeconfig_for(&format!("http://{address}")), None);
-    assert!(error.contains(&format!("gave no usable answer within {} s", SHORT.as_secs())), "{error}");
+fn busy_server_is_not_retried_past_the_timeout() {
+    let address = serve_response("503 Service Unavailable", "{}");
+    let error = failure_within(SHORT_TIMEOUT, &kubeconfig_for(&format!("http://{address}")), None);
+    assert!(error.contains(&format!("gave no usable answer within {} s", SHORT_TIMEOUT.as_secs())), "{error}");
 }
 
 #[test]
-fn refused_credentials_say_what_to_renew() {
+fn refused_credentials_name_what_to_renew() {
     let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
-    let address = answering("401 Unauthorized", body);
+    let address = serve_response("401 Unauthorized", body);
     let error = failure(&kubeconfig_for(&format!("http://{address}")), None);
     let expected = format!(
         "the API server at http://{address} does not accept the credentials (401); renew the token or certificate in the \
@@ -131,15 +131,15 @@ fn refused_credentials_say_what_to_renew() {
 }
 
 #[test]
-fn something_else_than_an_api_server_is_passed_on_in_its_words() {
+fn unexpected_response_is_quoted() {
     let body =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"what?","reason":"BadRequest","code":400}"#;
-    let error = failure(&kubeconfig_for(&format!("http://{}", answering("400 Bad Request", body))), None);
+    let error = failure(&kubeconfig_for(&format!("http://{}", serve_response("400 Bad Request", body))), None);
     assert_eq!(error, "the API server answered 400: what?");
 }
 
 #[test]
-fn a_certificate_of_an_unknown_authority_is_not_trusted() {
+fn certificate_of_unknown_ca_is_refused() {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -151,7 +151,7 @@ fn a_certificate_of_an_unknown_authority_is_not_trusted() {
     let config = Arc::new(config);
     let address = listen(move |mut stream| {
         let mut session = rustls::ServerConnection::new(config.clone()).unwrap();
-        // The client breaks off: that is what the test is about.
+        // The client aborts the handshake, so reading fails.
         let _ = rustls::Stream::new(&mut session, &mut stream).read(&mut [0; 64]);
     });
     let error = failure(&kubeconfig_for(&format!("https://{address}")), None);
@@ -172,15 +172,15 @@ fn kubeconfig_with_plugin(script: &str) -> String {
 }
 
 #[test]
-fn a_credential_plugin_that_fails_is_not_quoted() {
-    let said = failure(&kubeconfig_with_plugin("echo SECRET; echo SECRET >&2; exit 1"), None);
-    assert!(said.starts_with("the credentials of the kubeconfig cannot be had"), "{said}");
-    assert!(!said.contains("SECRET"), "{said}");
+fn failing_credential_plugin_is_not_quoted() {
+    let error = failure(&kubeconfig_with_plugin("echo SECRET; echo SECRET >&2; exit 1"), None);
+    assert!(error.starts_with("the credentials of the kubeconfig cannot be had"), "{error}");
+    assert!(!error.contains("SECRET"), "{error}");
 }
 
 #[test]
-fn a_credential_plugin_that_hangs_is_given_up() {
-    // Waits for the end of a pipe that this test holds open, so it would hang for ever and leaves nothing behind.
+fn hanging_credential_plugin_times_out() {
+    // The plugin reads a pipe that this test keeps open, so it hangs until the test ends and leaves no process behind.
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -188,9 +188,11 @@ fn a_credential_plugin_that_hangs_is_given_up() {
     let path = folder.path().join("config");
     std::fs::write(&path, kubeconfig_with_plugin(&format!("exec cat {}", pipe.display()))).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let said = runtime.block_on(connect(&args(path, None, SHORT).connect_options())).err().unwrap().to_string();
+    let error =
+        runtime.block_on(connect(&args(path, None, SHORT_TIMEOUT).connect_options())).err().unwrap().to_string();
     runtime.shutdown_background();
     drop(holder);
-    let expected = format!("the credential plugin of the kubeconfig gave no answer within {} s", SHORT.as_secs());
-    assert_eq!(said, expected);
+    let expected =
+        format!("the credential plugin of the kubeconfig gave no answer within {} s", SHORT_TIMEOUT.as_secs());
+    assert_eq!(error, expected);
 }

@@ -1,49 +1,48 @@
-//! Programs as somebody at a terminal runs them, with nothing of this machine's environment.
-//! Comes in: a command; goes out: what it printed, and how it ended.
+//! Runs the operator's binary and kubectl as a user at a terminal does, without the environment of this machine.
 
 use std::path::Path;
 use std::process::Command;
 
 use steersman_testkit::{Cluster, wait};
 
-/// What a program printed.
-pub struct Said {
-    /// None: it was killed.
+pub struct CommandOutput {
+    /// None if a signal ended the program.
     pub code: Option<i32>,
-    pub out: String,
-    pub error: String,
+    pub stdout: String,
+    pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn is_ok(&self) -> bool {
         self.code == Some(0)
     }
 
     #[track_caller]
     pub fn ok(self) -> String {
-        assert!(self.is_ok(), "{}{}", self.out, self.error);
-        self.out
+        assert!(self.is_ok(), "{}{}", self.stdout, self.stderr);
+        self.stdout
     }
 
-    /// The same, with nothing on standard error.
+    /// Standard output of a success that printed nothing to standard error.
     #[track_caller]
-    pub fn plain(self) -> String {
-        assert_eq!(self.error, "");
+    pub fn ok_without_stderr(self) -> String {
+        assert_eq!(self.stderr, "");
         self.ok()
     }
 
+    /// Standard error of a failure.
     #[track_caller]
-    pub fn failed(self) -> String {
-        assert!(!self.is_ok(), "expected a failure, not: {}", self.out);
-        self.error
+    pub fn failure(self) -> String {
+        assert!(!self.is_ok(), "expected a failure, not: {}", self.stdout);
+        self.stderr
     }
 
-    /// The one sentence of a failure.
+    /// Standard error of a failure with status 1 that is explained in one line.
     #[track_caller]
-    pub fn sentence(self) -> String {
-        assert_eq!(self.code, Some(1), "{}{}", self.out, self.error);
-        assert_eq!(self.error.trim_end().lines().count(), 1, "{}", self.error);
-        self.error
+    pub fn one_line_failure(self) -> String {
+        assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
+        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{}", self.stderr);
+        self.stderr
     }
 }
 
@@ -54,30 +53,30 @@ pub fn steersman(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same for commands that ask an API server, as whoever the kubeconfig is of. How long a busy one takes is not what these
-/// tests are about.
-pub fn asks(kubeconfig: &Path, arguments: &[&str]) -> Command {
+/// The operator's binary as the user of `kubeconfig`. The request timeout is as long as tests wait, because a busy API server
+/// must not fail them.
+pub fn steersman_as(kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = steersman(arguments);
     command.arg("--kubeconfig").arg(kubeconfig).args(["--request-timeout", &wait::LIMIT.as_secs().to_string()]);
     command
 }
 
-/// The same, as an administrator of the cluster.
-pub fn administers(cluster: &Cluster, arguments: &[&str]) -> Command {
-    asks(&cluster.admin_kubeconfig(), arguments)
+/// The operator's binary as an administrator of the cluster.
+pub fn steersman_as_admin(cluster: &Cluster, arguments: &[&str]) -> Command {
+    steersman_as(&cluster.admin_kubeconfig(), arguments)
 }
 
 pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
-    cluster.kubectl_command(arguments).expect("a cluster runs, so its programs are built")
+    cluster.kubectl_command(arguments).expect("kubectl is built together with the cluster that runs")
 }
 
-pub fn said(command: &mut Command) -> Said {
+pub fn output_of(command: &mut Command) -> CommandOutput {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+    CommandOutput { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// On a thread of its own: meanwhile the test answers, or hands on what the API server asks.
-pub async fn run(mut command: Command) -> Said {
-    tokio::task::spawn_blocking(move || said(&mut command)).await.unwrap()
+/// Runs the command on a blocking thread, so that servers in the test's process can answer it meanwhile.
+pub async fn run(mut command: Command) -> CommandOutput {
+    tokio::task::spawn_blocking(move || output_of(&mut command)).await.unwrap()
 }

@@ -12,7 +12,7 @@ use steersman_runtime::leader::{Election, LeaseThread, Lost, Timing};
 use steersman_testkit::{Cluster, Flavour, Namespace, object, shared};
 use tokio_util::sync::CancellationToken;
 
-/// Shorter than the real ones, in the same order; a stall of some seconds costs nobody the Lease.
+/// Shorter than the defaults, and lease > deadline > retry as there. A stall of some seconds does not lose the Lease.
 const TIMING: Timing =
     Timing { lease: Duration::from_secs(9), deadline: Duration::from_secs(6), retry: Duration::from_millis(200) };
 
@@ -22,8 +22,8 @@ async fn candidate(cluster: &Cluster, namespace: &Namespace, user: &str, identit
     Election::new(server, namespace.name(), "steersman", identity, TIMING)
 }
 
-/// A namespace in which `user` may do with Leases what a candidate must, and nothing else.
-async fn place(cluster: &Cluster, prefix: &str, user: &str) -> Namespace {
+/// A namespace in which `user` has the rights that a candidate needs for Leases, and no others.
+async fn candidate_namespace(cluster: &Cluster, prefix: &str, user: &str) -> Namespace {
     let namespace = cluster.namespace(prefix).await.unwrap();
     let verbs = ["get", "list", "watch", "create", "update"];
     let rule = json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
@@ -43,9 +43,9 @@ async fn holder(namespace: &Namespace) -> (String, i32) {
 }
 
 #[tokio::test]
-async fn a_released_lease_goes_to_the_next_candidate_at_once() {
+async fn released_lease_is_taken_at_once() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "handover", "replicas").await;
+    let namespace = candidate_namespace(cluster, "handover", "replicas").await;
     let first = candidate(cluster, &namespace, "replicas", "first").await;
     let second = candidate(cluster, &namespace, "replicas", "second").await;
     let mut term = first.acquire().await;
@@ -53,10 +53,10 @@ async fn a_released_lease_goes_to_the_next_candidate_at_once() {
     assert_eq!(holder(&namespace).await, ("first".into(), 0));
 
     let next = tokio::spawn(async move { second.acquire().await });
-    // The first leads on while the second waits: longer than the Lease would last without renewals.
+    // The first leads while the second waits, for longer than the Lease lasts without renewals.
     let held = tokio::time::timeout(TIMING.lease + Duration::from_secs(1), term.hold()).await;
-    assert!(held.is_err(), "a Lease that is renewed is not lost: {held:?}");
-    assert!(!next.is_finished(), "nobody takes a Lease that is renewed");
+    assert!(held.is_err(), "a renewed Lease was lost: {held:?}");
+    assert!(!next.is_finished(), "a renewed Lease was taken");
 
     let fence = term.fence();
     term.release().await;
@@ -67,25 +67,25 @@ async fn a_released_lease_goes_to_the_next_candidate_at_once() {
 }
 
 #[tokio::test]
-async fn a_leader_that_vanishes_is_followed_when_its_lease_has_run_out() {
+async fn lease_of_killed_leader_is_taken_after_expiry() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "vanished", "replicas").await;
+    let namespace = candidate_namespace(cluster, "vanished", "replicas").await;
     let gone = candidate(cluster, &namespace, "replicas", "gone").await.acquire().await;
     let taken = Instant::now();
-    // Killed: no release, no renewal.
+    // The leader is killed: it neither releases nor renews the Lease.
     let fence = gone.fence();
     std::mem::forget(gone);
     let next = candidate(cluster, &namespace, "replicas", "next").await.acquire().await;
-    assert!(taken.elapsed() >= TIMING.lease - Duration::from_millis(500), "not before the Lease has run out");
-    assert!(!fence.is_open(), "whoever wakes after that writes nothing");
+    assert!(taken.elapsed() >= TIMING.lease - Duration::from_millis(500), "the Lease was taken before it expired");
+    assert!(!fence.is_open(), "a leader that resumes after that writes nothing");
     assert!(next.fence().is_open());
     assert_eq!(holder(&namespace).await, ("next".into(), 1));
 }
 
 #[tokio::test]
-async fn a_leader_stops_when_another_has_taken_its_lease() {
+async fn leader_stops_when_its_lease_is_taken() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "taken", "replicas").await;
+    let namespace = candidate_namespace(cluster, "taken", "replicas").await;
     let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
     let usurped = Patch::Merge(json!({ "spec": { "holderIdentity": "usurper" } }));
     namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &usurped).await.unwrap();
@@ -95,31 +95,31 @@ async fn a_leader_stops_when_another_has_taken_its_lease() {
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_stops_before_another_starts() {
+async fn leader_that_cannot_renew_stops_in_time() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "cut-off", "cut-off").await;
+    let namespace = candidate_namespace(cluster, "cut-off", "cut-off").await;
     let mut term = candidate(cluster, &namespace, "cut-off", "first").await.acquire().await;
     namespace.all::<RoleBinding>().delete("candidate", &DeleteParams::default()).await.unwrap();
     let lost = term.hold().await;
     assert!(lost.to_string().starts_with("the Lease could not be renewed for 6 s"), "{lost}");
 
-    // The client of this term writes nothing any more, though its user may.
+    // The client of this term refuses writes, although its user has the right.
     let admin = cluster.admin().await.unwrap();
-    let wish: ConfigMap = object(json!({ "metadata": { "name": "late" } }));
+    let config_map: ConfigMap = object(json!({ "metadata": { "name": "late" } }));
     let refused = namespace
         .seen_by::<ConfigMap>(&term.fence().around(&admin))
-        .create(&PostParams::default(), &wish)
+        .create(&PostParams::default(), &config_map)
         .await
         .unwrap_err();
     assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
-    namespace.seen_by::<ConfigMap>(&admin).create(&PostParams::default(), &wish).await.unwrap();
+    namespace.seen_by::<ConfigMap>(&admin).create(&PostParams::default(), &config_map).await.unwrap();
 }
 
-/// A label that somebody adds changes the version under the leader's hands, and nothing else.
+/// A label that a user adds changes the resource version between two renewals.
 #[tokio::test]
-async fn a_leader_survives_an_edit_of_its_lease() {
+async fn leader_keeps_an_edited_lease() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "edited", "replicas").await;
+    let namespace = candidate_namespace(cluster, "edited", "replicas").await;
     let mut term = candidate(cluster, &namespace, "replicas", "first").await.acquire().await;
     let labelled = Patch::Merge(json!({ "metadata": { "labels": { "team": "a" } } }));
     namespace.all::<Lease>().patch("steersman", &PatchParams::default(), &labelled).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_leader_survives_an_edit_of_its_lease() {
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
 }
 
-/// An election on a thread of its own. The connection is opened there.
+/// Starts an election on its own thread, which also opens the connection.
 async fn lease_thread(namespace: &Namespace, identity: &str, stop: &CancellationToken, grace: Duration) -> LeaseThread {
     let (name, identity) = (namespace.name().to_owned(), identity.to_owned());
     let connect = async move || {
@@ -148,7 +148,7 @@ async fn lease_thread(namespace: &Namespace, identity: &str, stop: &Cancellation
 #[tokio::test]
 async fn blocked_worker_thread_costs_no_renewal() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "blocked", "replicas").await;
+    let namespace = candidate_namespace(cluster, "blocked", "replicas").await;
     let stop = CancellationToken::new();
     let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(60)).await;
     let fence = leader.acquired().await.unwrap();
@@ -157,7 +157,7 @@ async fn blocked_worker_thread_costs_no_renewal() {
     assert!(fence.is_open());
     assert_eq!(holder(&namespace).await, ("first".into(), 0));
     let lost = tokio::time::timeout(Duration::from_millis(100), leader.lost()).await;
-    assert!(lost.is_err(), "it leads on");
+    assert!(lost.is_err(), "it still leads");
     leader.release().await;
     assert!(!fence.is_open());
     assert_eq!(holder(&namespace).await.0, "");
@@ -166,14 +166,14 @@ async fn blocked_worker_thread_costs_no_renewal() {
 #[tokio::test]
 async fn lease_is_released_when_controllers_hang() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let namespace = place(cluster, "hanging", "replicas").await;
+    let namespace = candidate_namespace(cluster, "hanging", "replicas").await;
     let stop = CancellationToken::new();
     let mut leader = lease_thread(&namespace, "first", &stop, Duration::from_secs(1)).await;
     let fence = leader.acquired().await.unwrap();
     stop.cancel();
-    // Nothing reports that the controllers have stopped.
+    // The controllers never report that they have stopped.
     leader.lost().await;
-    assert!(!fence.is_open(), "what still runs writes nothing");
+    assert!(!fence.is_open(), "controllers that still run can write nothing");
     assert_eq!(holder(&namespace).await.0, "", "the next replica need not wait");
     assert!(leader.acquired().await.is_none(), "the thread has ended");
 }

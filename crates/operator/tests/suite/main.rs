@@ -1,4 +1,4 @@
-//! The binary and its library from outside: alone, and on the local cluster.
+//! Integration tests of the binary and its library, without a cluster and on the local one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! `steersman convert`, `validate` and `render` as a user meets them: files in, streams and exit status out.
+//! `steersman convert`, `validate` and `render` run on files: their output streams and exit status.
 
 mod convert;
 mod files;
@@ -13,21 +13,20 @@ use serde_json::Value;
 
 use crate::command;
 
-/// A folder with files in it, and the binary run there without any cluster or variable.
-struct Desk {
+/// A folder with files in which the binary runs without a cluster and without environment variables.
+struct Workspace {
     folder: tempfile::TempDir,
 }
 
-/// What came of a run.
 #[derive(Debug)]
-struct Ran {
+struct CommandRun {
     status: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Desk {
-    fn with(files: &[(&str, &str)]) -> Self {
+impl Workspace {
+    fn with_files(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -37,11 +36,11 @@ impl Desk {
         Self { folder }
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
-        self.fed(args, "")
+    fn run(&self, args: &[&str]) -> CommandRun {
+        self.run_with_input(args, "")
     }
 
-    fn fed(&self, args: &[&str], input: &str) -> Ran {
+    fn run_with_input(&self, args: &[&str], input: &str) -> CommandRun {
         let mut child = command::steersman(args)
             .current_dir(self.folder.path())
             .stdin(Stdio::piped())
@@ -49,10 +48,10 @@ impl Desk {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that reads no input may be gone already.
+        // A command that reads no input may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
-        Ran {
+        CommandRun {
             status: output.status.code(),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
@@ -60,18 +59,18 @@ impl Desk {
     }
 }
 
-impl Ran {
+impl CommandRun {
     #[track_caller]
-    fn fine(&self) -> &Self {
+    fn assert_success(&self) -> &Self {
         assert_eq!(self.status, Some(0), "{}", self.err);
         self
     }
 
-    /// Ended with this status, said this, and printed nothing.
+    /// Asserts that the run ended with `status`, printed `message` to standard error, and nothing to standard output.
     #[track_caller]
-    fn refused(&self, status: i32, said: &str) {
+    fn assert_refused(&self, status: i32, message: &str) {
         assert_eq!((self.status, self.out.as_str()), (Some(status), ""), "{}", self.err);
-        assert!(self.err.contains(said), "{said:?} is not in:\n{}", self.err);
+        assert!(self.err.contains(message), "{message:?} is not in:\n{}", self.err);
     }
 
     fn documents(&self) -> Vec<Value> {
@@ -83,17 +82,17 @@ impl Ran {
     }
 }
 
-/// With a file `cr.yaml` of this text.
-fn on(text: &str, args: &[&str]) -> Ran {
-    Desk::with(&[("cr.yaml", text)]).run(&[args, &["-f", "cr.yaml"]].concat())
+/// Runs the command on a file `cr.yaml` with this text.
+fn run_on(text: &str, args: &[&str]) -> CommandRun {
+    Workspace::with_files(&[("cr.yaml", text)]).run(&[args, &["-f", "cr.yaml"]].concat())
 }
 
-/// The manifests that the tests of the API keep, `llamastack/valid` and so on.
+/// A folder of manifests in the tests of the `api` crate, such as `llamastack/valid`.
 fn fixtures(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/fixtures").join(folder)
 }
 
-fn files_of(folder: &str) -> Vec<PathBuf> {
+fn fixture_files(folder: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(fixtures(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -101,7 +100,7 @@ fn files_of(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-const OLD: &str = "\
+const OLD_STACK: &str = "\
 apiVersion: llamastack.io/v1alpha1
 kind: LlamaStackDistribution
 metadata:
@@ -116,7 +115,7 @@ spec:
       port: 9000
 ";
 
-const NEW: &str = "\
+const NEW_STACK: &str = "\
 apiVersion: llamastack.io/v1alpha2
 kind: LlamaStackDistribution
 metadata:
@@ -136,7 +135,7 @@ spec:
     models: [llama]
 ";
 
-const SERVICE: &str = "\
+const OTHER_KIND: &str = "\
 apiVersion: v1
 kind: Service
 metadata:

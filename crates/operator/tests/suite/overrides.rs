@@ -1,4 +1,4 @@
-//! The program that the profiler runs for every graph: through its pipes, by the name under which it is installed.
+//! `dgd-apply-overrides`, which the profiler runs for every graph: its installation, its input and its output.
 
 use std::fs;
 use std::io::Write;
@@ -12,13 +12,13 @@ use steersman::cli::{self, Cli};
 use steersman::overrides;
 use steersman_plan::dynamo::profile_job;
 
-use crate::relay::scene::a_request;
+use crate::relay::env::profiling_request;
 
 fn run(program: &Path, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(program);
     command.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A program that has seen enough closes its end.
+    // A program that refuses its input early closes the pipe.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -45,11 +45,11 @@ fn blueprint() -> Value {
 }
 
 #[test]
-fn the_job_installs_it_under_the_name_that_it_answers_to() {
-    let mut seen = a_request("team-a", json!({}));
+fn job_installs_binary_under_its_command_name() {
+    let mut snapshot = profiling_request("team-a", json!({}));
     let overrides = json!({ "dgd": graph("v1beta1", json!({})) });
-    seen.object.spec.overrides = Some(serde_json::from_value(overrides).unwrap());
-    let job = profile_job::job(&seen, "planner:1.4.0");
+    snapshot.object.spec.overrides = Some(serde_json::from_value(overrides).unwrap());
+    let job = profile_job::job(&snapshot, "planner:1.4.0");
     let installer = &job["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!(installer["name"], profile_job::INSTALLER);
     let words = [installer["command"].as_array().unwrap().clone(), installer["args"].as_array().unwrap().clone()];
@@ -58,25 +58,25 @@ fn the_job_installs_it_under_the_name_that_it_answers_to() {
         panic!("{words:?}")
     };
     let path = args.install_to.unwrap();
-    let called = overrides::called(vec![path.clone().into_os_string(), "--protocol-version".into()]);
-    assert_eq!(called, ["steersman", "dgd-apply-overrides", "--protocol-version"]);
+    let arguments = overrides::called(vec![path.clone().into_os_string(), "--protocol-version".into()]);
+    assert_eq!(arguments, ["steersman", "dgd-apply-overrides", "--protocol-version"]);
     let env = job["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
-    let told = env.iter().find(|entry| entry["name"] == "DYNAMO_DGD_APPLY_OVERRIDES_BIN").unwrap();
-    assert_eq!(told["value"].as_str(), path.to_str());
+    let binary = env.iter().find(|entry| entry["name"] == "DYNAMO_DGD_APPLY_OVERRIDES_BIN").unwrap();
+    assert_eq!(binary["value"].as_str(), path.to_str());
 }
 
 #[test]
-fn installed_it_answers_as_the_profiler_asks() {
+fn installed_binary_merges_overrides() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dgd-apply-overrides");
     fs::write(folder.path().join(".dgd-apply-overrides.part"), "half").unwrap();
-    // A pod that is started again finds what is there already.
+    // A restarted pod finds the file of the first run.
     for _ in 0..2 {
         let output = steersman(&["--install-to", path.to_str().unwrap()], "");
         assert_eq!(texts(&output), (Some(0), "", ""));
     }
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
     assert_eq!(texts(&run(&path, &["--protocol-version"], "")), (Some(0), "1\n", ""));
 
     let container = json!({ "name": "main", "$patch": { "args": "append" }, "args": ["--y"] });
@@ -84,9 +84,9 @@ fn installed_it_answers_as_the_profiler_asks() {
     let mut wanted = graph("v1beta1", json!({ "components": [worker, { "name": "Nobody", "replicas": 1 }] }));
     wanted["metadata"]["labels"] = json!({ "team": "a" });
     let output = run(&path, &[], &json!({ "blueprint": blueprint(), "override": wanted }).to_string());
-    let (code, out, remarks) = texts(&output);
+    let (code, out, warnings) = texts(&output);
     assert_eq!(
-        (code, remarks),
+        (code, warnings),
         (
             Some(0),
             "warning: metadata: ignored identity/runtime fields: name\nwarning: spec.components[Nobody]: ignored because the \
@@ -101,7 +101,7 @@ fn installed_it_answers_as_the_profiler_asks() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_that_begins_with_the_programs_name_and_no_graph() {
+fn invalid_input_is_one_error_line() {
     let request = |blueprint: Value, wanted: Value| json!({ "blueprint": blueprint, "override": wanted }).to_string();
     let mut with_status = graph("v1beta1", json!({}));
     with_status["status"] = json!({});
@@ -132,24 +132,27 @@ fn what_is_wrong_is_one_line_that_begins_with_the_programs_name_and_no_graph() {
         (request(blueprint(), graph("v2", json!({}))), format!("{merge}override must be a DynamoGraphDeployment of")),
     ] {
         let output = steersman(&[], &input);
-        let (code, out, said) = texts(&output);
+        let (code, out, stderr) = texts(&output);
         assert_eq!((code, out), (Some(1), ""), "{input}");
-        assert!(said.starts_with(&format!("dgd-apply-overrides: {wanted}")) && said.lines().count() == 1, "{said}");
+        assert!(
+            stderr.starts_with(&format!("dgd-apply-overrides: {wanted}")) && stderr.lines().count() == 1,
+            "{stderr}"
+        );
     }
 }
 
 #[test]
-fn a_request_without_end_is_refused() {
+fn oversized_input_is_refused() {
     let output = steersman(&[], &" ".repeat(17 << 20));
     let wanted = "dgd-apply-overrides: the request on standard input has more than 16777216 bytes\n";
     assert_eq!(texts(&output), (Some(1), "", wanted));
 }
 
 #[test]
-fn where_it_cannot_be_installed_the_path_is_named() {
+fn failed_installation_names_the_path() {
     let output = steersman(&["--install-to", "/nowhere/tool"], "");
-    let (code, _, said) = texts(&output);
+    let (code, _, stderr) = texts(&output);
     assert_eq!(code, Some(1));
-    assert!(said.starts_with("dgd-apply-overrides: install dgd-apply-overrides to \"/nowhere/tool\": "), "{said}");
+    assert!(stderr.starts_with("dgd-apply-overrides: install dgd-apply-overrides to \"/nowhere/tool\": "), "{stderr}");
     assert_eq!(steersman(&["--install-to", "/x", "--protocol-version"], "").status.code(), Some(2));
 }

@@ -1,19 +1,18 @@
-//! `steersman preflight` on the local cluster: as the operator's account under the role that is shipped, and as somebody
-//! without rights.
+//! `steersman preflight` on the local cluster, as the operator's account with the shipped role and as a user without rights.
 
 use std::path::Path;
 
 use serde_json::Value;
 use steersman_testkit::{Account, Flavour, shared};
 
-use crate::command::{Said, asks, said};
+use crate::command::{CommandOutput, output_of, steersman_as};
 
-fn preflight(kubeconfig: &Path, output: &str) -> Said {
-    said(&mut asks(kubeconfig, &["preflight", "-o", output]))
+fn preflight(kubeconfig: &Path, output: &str) -> CommandOutput {
+    output_of(&mut steersman_as(kubeconfig, &["preflight", "-o", output]))
 }
 
 #[tokio::test]
-async fn the_shipped_role_is_enough() {
+async fn shipped_role_passes_preflight() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let account = Account::install(cluster).await.unwrap();
     let report: Value = serde_json::from_str(&preflight(&account.kubeconfig, "json").ok()).unwrap();
@@ -21,18 +20,17 @@ async fn the_shipped_role_is_enough() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_told_which_are_missing() {
+async fn preflight_lists_missing_rights() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
-    let Said { code, out: said, .. } = preflight(&cluster.user_kubeconfig("bob").unwrap(), "text");
+    let CommandOutput { code, stdout, .. } = preflight(&cluster.user_kubeconfig("bob").unwrap(), "text");
     assert_eq!(code, Some(1));
     let missing = "BLOCKER  bob may not list llamastackdistributions.llamastack.io in all namespaces";
-    assert!(said.contains(missing) && said.contains("deploy/rbac.yaml"), "{said}");
-    assert!(said.contains("Not ready: "), "{said}");
+    assert!(stdout.contains(missing) && stdout.contains("deploy/rbac.yaml"), "{stdout}");
+    assert!(stdout.contains("Not ready: "), "{stdout}");
 }
 
-/// Nothing answers there: one sentence, and an exit code that says so.
 #[tokio::test]
-async fn a_cluster_that_is_gone_is_one_sentence() {
+async fn unreachable_cluster_fails_in_one_sentence() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let port = steersman_testkit::ports::HeldPort::any().unwrap();
     let text = std::fs::read_to_string(cluster.admin_kubeconfig()).unwrap();
@@ -40,6 +38,6 @@ async fn a_cluster_that_is_gone_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, gone).unwrap();
-    let said = preflight(&path, "text").sentence();
-    assert!(said.contains(&port.number().to_string()), "{said}");
+    let sentence = preflight(&path, "text").one_line_failure();
+    assert!(sentence.contains(&port.number().to_string()), "{sentence}");
 }

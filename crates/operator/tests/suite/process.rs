@@ -1,4 +1,4 @@
-//! `steersman run` as processes on a real API server, as the operator's account with exactly the rights that are shipped.
+//! `steersman run` as processes on a real API server, with the operator's account and exactly the shipped rights.
 
 pub mod operator;
 
@@ -13,7 +13,7 @@ use steersman_testkit::{Flavour, object, ports::HeldPort, turn};
 
 use operator::{Operator, Place};
 
-/// One that waits for the Lease, and so has answered the API server.
+/// Starts an operator and waits until it is ready and waits for the Lease.
 pub async fn standby(place: &Place, identity: &str) -> Operator {
     let operator = place.start(identity, &[]).await;
     operator.until_said("waiting for the lease").await;
@@ -22,7 +22,7 @@ pub async fn standby(place: &Place, identity: &str) -> Operator {
 }
 
 #[tokio::test]
-async fn leadership_passes_from_process_to_process() {
+async fn leadership_passes_between_processes() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let cluster = turn.cluster;
     let place = Place::of(cluster).await;
@@ -33,13 +33,13 @@ async fn leadership_passes_from_process_to_process() {
     first.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
     second.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
 
-    let asked = Instant::now();
+    let start = Instant::now();
     first.signal(Signal::TERM);
     place.until_led_by("second").await;
-    println!("hand-over on SIGTERM: {:?}", asked.elapsed());
+    println!("hand-over on SIGTERM: {:?}", start.elapsed());
     assert_eq!(first.exit_code().await, Some(0));
     assert!(first.said("released the lease") && first.said("stopped"), "{}", first.log());
-    assert_eq!(place.transitions().await, 1, "a release is no change of hands; the taking after it is");
+    assert_eq!(place.transitions().await, 1, "only the acquisition after a release counts as a transition");
     second.until_metric("leader_election_master_status{name=\"steersman\"} 1").await;
 
     let third = standby(&place, "third").await;
@@ -58,7 +58,7 @@ async fn leadership_passes_from_process_to_process() {
     third.until_said("lost the lease: standing by").await;
     third.until_metric("leader_election_master_status{name=\"steersman\"} 0").await;
     third.until_answer("/readyz", 200).await;
-    assert_eq!(place.holder().await, "fourth", "who wakes up does not take back what it has lost");
+    assert_eq!(place.holder().await, "fourth", "a resumed leader does not take the Lease back");
     fourth.signal(Signal::INT);
     place.until_led_by("third").await;
     assert_eq!(fourth.exit_code().await, Some(0));
@@ -69,7 +69,7 @@ async fn leadership_passes_from_process_to_process() {
 }
 
 #[tokio::test]
-async fn the_addresses_answer_what_they_have_and_404_otherwise() {
+async fn servers_answer_only_their_own_paths() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let cluster = turn.cluster;
     let place = Place::of(cluster).await;
@@ -89,12 +89,12 @@ async fn the_addresses_answer_what_they_have_and_404_otherwise() {
 }
 
 #[tokio::test]
-async fn off_loopback_metrics_are_for_those_whom_the_cluster_allows() {
+async fn metrics_off_loopback_need_authorization() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let namespace = cluster.namespace("scrape").await.unwrap();
-    for name in ["scraper", "stranger"] {
+    for name in ["scraper", "outsider"] {
         let account: ServiceAccount = object(json!({ "metadata": { "name": name } }));
         namespace.all().create(&PostParams::default(), &account).await.unwrap();
     }
@@ -109,41 +109,41 @@ async fn off_loopback_metrics_are_for_those_whom_the_cluster_allows() {
         object(json!({ "metadata": { "name": name }, "roleRef": reference, "subjects": [subject] }));
     Api::all(admin.clone()).create(&PostParams::default(), &binding).await.unwrap();
     let scraper = operator::token(&admin, name, "scraper").await;
-    let stranger = operator::token(&admin, name, "stranger").await;
+    let outsider = operator::token(&admin, name, "outsider").await;
 
     let operator = place.start("guarded", &["--metrics-address", "0.0.0.0:0"]).await;
     operator.until_scraped_with(&scraper).await;
-    let (status, said) = operator.metrics("/metrics", None).await.unwrap();
-    assert_eq!((status, said.as_str()), (401, "send a token that the cluster accepts: Authorization: Bearer TOKEN\n"));
+    let (status, body) = operator.metrics("/metrics", None).await.unwrap();
+    assert_eq!((status, body.as_str()), (401, "send a token that the cluster accepts: Authorization: Bearer TOKEN\n"));
     assert_eq!(operator.metrics("/metrics", Some("not-a-token")).await.unwrap().0, 401);
-    let (status, said) = operator.metrics("/metrics", Some(&stranger)).await.unwrap();
+    let (status, body) = operator.metrics("/metrics", Some(&outsider)).await.unwrap();
     assert_eq!(status, 403);
-    let who = format!("system:serviceaccount:{name}:stranger may not get the nonResourceURL /metrics");
-    assert!(said.starts_with(&who), "{said}");
+    let denial = format!("system:serviceaccount:{name}:outsider may not get the nonResourceURL /metrics");
+    assert!(body.starts_with(&denial), "{body}");
     operator.assert_log_is_json();
-    for token in [&scraper, &stranger] {
-        assert!(!operator.log().contains(token.as_str()), "a token is nobody's business");
+    for token in [&scraper, &outsider] {
+        assert!(!operator.log().contains(token.as_str()), "a token is in the log");
     }
 }
 
-/// It waits and says what for; it neither ends nor claims to be ready.
+/// The operator retries and reports what it waits for. It neither ends nor becomes ready.
 #[tokio::test]
-async fn without_an_api_server_it_is_alive_and_not_ready() {
+async fn unreachable_api_server_means_alive_not_ready() {
     let port = HeldPort::any().unwrap();
     let mut operator = Operator::nowhere(&format!("https://127.0.0.1:{}", port.number()));
     operator.until_answer("/healthz", 200).await;
-    let (status, said) = operator.health("/readyz").await.unwrap();
-    assert_eq!((status, said.as_str()), (503, "waiting for the API server to answer\n"));
+    let (status, body) = operator.health("/readyz").await.unwrap();
+    assert_eq!((status, body.as_str()), (503, "waiting for the API server to answer\n"));
     operator.until_said("waiting for the API server").await;
-    let asked = Instant::now();
+    let start = Instant::now();
     operator.signal(Signal::TERM);
     assert_eq!(operator.exit_code().await, Some(0));
-    println!("stopped after {:?}", asked.elapsed());
+    println!("stopped after {:?}", start.elapsed());
     operator.assert_log_is_json();
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_one_sentence() {
+async fn taken_address_fails_in_one_sentence() {
     let port = HeldPort::any().unwrap();
     let taken = format!("127.0.0.1:{}", port.number());
     let mut operator = Operator::nowhere_with("https://127.0.0.1:1", &["--health-address", &taken]);

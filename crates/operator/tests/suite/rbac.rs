@@ -1,4 +1,4 @@
-//! The rendered rights: what they grant, and that nobody can grant more by accident.
+//! The rendered RBAC manifests: which rights they grant. A new right must be added to the lists here.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ fn role() -> ClusterRole {
     serde_saphyr::from_str(&documents()[2]).unwrap()
 }
 
-fn own_role() -> Role {
+fn namespace_role() -> Role {
     serde_saphyr::from_str(&documents()[4]).unwrap()
 }
 
 #[test]
-fn the_file_holds_an_account_with_two_bound_roles_and_the_role_of_profiling_jobs() {
+fn manifests_hold_account_roles_and_bindings() {
     let [namespace, account, role, binding, own_role, own_binding, profiling] = &documents()[..] else {
         panic!("seven documents expected")
     };
@@ -42,7 +42,7 @@ fn the_file_holds_an_account_with_two_bound_roles_and_the_role_of_profiling_jobs
     assert_eq!((own_binding.role_ref.kind.as_str(), Some(own_binding.role_ref.name)), ("Role", own_role.metadata.name));
     let profiling: ClusterRole = serde_saphyr::from_str(profiling).unwrap();
     assert_eq!(profiling.metadata.name.as_deref(), Some(PROFILING_ROLE));
-    let granted: BTreeSet<_> = profiling.rules.unwrap().into_iter().flat_map(singly).collect();
+    let granted: BTreeSet<_> = profiling.rules.unwrap().into_iter().flat_map(single_rights).collect();
     assert!(relay::rules().iter().flat_map(rbac::rights).all(|right| granted.contains(&(
         right.group,
         right.resource,
@@ -61,7 +61,7 @@ fn the_file_holds_an_account_with_two_bound_roles_and_the_role_of_profiling_jobs
 }
 
 #[test]
-fn the_file_says_that_it_is_generated_and_what_each_rule_is_for() {
+fn manifests_explain_every_rule() {
     let text = manifests().unwrap();
     assert!(text.starts_with("# Generated from the code by `steersman rbac`; do not edit. `cargo xtask check` fails"));
     for rule in rules().into_iter().chain(own_rules()) {
@@ -70,9 +70,9 @@ fn the_file_says_that_it_is_generated_and_what_each_rule_is_for() {
 }
 
 #[test]
-fn the_roles_grant_exactly_the_rules_of_the_code() {
-    for (granted, rules) in [(role().rules, rules()), (own_role().rules, own_rules())] {
-        let mut granted: Vec<_> = granted.unwrap().into_iter().flat_map(singly).collect();
+fn roles_grant_exactly_the_coded_rules() {
+    for (granted, rules) in [(role().rules, rules()), (namespace_role().rules, own_rules())] {
+        let mut granted: Vec<_> = granted.unwrap().into_iter().flat_map(single_rights).collect();
         let mut wanted: Vec<_> = rules
             .iter()
             .flat_map(rbac::rights)
@@ -84,9 +84,9 @@ fn the_roles_grant_exactly_the_rules_of_the_code() {
     }
 }
 
-type Single = (String, String, Option<String>, String);
+type SingleRight = (String, String, Option<String>, String);
 
-fn singly(rule: PolicyRule) -> Vec<Single> {
+fn single_rights(rule: PolicyRule) -> Vec<SingleRight> {
     let [group] = &rule.api_groups.unwrap()[..] else { panic!("one group per rule") };
     let [resource] = &rule.resources.unwrap()[..] else { panic!("one resource per rule") };
     let names: Vec<_> = rule.resource_names.map_or_else(|| vec![None], |names| names.into_iter().map(Some).collect());
@@ -94,7 +94,7 @@ fn singly(rule: PolicyRule) -> Vec<Single> {
     names.iter().flat_map(|name| rule.verbs.iter().map(|verb| single(name, verb))).collect()
 }
 
-/// Everything that is not a read, as one would tell it to whoever has to grant it.
+/// All rights except reads, for the review of administrators who grant them.
 const WRITES: [&str; 32] = [
     "admissionregistration.k8s.io/mutatingwebhookconfigurations (named): patch",
     "admissionregistration.k8s.io/validatingwebhookconfigurations (named): patch",
@@ -131,7 +131,7 @@ const WRITES: [&str; 32] = [
 ];
 
 #[test]
-fn cluster_wide_these_writes_are_granted_and_no_others() {
+fn cluster_role_grants_only_listed_writes() {
     let mut writes: Vec<String> = Vec::new();
     for rule in role().rules.unwrap() {
         let changes = |verb: &&String| !["get", "list", "watch"].contains(&verb.as_str());
@@ -144,28 +144,28 @@ fn cluster_wide_these_writes_are_granted_and_no_others() {
         }
     }
     writes.sort();
-    // Several controllers may need the same.
+    // Several controllers may need the same right.
     writes.dedup();
     assert_eq!(writes, WRITES);
 }
 
 #[test]
-fn nothing_is_granted_that_is_wide_open() {
-    for rule in role().rules.unwrap().into_iter().chain(own_role().rules.unwrap()) {
+fn roles_contain_no_wildcards() {
+    for rule in role().rules.unwrap().into_iter().chain(namespace_role().rules.unwrap()) {
         let words = rule.api_groups.iter().chain(&rule.resources).flatten().chain(&rule.verbs);
         assert!(words.into_iter().all(|word| word != "*"), "{rule:?}");
     }
 }
 
-/// Admission asks whether a Secret is there, and RBAC has no smaller right for that. The controller follows the metadata of
-/// those that its objects name, for which there is no smaller right than to list them. Nobody may change one.
+/// Admission checks whether a Secret exists, and the controller watches the metadata of referenced Secrets. RBAC has no
+/// smaller rights than `get`, `list` and `watch` for that. No Secret but the webhook certificate may be written.
 #[test]
-fn secrets_are_only_read_and_only_the_webhook_certificate_is_written_where_we_run() {
+fn only_the_certificate_secret_can_be_written() {
     let about_secrets = |rule: &PolicyRule| rule.resources == Some(vec!["secrets".to_owned()]);
     let verbs: BTreeSet<_> =
         role().rules.unwrap().into_iter().filter(about_secrets).map(|rule| rule.verbs.join(" ")).collect();
     assert_eq!(verbs, BTreeSet::from(["get".to_owned(), "get list watch".to_owned()]));
-    for rule in own_role().rules.unwrap().into_iter().filter(about_secrets) {
+    for rule in namespace_role().rules.unwrap().into_iter().filter(about_secrets) {
         let named = rule.resource_names == Some(vec![SECRET.to_owned()]);
         assert!(named || rule.verbs == ["create"], "{rule:?}");
     }

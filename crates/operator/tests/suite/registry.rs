@@ -1,9 +1,9 @@
-//! The bases that images carry in their labels, read from a registry that runs in the test.
+//! Base configurations in image labels, read from a registry that runs in the test's process.
 
 mod auth;
 mod bases;
-mod bounds;
 mod labels;
+mod limits;
 mod pull_secrets;
 pub mod served;
 
@@ -17,12 +17,12 @@ use steersman::llamastack::oci::registry::Labelled;
 use steersman_plan::llamastack::config::base::Base;
 use steersman_plan::oci::{Credentials, TYPE_DOCKERCONFIGJSON};
 
-/// A configuration that can be told from others.
+/// A configuration with this distribution name.
 fn config(name: &str) -> String {
     format!("version: 2\ndistro_name: {name}\nproviders: {{}}\n")
 }
 
-/// The label that holds that configuration.
+/// Image labels that hold the configuration of this name.
 pub fn in_label(name: &str) -> Value {
     json!({ "io.llamastack.config.base64": STANDARD.encode(config(name)) })
 }
@@ -40,7 +40,7 @@ fn credentials(place: &str, user: &str, password: &str) -> Credentials {
 }
 
 fn base(labelled: &Labelled) -> &Base {
-    labelled.base.as_ref().unwrap().as_ref().expect("the image carries a base")
+    labelled.base.as_ref().unwrap().as_ref().expect("the image has a base")
 }
 
 fn distro(labelled: &Labelled) -> &str {

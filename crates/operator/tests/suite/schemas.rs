@@ -1,5 +1,5 @@
-//! The CRDs on a real API server: they install, accept the valid fixtures, refuse the invalid ones with the documented
-//! texts, and show the documented columns.
+//! The CRDs on a real API server: they accept the valid fixtures, refuse the invalid ones with the documented messages, and
+//! show the documented columns.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use steersman_testkit::{Flavour, apply, turn, wait};
 struct Fixture {
     name: String,
     object: Value,
-    /// What the API server must say, for a fixture that is to be refused.
+    /// The expected message of the API server. None for a valid fixture.
     refused: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Fixture {
         let refused = text.lines().next().and_then(|line| line.strip_prefix("# refused: ")).map(str::to_owned);
         let mut object: Value =
             serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // The test decides where it goes.
+        // Tests use their own namespaces.
         object["metadata"].as_object_mut().unwrap().remove("namespace");
         Self { name: path.display().to_string(), object, refused }
     }
@@ -50,15 +50,15 @@ fn fixtures(family: Family, kind: &str) -> Vec<Fixture> {
     files.iter().map(|path| Fixture::read(path)).collect()
 }
 
-/// The CRD with this version alone: what is tested is its schema, not conversion.
+/// The CRD with this version alone, so that no conversion is needed.
 pub fn only(family: Family, version: &str) -> CustomResourceDefinition {
     let mut crd = crds::crd(family, &Options::default()).unwrap();
-    crd.spec.versions.retain(|known| known.name == version);
+    crd.spec.versions.retain(|candidate| candidate.name == version);
     crd.spec.versions[0].storage = true;
     crd
 }
 
-/// The CRD of llsd that its project publishes, where those files are.
+/// The CRD that the llama-stack project publishes. None if the upstream files are missing.
 pub fn published() -> Option<CustomResourceDefinition> {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/upstream/llamastack"].iter().collect();
     let text = std::fs::read_to_string(folder.join("crd-v1alpha1.yaml")).ok()?;
@@ -70,7 +70,7 @@ pub fn resource(family: Family, version: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, family.plural())
 }
 
-/// Installs a CRD and waits until its objects can be listed and found. One that a failed test has left is removed first.
+/// Installs a CRD and waits until its objects can be listed and discovery shows it. A CRD of a failed test is removed first.
 pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &ApiResource) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     if crds.delete(&crd.name_any(), &DeleteParams::default()).await.is_ok() {
@@ -88,12 +88,12 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, served: &A
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), served);
     let listed = async || objects.list(&ListParams::default()).await.ok().map(|_| ());
     wait::eventually(&format!("{name} is served"), listed).await.unwrap();
-    // What can be listed is not found at once by those who look for its kind.
-    let found = async || {
-        let there = client.list_api_group_resources(&served.api_version).await.ok()?;
-        there.resources.iter().any(|known| known.name == served.plural).then_some(())
+    // Discovery shows a new kind later than its objects can be listed.
+    let discovered = async || {
+        let group = client.list_api_group_resources(&served.api_version).await.ok()?;
+        group.resources.iter().any(|resource| resource.name == served.plural).then_some(())
     };
-    wait::eventually(&format!("{name} is found"), found).await.unwrap();
+    wait::eventually(&format!("{name} is discovered"), discovered).await.unwrap();
 }
 
 pub async fn uninstall(client: &Client, family: Family) {
@@ -102,20 +102,20 @@ pub async fn uninstall(client: &Client, family: Family) {
     wait::until_gone(crds, family.crd_name()).await.unwrap();
 }
 
-fn check(fixture: &Fixture, answer: kube::Result<DynamicObject>) {
-    match (&fixture.refused, answer) {
+fn assert_response(fixture: &Fixture, response: kube::Result<DynamicObject>) {
+    match (&fixture.refused, response) {
         (None, Ok(_)) => {}
         (None, Err(error)) => panic!("{} is refused: {error}", fixture.name),
         (Some(text), Ok(_)) => panic!("{} is accepted, but should be refused with: {text}", fixture.name),
         (Some(text), Err(kube::Error::Api(status))) => {
             assert!(status.message.contains(text), "{}: expected {text:?} in {:?}", fixture.name, status.message);
         }
-        (Some(_), Err(error)) => panic!("{}: no answer of the API server: {error}", fixture.name),
+        (Some(_), Err(error)) => panic!("{}: the API server did not answer: {error}", fixture.name),
     }
 }
 
-/// Every fixture of the family, version by version.
-async fn fixtures_are_judged_as_documented(family: Family) {
+/// Creates every fixture of the family, version by version, and compares the response with the documented one.
+async fn check_fixtures(family: Family) {
     let Some(turn) = turn(Flavour::Bare).await else { return };
     let cluster = turn.cluster;
     let client = cluster.admin().await.unwrap();
@@ -126,23 +126,23 @@ async fn fixtures_are_judged_as_documented(family: Family) {
         let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace.name(), &served);
         let of_version =
             |kind: &str| fixtures(family, kind).into_iter().filter(|fixture| fixture.version() == *version);
-        let mut judged = (0, 0);
+        let mut counts = (0, 0);
         for fixture in of_version("valid").chain(of_version("invalid")) {
             let object: DynamicObject = serde_json::from_value(fixture.object.clone()).unwrap();
             let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-            check(&fixture, objects.create(&dry_run, &object).await);
-            *if fixture.refused.is_none() { &mut judged.0 } else { &mut judged.1 } += 1;
+            assert_response(&fixture, objects.create(&dry_run, &object).await);
+            *if fixture.refused.is_none() { &mut counts.0 } else { &mut counts.1 } += 1;
         }
-        assert!(judged.0 > 0 && judged.1 > 0, "{family} {version}: {judged:?} fixtures valid and invalid");
+        assert!(counts.0 > 0 && counts.1 > 0, "{family} {version}: {counts:?} fixtures valid and invalid");
         for (index, fixture) in of_version("valid-status").chain(of_version("invalid-status")).enumerate() {
-            status_is_judged(&objects, &fixture, &format!("status-{index}")).await;
+            check_status_fixture(&objects, &fixture, &format!("status-{index}")).await;
         }
         uninstall(&client, family).await;
     }
 }
 
-/// The API server drops the status of a new object, so it is written in a second step.
-async fn status_is_judged(objects: &Api<DynamicObject>, fixture: &Fixture, name: &str) {
+/// The API server drops the status of a new object, so the status is written in a second request.
+async fn check_status_fixture(objects: &Api<DynamicObject>, fixture: &Fixture, name: &str) {
     let mut wanted = fixture.object.clone();
     wanted["metadata"]["name"] = json!(name);
     let created: DynamicObject = serde_json::from_value(wanted.clone()).unwrap();
@@ -150,25 +150,25 @@ async fn status_is_judged(objects: &Api<DynamicObject>, fixture: &Fixture, name:
     let mut with_status = serde_json::to_value(&created).unwrap();
     with_status["status"] = wanted["status"].clone();
     let with_status: DynamicObject = serde_json::from_value(with_status).unwrap();
-    check(fixture, objects.replace_status(name, &PostParams::default(), &with_status).await);
+    assert_response(fixture, objects.replace_status(name, &PostParams::default(), &with_status).await);
 }
 
 #[tokio::test]
-async fn dgdr_fixtures() {
-    fixtures_are_judged_as_documented(Family::Dgdr).await;
+async fn dgdr_fixtures_match_the_schema() {
+    check_fixtures(Family::Dgdr).await;
 }
 
 #[tokio::test]
-async fn llsd_fixtures() {
-    fixtures_are_judged_as_documented(Family::Llsd).await;
+async fn llsd_fixtures_match_the_schema() {
+    check_fixtures(Family::Llsd).await;
 }
 
 #[tokio::test]
-async fn va_fixtures() {
-    fixtures_are_judged_as_documented(Family::Va).await;
+async fn va_fixtures_match_the_schema() {
+    check_fixtures(Family::Va).await;
 }
 
-/// The files as they are shipped, all of them, and what `kubectl get` shows of an object each.
+/// Installs the shipped files and compares the columns of `kubectl get` for one object of each kind.
 #[tokio::test]
 async fn kubectl_shows_the_documented_columns() {
     let Some(turn) = turn(Flavour::Bare).await else { return };
@@ -209,8 +209,8 @@ async fn kubectl_shows_the_documented_columns() {
             assert!(wide.iter().any(|shown| shown == column), "{family}: {column} is in {wide:?}");
             wide.retain(|shown| shown != column);
         }
-        assert_eq!(wide.join(" "), only_wide, "{family}: what only wide output shows");
-        // The API server publishes the descriptions of a new CRD in its own time.
+        assert_eq!(wide.join(" "), only_wide, "{family}: columns of wide output only");
+        // The API server publishes the descriptions of a new CRD with a delay.
         let path = format!("{}.spec", family.short_name());
         let explain = async || cluster.kubectl(&["explain", &path]).ok();
         let explained = wait::eventually("kubectl explains the CRD", explain).await.unwrap();

@@ -1,5 +1,4 @@
-//! The API server of a cluster, as the operator's own code calls it.
-//! Comes in: a cluster and the client of whoever acts; goes out: the same with as long for each call as tests wait at most.
+//! Wraps a client of a test cluster in the `Server` that the operator's code takes. Each call may take as long as tests wait.
 
 use kube::Client;
 use steersman_runtime::client::Server;

@@ -1,4 +1,4 @@
-//! The webhooks: what they answer to whom, and what they cannot be brought to do.
+//! The webhook routes: responses to reviews, and robustness against invalid and hostile bodies.
 
 mod admission;
 mod bodies;
@@ -19,30 +19,30 @@ use steersman_runtime::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The routes in this process, with the converter and the handlers of a test.
-struct Here {
+/// The routes in this process, with a converter and handlers of the test.
+struct WebhookRoutes {
     routes: Router,
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
     metrics: Arc<Metrics>,
 }
 
-impl Here {
-    fn with(convert: Convert, handlers: Handlers) -> Self {
+impl WebhookRoutes {
+    fn new(convert: Convert, handlers: Handlers) -> Self {
         let (metrics, families) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
         let metrics = Arc::new(metrics);
-        let leaving = CancellationToken::new();
+        let shutdown = CancellationToken::new();
         Self {
-            routes: routes(convert, handlers, metrics.clone(), families.requests, leaving.clone()),
+            routes: routes(convert, handlers, metrics.clone(), families.requests, shutdown.clone()),
             metrics,
-            leaving,
+            shutdown,
         }
     }
 
-    fn converting() -> Self {
-        Self::with(steersman_api::convert::convert, Handlers::default())
+    fn for_conversion() -> Self {
+        Self::new(steersman_api::convert::convert, Handlers::default())
     }
 
-    /// The `response` of the review that comes back.
+    /// The `response` of the returned review.
     async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Value {
         let request = Request::post(path).body(Body::from(body.into())).unwrap();
         let answer = self.routes.clone().oneshot(request).await.unwrap();
@@ -58,7 +58,7 @@ impl Here {
         review["response"].clone()
     }
 
-    fn counted(&self, webhook: &str, outcome: &str) -> u64 {
+    fn review_count(&self, webhook: &str, outcome: &str) -> u64 {
         let text = self.metrics.text().unwrap();
         let line = format!("steersman_webhook_reviews_total{{webhook=\"{webhook}\",outcome=\"{outcome}\"}} ");
         text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stranger_owns_the_replicas() {
+    fn only_foreign_managers_hold_replicas() {
         let entry = |manager: &str, fields: serde_json::Value| -> ManagedFieldsEntry {
             serde_json::from_value(json!({ "manager": manager, "operation": "Apply", "fieldsV1": fields })).unwrap()
         };

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_router_that_admits_a_route_is_enough() {
+    fn one_admitting_router_is_enough() {
         let seen = |ingress: Value| {
             let route = json!({ "metadata": { "name": "starter-route" }, "status": { "ingress": ingress } });
             route_seen(&serde_json::from_value(route).unwrap())

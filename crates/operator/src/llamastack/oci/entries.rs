@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn other_credentials_end_the_wait_after_a_failure() {
+    fn changed_credentials_end_the_backoff() {
         let (mut entries, now, rhythm) = (Entries::default(), Instant::now(), Rhythm::default());
         let plain = want("ns", "one", IMAGE);
         let with_secret = Want { pull_secrets: vec!["pull".into()], ..plain.clone() };

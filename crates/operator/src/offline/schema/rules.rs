@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_mean_what_they_mean_in_cel() {
+    fn rules_are_evaluated_like_cel() {
         let cases = [
             ("!(has(self.a) && has(self.b))", json!({"a": 1, "b": 1}), Some(false)),
             ("!(has(self.a) && has(self.b))", json!({"a": 1}), Some(true)),

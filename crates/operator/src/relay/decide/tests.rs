@@ -187,7 +187,7 @@ fn undeliverable_results_are_reported_as_failure() {
 }
 
 #[test]
-fn what_is_only_good_to_have_gives_way() {
+fn optional_files_are_dropped_first() {
     let room = LIMIT - "Done".len() - "all good".len() - "success".len();
     let results = [(FINAL, Text::Read("x".repeat(room))), (PARETO, Text::Read("[]".into()))];
     let said = look(&files(DONE, &results), &life(Some((0, "")), false), 0, false).data.unwrap();
@@ -196,7 +196,7 @@ fn what_is_only_good_to_have_gives_way() {
 }
 
 #[test]
-fn credentials_stay_out_of_all_words() {
+fn relayed_texts_hold_no_credentials() {
     let failed =
         files("{status: failed, phase: Initializing, message: hf_abcdefghij, error: 'Bearer abcdefghijkl'}", &[]);
     let said = look(&failed, &Profiler::Hidden, 0, false).data.unwrap();

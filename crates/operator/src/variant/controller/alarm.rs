@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_that_follow_each_other_are_one_pass_and_endless_ones_are_not_awaited() {
+    fn debounce_is_extended_up_to_its_limit() {
         let rhythm = Rhythm { settle: Duration::from_millis(200), longest: Duration::from_secs(2) };
         let first = Instant::now();
         for (last, settled) in [(0, 200), (150, 350), (1700, 1900), (1900, 2000), (2500, 2000)] {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changes_during_a_pass_is_the_next_one_and_however_much_it_is_only_one() {
+    async fn changes_during_reconcile_cause_one_more() {
         let moment = Duration::from_millis(1);
         let alarm = Alarm::new(Rhythm { settle: moment, longest: moment });
         alarm.wake();

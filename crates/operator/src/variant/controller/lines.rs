@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_fleet_is_and_how_it_is_set_up_is_said_once_and_again_when_it_is_about_others() {
+    fn fleet_lines_are_logged_once_per_change() {
         let mut lines = Lines::default();
         let mut seen = fleet(vec![variant("a", "x"), variant("b", "y")]);
         seen.config.zero.environment = true;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn several_objects_for_one_workload_are_an_error_said_once() {
+    fn shared_scale_target_is_logged_once() {
         let mut lines = Lines::default();
         let mut seen = fleet(vec![variant("a", "x"), variant("b", "x"), variant("c", "y")]);
         let mut all = |seen: &Seen| Heard::of(|| lines.decided(seen, &plan(seen)));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_waits_for_an_earlier_decision_is_named_once_until_it_waits_anew() {
+    fn model_in_transition_is_logged_once() {
         let mut lines = Lines::default();
         let seen = fleet(vec![variant("a", "x"), variant("b", "y")]);
         let mut all = |hold: Option<Explanation>| {

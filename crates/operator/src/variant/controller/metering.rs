@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_leads_nowhere_leaves_the_last_good_way_and_is_told_while_it_is_set() {
+    fn invalid_address_keeps_the_last_valid_one() {
         let mut metering = Metering::default();
         let (good, bad) = (address("https://prom", None), address("https://prom", Some("a b")));
         assert!(metering.follow(Some(&bad)).is_some() && metering.way().is_err_and(|why| why.contains("\"a b\"")));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_taken_away_is_not_asked_any_more() {
+    fn removed_address_stops_queries() {
         let mut metering = Metering::default();
         metering.follow(Some(&address("https://prom", None)));
         assert!(metering.way().is_ok() && metering.follow(None).is_none());

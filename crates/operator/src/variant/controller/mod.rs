@@ -244,9 +244,9 @@ mod tests {
             "status": { "desiredOptimizedAlloc": { "numReplicas": 3 } } })
     }
 
-    /// The first reconcile may be far off, and a later one may take its time: neither may delay this.
+    /// The metrics must not wait for the next reconcile, which may start late or take long.
     #[tokio::test]
-    async fn whose_namespace_is_left_alone_is_not_shown_from_that_moment_on() {
+    async fn excluded_namespace_hides_its_metrics_at_once() {
         for begun in [false, true] {
             let variants = variants();
             variants.fleet.put_variant(&stored("n", "decode"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn before_the_first_pass_what_changes_is_not_shown_as_it_was() {
+    async fn changed_object_is_hidden_before_first_reconcile() {
         let variants = variants();
         variants.fleet.put_variant(&stored("n", "decode"));
         let news = News::Variant(NamespacedName::new("n", "v"));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_left_alone_is_looked_at_again() {
+    fn unreadable_objects_are_requeued() {
         let interval = SignedDuration::from_secs(30);
         for (decided, unreadable, failures, expected) in [
             (0, 0, 0, None),

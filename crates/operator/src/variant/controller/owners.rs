@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_somebody_has_to_change_is_a_refusal() {
+    fn only_permanent_errors_are_refusals() {
         for (code, expected) in [(403, true), (422, true), (404, false), (409, false), (429, false), (500, false)] {
             assert_eq!(is_refusal(code), expected, "{code}");
         }
     }
 
     #[test]
-    fn the_right_that_the_cluster_asks_for_is_named() {
+    fn missing_right_for_owner_reference_is_named() {
         let asked = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: the API server \
                      answered 403: ";
         for (message, remedy) in [

@@ -303,7 +303,7 @@ mod tests {
                           namespace=\"team-a\",accelerator_type=\"A100\"";
 
     #[test]
-    fn selectors_of_both_generations_find_the_series_and_none_is_left_behind() {
+    fn series_match_both_generations_and_are_removed() {
         let (metrics, gauges) = registered();
         gauges.publish(one(2, 4));
         gauges.publish(one(5, 2));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_lead_any_more_shows_nothing_at_once() {
+    fn lost_leadership_hides_all_series() {
         let (metrics, gauges) = registered();
         gauges.publish(one(2, 4));
         gauges.publish(one(5, 4));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pass_computes_is_told_apart_from_what_it_waits_for() {
+    fn reconcile_steps_are_measured_separately() {
         let (metrics, gauges) = registered();
         gauges.step(Step::Decide, Duration::from_millis(3));
         gauges.step(Step::Decide, Duration::from_millis(30));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_nothing_is_the_number_itself() {
+    fn ratio_without_replicas_is_the_target() {
         let table = [(2, 5, 2.5), (0, 3, 3.0), (4, 4, 1.0), (6, 2, 1.0 / 3.0), (0, 0, 0.0), (1, 0, 0.0)];
         for (current, desired, expected) in table {
             assert!((ratio(desired, current) - expected).abs() < 1e-12, "{current} {desired}");
@@ -362,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_never_empty_or_long() {
+    fn labels_are_trimmed_and_bounded() {
         assert_eq!(label("  A100 "), "A100");
         assert_eq!(label(" "), "unknown");
         assert_eq!(label(&"ä".repeat(100)).len(), 128);
     }
 
     #[test]
-    fn who_decides_on_a_contested_workload_is_shown() {
+    fn scale_target_conflict_is_published() {
         let (metrics, gauges) = registered();
         let mut shown = one(2, 2);
         let winner = shown.values_mut().next().unwrap();

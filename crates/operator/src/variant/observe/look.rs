@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_handed_over_or_left_alone_does_not_stand() {
+    fn excluded_namespace_makes_snapshot_outdated() {
         let environment = BTreeMap::from([(INSTANCE_VARIABLE.to_owned(), "ours".to_owned())]);
         let options = Options { environment, ..Options::default() };
         let fleet = Fleet::new(&Installation::default(), &options, &Scope::Cluster);

@@ -68,7 +68,7 @@ mod tests {
     use steersman_runtime::store::Scope;
 
     #[test]
-    fn an_object_that_a_list_brings_instead_of_another_of_its_name_is_not_the_same() {
+    fn recreated_object_is_deleted_and_added() {
         let fleet = Fleet::new(&Installation::default(), &Options::default(), &Scope::Cluster);
         let stored = |uid: &str, model: &str| {
             let object = json!({ "metadata": { "namespace": "n", "name": "v", "uid": uid },

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accelerators_are_counted_by_the_short_name_of_their_type() {
+    fn accelerators_are_counted_by_short_name() {
         let node = |product: &str, count: &str| {
             serde_json::from_value::<Node>(json!({ "metadata": { "labels": { "nvidia.com/gpu.product": product } },
                 "status": { "allocatable": { "nvidia.com/gpu": count, "cpu": "4" } } }))

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_an_earlier_operator_is_read_and_what_is_strange_in_it_is_known() {
+    fn status_of_earlier_operator_is_decoded() {
         let own = decode(json!({ "desiredOptimizedAlloc": { "numReplicas": 3 } }));
         assert_eq!(own.strange, None);
         let number = |read: Variant| read.seen.unwrap().status?.desired_optimized_alloc.as_ref()?.num_replicas;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_it_is_is_known_even_of_an_object_that_cannot_be_read() {
+    fn instance_is_known_for_undecodable_object() {
         let labels = json!({ names::INSTANCE_LABEL: "blue" });
         let object = json!({ "metadata": { "name": "v", "labels": labels }, "spec": { "modelID": 7 } });
         let read = variant(&serde_json::from_value(object).unwrap());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_where_and_no_value() {
+    fn decode_error_has_path_without_value() {
         let cause = |spec: Value| {
             let object = json!({ "metadata": { "name": "v" }, "spec": spec });
             variant(&serde_json::from_value(object).unwrap()).seen.unwrap_err().to_string()

@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_belongs_to_the_workload_above_its_replica_set() {
+    fn pod_belongs_to_owner_of_replica_set() {
         let set = ["apps/v1", "ReplicaSet", "llama-decode-5f6c"];
         for (label, value, expected) in [
             ("pod-template-hash", "5f6c", TargetName::new("apps", "Deployment", "llama-decode")),
             ("rollouts-pod-template-hash", "5f6c", TargetName::new("argoproj.io", "Rollout", "llama-decode")),
-            // A ReplicaSet without an owner is its own, even if a label of that name has another meaning.
+            // A ReplicaSet without an owner is the scale target itself, even if its pods have such a label for another reason.
             ("app", "llama", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
             ("pod-template-hash", "decode", TargetName::new("apps", "ReplicaSet", "llama-decode-5f6c")),
         ] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_group_only_the_leader_counts() {
+    fn only_leader_pods_of_groups_count() {
         let member = |place: &str| json!({ GROUP_NAME: "llama", PLACE_IN_GROUP: place });
         let leader = owner_of(member("0"), ["apps/v1", "StatefulSet", "llama"]);
         assert_eq!(leader, Some(TargetName::new(GROUPS, LEADER_WORKER_SET, "llama")));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_living_count() {
+    fn ended_pods_and_job_pods_are_ignored() {
         let status = json!({ "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-11-16T06:00:00Z",
             "conditions": [{ "type": "Ready", "status": "True" }] });
         let set = ["apps/v1", "ReplicaSet", "a-1"];
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_one_workload_share_its_name_until_the_last_is_gone() {
+    fn pods_of_one_workload_share_its_name() {
         let owners = Owners::default();
         let a_pod = |name: &str| {
             let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u",

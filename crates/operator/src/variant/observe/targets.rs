@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_another_group_is_another_kind() {
+    fn kinds_are_resolved_by_group() {
         for (given, kind, expected) in [
             (None, "Deployment", Way::Deployment),
             (Some(""), "Deployment", Way::Deployment),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_cannot_lead_to_another_address() {
+    fn reference_cannot_escape_its_api_path() {
         let named = |name: &str| ScaleTargetRef { name: name.to_owned(), ..target(Some("a.io/v1"), "Widget") };
         for (reference, field) in [
             (named("../../../namespaces/b/widgets/w"), "name"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_says_what_one_replica_needs_and_no_secret() {
+    fn workload_record_holds_no_secret() {
         let found = workload(&object(json!({
             "metadata": { "uid": "u" }, "spec": { "replicas": 3, "template": pod(4) },
             "status": { "observedGeneration": 1, "replicas": 2, "readyReplicas": 1 },
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_counts_its_leader_and_all_its_workers() {
+    fn group_sums_gpus_of_leader_and_workers() {
         let of = |leader: Value| {
             let template = json!({ "size": 4, "leaderTemplate": leader, "workerTemplate": pod(8) });
             group(&object(json!({ "metadata": {}, "spec": { "replicas": 2, "leaderWorkerTemplate": template },
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_is_no_news_and_a_hand_on_the_replicas_is() {
+    fn only_changed_replicas_trigger_a_reconcile() {
         let workload = |uid: &str, replicas, ready| Workload {
             uid: uid.to_owned(),
             seen: TargetSeen { replicas: Some(replicas), ready, ..TargetSeen::default() },

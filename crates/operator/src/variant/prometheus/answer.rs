@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_read_however_the_answer_is_cut() {
+    fn samples_are_read_across_chunk_boundaries() {
         let (whole, flaw) = read(&[ANSWER.as_bytes()]);
         assert_eq!(flaw, Ok(()));
         let values: Vec<_> = whole.iter().map(|sample| sample.value).collect();
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_is_none() {
+    fn truncated_response_is_an_error() {
         for at in 0..ANSWER.len() {
             assert!(read(&[&ANSWER.as_bytes()[..at]]).1.is_err(), "{at} bytes pass for a whole answer");
         }
     }
 
     #[test]
-    fn what_is_no_answer_is_told_apart() {
+    fn invalid_responses_are_distinguished() {
         let partial = r#"{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["PromQL info: x","store s3 is down"]}"#;
         let noted = r#"{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["PromQL info: x"]}"#;
         let half = r#"{"status":"success","isPartial":true,"data":{"resultType":"vector","result":[]}}"#;

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_certificate_leads_to_what_to_do() {
+    fn certificate_error_names_the_remedy() {
         for (cause, expected) in [
             (
                 "Other(OtherError(CaUsedAsEndEntity))",

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_asked_about_together_until_there_are_too_many_series() {
+    fn namespaces_are_batched_by_series_count() {
         let sizes = |sizes: &[(&str, u64)]| sizes.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect();
         for (series, expected) in [
             (sizes(&[]), vec![vec!["a", "b", "c"]]),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_bounded_and_never_become_shorter() {
+    fn periods_are_grouped_and_only_rounded_up() {
         for count in [0, 1, 7, 8, 9, 100] {
             let wanted: BTreeSet<_> = (1..=count).map(|number| SignedDuration::from_secs(number * 7)).collect();
             let asked = periods(&wanted);

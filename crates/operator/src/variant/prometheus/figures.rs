@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_of_its_kind_is_absent() {
+    fn invalid_values_are_absent() {
         let pods = [pod("p", None)];
         for (what, value, expected) in [
             (What::Kv, "0.5", Some(0.5)),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_series_those_count_that_are_the_pods_own() {
+    fn series_of_own_address_win() {
         let pods = [pod("p", None)];
         let kv = |instance: &str, value: &str| (What::Kv, sample("p", instance, value));
         let age = (What::Age, sample("p", "10.0.0.9:1", "1"));
@@ -308,7 +308,7 @@ mod tests {
             (vec![kv("10.0.0.9:1", "0.9"), kv("10.0.0.1:1", "0.2")], Some(0.2)),
             (vec![kv("node", "0.3")], Some(0.3)),
             (vec![kv("10.0.0.9:1", "0.9"), age], Some(0.9)),
-            // Measured a minute ago at an address that is gone, so by an earlier pod.
+            // The sample is a minute old and from an address that is gone, so it belongs to an earlier pod.
             (vec![kv("10.0.0.9:1", "0.9")], None),
         ] {
             let kv = seen(&pods, &samples).first().and_then(|one| one.as_ref().ok()?.kv);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_pod_is_not_its_own_and_what_is_too_old_is_stale() {
+    fn old_samples_are_ignored_or_stale() {
         for (started, age, expected) in [
             (Some(100), "30", Some(true)),
             (Some(10), "30", None),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_at_the_pods_own_address_is_its_own_whatever_the_clocks_say() {
+    fn own_address_counts_despite_clock_skew() {
         // By our clock the pod starts in ten minutes.
         let pods = [pod("p", Some(-600))];
         for (instance, expected) in [("10.0.0.1:8000", Some(Some(0.5))), ("10.0.0.9:8000", None), ("", None)] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_is_told_by_labels_or_by_the_value_and_need_not_name_the_model() {
+    fn capacity_comes_from_labels_or_value() {
         let pods = [pod("p", None)];
         let capacity = |blocks: &str, size: &str, value: &str| {
             let mut sample = sample("p", "", value);

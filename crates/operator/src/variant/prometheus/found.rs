@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_at_the_endpoint_picker_is_the_targets() {
+    fn scheduler_queue_is_summed_by_target_model() {
         let size = "inference_extension_flow_control_queue_size";
         let (later, bytes) = ("llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_queue_bytes");
         let known = |requests, bytes| Lookup::Known(Some(SchedulerQueue { requests, bytes }));
@@ -204,7 +204,7 @@ mod tests {
             (vec![], Lookup::Known(None)),
             (vec![waits(size, "n", "x", "m", Some(2.0)), waits(size, "n", "y", "m", Some(3.0))], known(5.0, 0.0)),
             (vec![waits(size, "n", "m", "", Some(2.0)), waits(bytes, "n", "m", "", Some(80.0))], known(2.0, 80.0)),
-            // The same queue under two names.
+            // Both metric names describe the same queue.
             (vec![waits(size, "n", "m", "m", Some(3.0)), waits(later, "n", "m", "m", Some(3.0))], known(3.0, 0.0)),
             (
                 vec![
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_nobody_counted_are_unknown() {
+    fn uncounted_requests_are_unknown() {
         let hour = SignedDuration::from_hours(1);
         let model = ModelAsked { key: NamespacedName::new("n", "m"), retention: hour };
         let counts = |all: &[(&str, &str, Option<f64>)]| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_requests_are_unknown_where_prometheus_does_not_have_every_pod_that_serves() {
+    fn zero_requests_with_unscraped_pod_are_unknown() {
         let hour = SignedDuration::from_hours(1);
         let model = ModelAsked { key: NamespacedName::new("n", "m"), retention: hour };
         let missing = "pod p is not in Prometheus, so that its requests are not counted; let a PodMonitor or ServiceMonitor \
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_before_an_age_and_an_age_before_nothing() {
+    fn metrics_errors_have_a_precedence() {
         let (key, age) = (NamespacedName::new("n", "m"), SignedDuration::from_secs(603));
         let heard = Found { last_heard: BTreeMap::from([(0, age)]), ..found() };
         assert_eq!(found().pods(0, &key, vec![]), Err(Silence::Missing));

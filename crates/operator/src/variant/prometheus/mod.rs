@@ -102,9 +102,9 @@ impl Prometheus {
 mod tests {
     use super::*;
 
-    /// A caller with the same timeout would never get the answers until then.
+    /// A caller with the same timeout would give up before it gets the answers that arrived in time.
     #[test]
-    fn a_look_has_time_to_end_by_itself_and_to_ask_pods_after_that() {
+    fn outer_timeout_exceeds_queries_and_scrapes() {
         let address = Settings { base_url: "https://prometheus:9090".to_owned(), ..Settings::default() };
         let prometheus = Prometheus::new(&address).unwrap();
         assert!(prometheus.longest() > look::LIMIT + Scraping::default().limit);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_of_the_pod_that_its_labels_name() {
+    fn series_is_matched_to_pod_by_labels() {
         let pods = [
             pod("a", "one", "10.0.0.1"),
             pod("b", "one", "10.0.0.2"),

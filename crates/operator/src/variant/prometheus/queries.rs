@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_mean_themselves_whatever_they_hold() {
+    fn names_are_escaped_in_queries() {
         for (namespaces, nowhere, expected) in [
             (vec!["team-a"], false, r#"namespace=~"team-a""#),
             (vec!["a", "b"], true, r#"namespace=~"a|b|""#),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_written_as_prometheus_reads_them() {
+    fn periods_have_prometheus_syntax() {
         let within = Within::new(["n"], false);
         for (period, expected) in [(90, "[90s]"), (600, "[10m]"), (86_400, "[1d]"), (0, "[1s]")] {
             let query = requests(SignedDuration::from_secs(period), &within);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_however_the_text_is_cut() {
+    fn lines_are_read_across_chunk_boundaries() {
         let whole = read(&[TEXT.as_bytes()]);
         let told: Vec<_> =
             whole.iter().map(|one| (one.labels.metric.as_str(), one.labels.model_name.as_str(), one.value)).collect();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_passed_over() {
+    fn overlong_line_is_skipped() {
         let long = format!("a{{x=\"{}\"}} 1\nb 2\n", "x".repeat(LONGEST_LINE));
         let names: Vec<_> = read(&[long.as_bytes()]).into_iter().map(|one| one.labels.metric).collect();
         assert_eq!(names, ["b"]);

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_go_below_the_path_of_the_address() {
+    fn queries_extend_the_base_path() {
         for (base, expected) in [
             ("https://prom:9090", "https://prom:9090/api/v1/query"),
             ("https://prom:9090/", "https://prom:9090/api/v1/query"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_server_repeats_of_a_login_is_known() {
+    fn all_forms_of_a_login_are_redacted() {
         for (login, expected) in [
             ("user:p%40ss", vec!["dXNlcjpwQHNz", "p@ss", "p%40ss"]),
             ("user", vec!["dXNlcg=="]),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_read_is_not_told() {
+    fn invalid_address_is_not_quoted() {
         for base in ["https://us er:secret@prom", "prom:9090", "", "/prometheus", "https://"] {
             let said = address(base).err().unwrap();
             assert!(said.starts_with("PROMETHEUS_BASE_URL is not an address") && !said.contains("secret"), "{said}");
@@ -252,7 +252,7 @@ mod tests {
 
     /// Settings that pass validation must not fail here, where no last valid value is kept.
     #[test]
-    fn a_server_name_is_judged_as_its_reader_judges_it() {
+    fn server_name_validation_agrees_with_rustls() {
         let long = ["a"; 127].join(".");
         let label = "a".repeat(63);
         for name in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_missing_or_wrong_are_named() {
+    fn missing_or_invalid_files_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         fs::write(path("words"), "no certificate").unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_is_read_again_and_its_prefix_is_not_doubled() {
+    fn token_file_is_reread_and_prefixed_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token").display().to_string();
         let settings =

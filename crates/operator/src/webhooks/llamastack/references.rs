@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_not_kept_when_keys_are_read() {
+    fn secret_values_are_not_retained() {
         let text = r#"{"metadata": {}, "data": {"a": "aHVzaA=="}, "binaryData": {"b": "aHVzaA=="}}"#;
         let read: Keys = serde_json::from_str(text).unwrap();
         let keys: Vec<_> = read.data.into_iter().chain(read.binary_data).flatten().map(|(key, _)| key).collect();

@@ -1,8 +1,8 @@
-//! The examples with kubectl: those to be refused are refused with their text, the others are accepted.
+//! The files of `examples/llamastack` applied with kubectl: invalid ones are refused with the text in their first line.
 
 use std::path::PathBuf;
 
-use super::Court;
+use super::AdmissionEnv;
 
 fn examples(folder: &str) -> Vec<PathBuf> {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../examples/llamastack", folder].iter().collect();
@@ -13,24 +13,29 @@ fn examples(folder: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn every_example_is_judged_as_it_says() {
-    let Some(court) = Court::open("examples", &[]).await else { return };
+async fn examples_are_accepted_or_refused_as_documented() {
+    let Some(env) = AdmissionEnv::start("examples", &[]).await else { return };
     let (valid, invalid) = (examples(""), examples("invalid"));
     assert!(valid.len() >= 2 && invalid.len() >= 15, "{} valid and {} invalid examples", valid.len(), invalid.len());
     for file in valid {
-        court.kubectl(&["apply", "-f", file.to_str().unwrap()]).await.ok();
+        env.kubectl(&["apply", "-f", file.to_str().unwrap()]).await.ok();
     }
     let mut wrong = Vec::new();
     for file in invalid {
         let text = std::fs::read_to_string(&file).unwrap();
-        let refused = text.lines().next().unwrap().strip_prefix("# refused: ").expect("the first line says the text");
-        let said = court.kubectl(&["apply", "-f", file.to_str().unwrap()]).await;
-        if said.is_ok() || !said.error.contains(refused) {
-            wrong.push(format!("{}: expected {refused:?} in {:?}", file.display(), said.error));
+        let refused = text
+            .lines()
+            .next()
+            .unwrap()
+            .strip_prefix("# refused: ")
+            .expect("the first line of an invalid example holds the expected message");
+        let output = env.kubectl(&["apply", "-f", file.to_str().unwrap()]).await;
+        if output.is_ok() || !output.stderr.contains(refused) {
+            wrong.push(format!("{}: expected {refused:?} in {:?}", file.display(), output.stderr));
         }
-        assert!(!said.error.contains("not-a-real-key"), "a value is nobody's business: {}", said.error);
+        assert!(!output.stderr.contains("not-a-real-key"), "a secret value is in the message: {}", output.stderr);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    court.operator.assert_log_is_json();
-    assert!(!court.operator.log().contains("not-a-real-key"));
+    env.operator.assert_log_is_json();
+    assert!(!env.operator.log().contains("not-a-real-key"));
 }

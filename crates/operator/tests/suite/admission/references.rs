@@ -1,70 +1,70 @@
-//! Secrets and ConfigMaps that are not there: refused, warned of, and never held against what was accepted before.
+//! References to missing Secrets and ConfigMaps: refused or warned about, and never checked again once accepted.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use steersman_testkit::object;
 
-use super::{Court, manifest};
+use super::{AdmissionEnv, manifest};
 
 fn with_secret(name: &str, key: &str) -> Value {
     let inference = json!({ "provider": "vllm", "endpoint": "http://v", "apiKey": { "name": name, "key": key } });
     manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": inference } }))
 }
 
-async fn create_secret(court: &Court, name: &str) {
+async fn create_secret(env: &AdmissionEnv, name: &str) {
     let secret: Secret = object(json!({ "metadata": { "name": name }, "stringData": { "token": "hush-hush" } }));
-    court.namespace.all::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    env.namespace.all::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
 }
 
 #[tokio::test]
-async fn only_references_that_a_request_adds_are_asked_for() {
-    let Some(court) = Court::open("secrets", &[]).await else { return };
-    let namespace = court.namespace.name();
+async fn only_added_references_are_checked() {
+    let Some(env) = AdmissionEnv::start("secrets", &[]).await else { return };
+    let namespace = env.namespace.name();
     let absent = format!("spec.providers.inference.apiKey.name: Secret \"creds\" not found in namespace {namespace:?}");
-    let said = court.apply(&with_secret("creds", "token"), &[]).await.failed();
-    assert!(said.contains("The LlamaStackDistribution \"stack\" is invalid") && said.contains(&absent), "{said}");
-    create_secret(&court, "creds").await;
-    let said = court.apply(&with_secret("creds", "tokn"), &[]).await.failed();
-    assert!(said.contains("spec.providers.inference.apiKey.key: Key \"tokn\" not found in Secret"), "{said}");
-    court.apply(&with_secret("creds", "token"), &[]).await.ok();
+    let output = env.apply(&with_secret("creds", "token"), &[]).await.failure();
+    assert!(output.contains("The LlamaStackDistribution \"stack\" is invalid") && output.contains(&absent), "{output}");
+    create_secret(&env, "creds").await;
+    let output = env.apply(&with_secret("creds", "tokn"), &[]).await.failure();
+    assert!(output.contains("spec.providers.inference.apiKey.key: Key \"tokn\" not found in Secret"), "{output}");
+    env.apply(&with_secret("creds", "token"), &[]).await.ok();
 
-    // The Secret goes. The object can be changed all the same, as long as it asks for nothing else that is missing.
-    court.namespace.all::<Secret>().delete("creds", &DeleteParams::default()).await.unwrap();
+    // The Secret is deleted. The object can still be changed, unless the change adds another missing reference.
+    env.namespace.all::<Secret>().delete("creds", &DeleteParams::default()).await.unwrap();
     let mut changed = with_secret("creds", "token");
     changed["spec"]["workload"] = json!({ "replicas": 2 });
-    court.apply(&changed, &[]).await.ok();
-    let said = court.apply(&with_secret("others", "token"), &[]).await.failed();
-    assert!(said.contains("Secret \"others\" not found"), "{said}");
-    court.kubectl(&["delete", "llsd", "stack"]).await.ok();
-    assert!(!court.operator.log().contains("hush-hush"));
+    env.apply(&changed, &[]).await.ok();
+    let output = env.apply(&with_secret("others", "token"), &[]).await.failure();
+    assert!(output.contains("Secret \"others\" not found"), "{output}");
+    env.kubectl(&["delete", "llsd", "stack"]).await.ok();
+    assert!(!env.operator.log().contains("hush-hush"));
 }
 
 #[tokio::test]
-async fn a_setting_turns_what_is_missing_into_a_warning() {
-    let Some(court) = Court::open("warned", &["--missing-references", "warn"]).await else { return };
-    let said = court.apply(&with_secret("creds", "token"), &[]).await;
-    assert!(said.is_ok(), "{}", said.error);
+async fn setting_turns_missing_references_into_warnings() {
+    let Some(env) = AdmissionEnv::start("warned", &["--missing-references", "warn"]).await else { return };
+    let output = env.apply(&with_secret("creds", "token"), &[]).await;
+    assert!(output.is_ok(), "{}", output.stderr);
     assert!(
-        said.error.contains("Warning: spec.providers.inference.apiKey.name: Secret \"creds\" not found"),
+        output.stderr.contains("Warning: spec.providers.inference.apiKey.name: Secret \"creds\" not found"),
         "{}",
-        said.error
+        output.stderr
     );
-    // What has no effect is a warning whatever the setting.
+    // A field without effect is a warning with every setting.
     let unused =
         manifest("unused", json!({ "distribution": { "name": "starter" }, "storage": { "kv": { "endpoint": "e" } } }));
-    let said = court.apply(&unused, &[]).await;
+    let output = env.apply(&unused, &[]).await;
     let warning = "Warning: spec.storage.kv.endpoint: endpoint is only valid when type is redis";
-    assert!(said.is_ok() && said.error.contains(warning), "{}", said.error);
+    assert!(output.is_ok() && output.stderr.contains(warning), "{}", output.stderr);
     let wrong = manifest("wrong", json!({ "distribution": { "name": "startr" } }));
-    assert!(court.apply(&wrong, &[]).await.failed().contains("Unknown distribution"));
+    assert!(env.apply(&wrong, &[]).await.failure().contains("Unknown distribution"));
 }
 
-/// Whoever may write objects here must not learn what is in other namespaces.
+/// A user who may only write objects in this namespace must not learn which ConfigMaps other namespaces have.
 #[tokio::test]
-async fn a_config_map_of_another_namespace_is_seen_only_if_it_is_opened_to_all() {
-    let Some(court) = Court::open("config-maps", &[]).await else { return };
-    let elsewhere = court.cluster().namespace("elsewhere").await.unwrap();
+async fn foreign_config_map_is_visible_only_with_label() {
+    let Some(env) = AdmissionEnv::start("config-maps", &[]).await else { return };
+    let elsewhere = env.cluster().namespace("elsewhere").await.unwrap();
     let maps: Api<ConfigMap> = elsewhere.all();
     for (name, labels) in [("closed", json!({})), ("open", json!({ "llamastack.io/watch": "true" }))] {
         let data = json!({ "ca-bundle.crt": "x", "config.yaml": "y" });
@@ -78,25 +78,25 @@ async fn a_config_map_of_another_namespace_is_seen_only_if_it_is_opened_to_all()
             json!({ "distribution": { "name": "starter" }, "networking": { "tls": { "caBundle": bundle } } }),
         )
     };
-    // Only the older version can say it of a configuration; the newer keeps it for the older.
+    // Only v1alpha1 has a namespace for the user's configuration; v1alpha2 keeps it in an annotation.
     let config = |name: &str| {
         let config = json!({ "configMapName": name, "configMapNamespace": elsewhere.name() });
         json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution", "metadata": { "name": "old" },
                 "spec": { "server": { "distribution": { "name": "starter" }, "userConfig": config } } })
     };
     let dry_run = ["--dry-run=server"];
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for name in ["closed", "absent"] {
-        let said = court.apply(&bundle(name), &dry_run).await.failed();
+        let output = env.apply(&bundle(name), &dry_run).await.failure();
         let missing = format!("failed to find caBundle ConfigMap {name:?} in namespace {:?}", elsewhere.name());
-        assert!(said.contains(&missing), "{said}");
-        told.push(said.replace(name, "NAME"));
-        let said = court.apply(&config(name), &dry_run).await.failed();
-        let place = "spec.server.userConfig.configMapName: failed to find overrideConfig ConfigMap";
-        assert!(said.contains(&format!("{place} {name:?} in namespace {:?}", elsewhere.name())), "{said}");
-        assert!(said.contains("with the label llamastack.io/watch=true"), "{said}");
+        assert!(output.contains(&missing), "{output}");
+        messages.push(output.replace(name, "NAME"));
+        let output = env.apply(&config(name), &dry_run).await.failure();
+        let message = "spec.server.userConfig.configMapName: failed to find overrideConfig ConfigMap";
+        assert!(output.contains(&format!("{message} {name:?} in namespace {:?}", elsewhere.name())), "{output}");
+        assert!(output.contains("with the label llamastack.io/watch=true"), "{output}");
     }
-    assert_eq!(told[0], told[1], "closed and absent look the same");
-    court.apply(&bundle("open"), &dry_run).await.ok();
-    court.apply(&config("open"), &dry_run).await.ok();
+    assert_eq!(messages[0], messages[1], "a closed ConfigMap looks like an absent one");
+    env.apply(&bundle("open"), &dry_run).await.ok();
+    env.apply(&config("open"), &dry_run).await.ok();
 }

@@ -1,9 +1,9 @@
-//! Children as the Go operator leaves them are taken over.
+//! Adoption of children that the Go operator created.
 
 use super::*;
 
-/// What the Go operator does: creates as `manager`, then applies under the name of the object.
-async fn as_the_go_operator(namespace: &Namespace, owner: &Owner, env: Value) {
+/// Writes the Deployment as the Go operator does: it creates as `manager`, then applies under the name of the object.
+async fn write_as_go_operator(namespace: &Namespace, owner: &Owner, env: Value) {
     let mut wanted = deployment(env);
     wanted["metadata"]["ownerReferences"] = json!([owner.reference()]);
     let created: Deployment = object(wanted.clone());
@@ -19,53 +19,53 @@ fn managers(deployment: &Deployment) -> Vec<String> {
     deployment.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect()
 }
 
-fn only_deployment(env: Value) -> Plan<()> {
+fn deployment_plan(env: Value) -> Plan<()> {
     Plan { writes: vec![WriteOp::Owned(Write::Apply(object(deployment(env))))], ..Plan::default() }
 }
 
 #[tokio::test]
-async fn fields_of_the_go_operator_become_ours_and_can_be_dropped() {
+async fn fields_of_go_operator_become_ours() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("adopt").await.unwrap();
     let owner = owner(&namespace).await;
-    as_the_go_operator(&namespace, &owner, env()).await;
+    write_as_go_operator(&namespace, &owner, env()).await;
     let before = namespace.all::<Deployment>().get("starter").await.unwrap();
     assert_eq!(managers(&before), ["starter", "manager"]);
 
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(env())).await), 1);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(env())).await), 1);
     let adopted = namespace.all::<Deployment>().get("starter").await.unwrap();
     assert_eq!(managers(&adopted), [MANAGER]);
     assert_eq!(adopted.metadata.generation, before.metadata.generation, "no pod is restarted");
     assert_eq!(adopted.spec, before.spec);
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(env())).await), 0);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(env())).await), 0);
 
-    let less = json!([{ "name": "HF_HOME", "value": "/.llama" }]);
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(less.clone())).await), 1);
+    let fewer = json!([{ "name": "HF_HOME", "value": "/.llama" }]);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(fewer.clone())).await), 1);
     let pod = namespace.all::<Deployment>().get("starter").await.unwrap().spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.containers[0].env.as_ref().unwrap().len(), 1, "{:?}", pod.containers[0].env);
 
-    // The Go operator is still there: we stop and say so, and go on once its mark is cleared as the message says.
-    as_the_go_operator(&namespace, &owner, env()).await;
-    let failure = pass(cluster, &namespace, &owner, &only_deployment(less.clone())).await.failure.unwrap();
+    // The Go operator still runs: we report it and stop, and continue once its managed fields are cleared as the message says.
+    write_as_go_operator(&namespace, &owner, env()).await;
+    let failure = reconcile(cluster, &namespace, &owner, &deployment_plan(fewer.clone())).await.failure.unwrap();
     assert!(failure.message.starts_with("another operator is writing this object"), "{failure:?}");
     assert!(!failure.transient);
     let contested = namespace.all::<Deployment>().get("starter").await.unwrap();
     assert!(contested.spec.unwrap().template.spec.unwrap().containers[0].env.as_ref().unwrap().len() > 1);
     let cleared = Patch::Merge(json!({ "metadata": { "managedFields": [{}] } }));
     namespace.all::<Deployment>().patch("starter", &PatchParams::default(), &cleared).await.unwrap();
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(less.clone())).await), 1);
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(less)).await), 0);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(fewer.clone())).await), 1);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(fewer)).await), 0);
 }
 
 #[tokio::test]
-async fn without_a_controller_the_marks_and_the_selector_decide() {
+async fn uncontrolled_object_is_adopted_by_labels_and_selector() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("marks").await.unwrap();
     let owner = owner(&namespace).await;
     let manager = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };
     let theirs: Deployment = object(deployment(env()));
     namespace.all::<Deployment>().create(&manager, &theirs).await.unwrap();
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(env())).await), 1);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(env())).await), 1);
     let adopted = namespace.all::<Deployment>().get("starter").await.unwrap();
     assert_eq!(adopted.owner_references()[0].uid, owner.uid);
     assert_eq!(managers(&adopted), [MANAGER]);
@@ -76,21 +76,21 @@ async fn without_a_controller_the_marks_and_the_selector_decide() {
     namespace.all::<Service>().create(&manager, &other).await.unwrap();
     let plan =
         Plan { writes: vec![WriteOp::Owned(Write::Apply(object(service("starter-service"))))], ..Plan::default() };
-    let failure = pass(cluster, &namespace, &owner, &plan).await.failure.unwrap();
+    let failure = reconcile(cluster, &namespace, &owner, &plan).await.failure.unwrap();
     assert!(failure.message.contains("was not made for"), "{failure:?}");
 }
 
 #[tokio::test]
-async fn adoption_of_an_object_that_changed_meanwhile_waits_for_the_next_pass() {
+async fn adoption_of_changed_object_conflicts_and_retries() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("adopt-late").await.unwrap();
     let owner = owner(&namespace).await;
-    as_the_go_operator(&namespace, &owner, env()).await;
+    write_as_go_operator(&namespace, &owner, env()).await;
     let admin = cluster.admin().await.unwrap();
     let old = live(&admin, &namespace).await;
-    let noted = Patch::Merge(json!({ "metadata": { "annotations": { "a": "b" } } }));
-    namespace.all::<Deployment>().patch("starter", &PatchParams::default(), &noted).await.unwrap();
-    let outcome = apply(&server(cluster, admin), MANAGER, &owner, &only_deployment(env()), &old).await.outcome;
+    let annotation = Patch::Merge(json!({ "metadata": { "annotations": { "a": "b" } } }));
+    namespace.all::<Deployment>().patch("starter", &PatchParams::default(), &annotation).await.unwrap();
+    let outcome = apply(&server(cluster, admin), MANAGER, &owner, &deployment_plan(env()), &old).await.outcome;
     assert!(outcome.failure.as_ref().is_some_and(|failure| failure.transient), "{outcome:?}");
-    assert_eq!(written(pass(cluster, &namespace, &owner, &only_deployment(env())).await), 1);
+    assert_eq!(write_count(reconcile(cluster, &namespace, &owner, &deployment_plan(env())).await), 1);
 }

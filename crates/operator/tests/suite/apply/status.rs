@@ -1,4 +1,4 @@
-//! The status of a user's object is replaced as a whole, and only where it differs.
+//! Status writes replace the whole status of a user's object, and are skipped if nothing differs.
 
 use steersman_runtime::apply::{StatusWrite, Stored, write_status};
 use steersman_testkit::wait;
@@ -28,7 +28,7 @@ spec:
 "#;
 
 #[tokio::test]
-async fn a_status_is_written_once_and_only_on_the_object_that_was_seen() {
+async fn status_write_needs_the_observed_version() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("status").await.unwrap();
     namespace.apply(WIDGETS).await.unwrap();
@@ -36,36 +36,40 @@ async fn a_status_is_written_once_and_only_on_the_object_that_was_seen() {
     let kind = GroupVersionKind::gvk("apply.test.steersman.dev", "v1", "Widget");
     let widgets: Api<DynamicObject> =
         Api::namespaced_with(admin.clone(), namespace.name(), &ApiResource::from_gvk(&kind));
-    let wish: DynamicObject = object(json!({ "apiVersion": "apply.test.steersman.dev/v1", "kind": "Widget",
+    let widget: DynamicObject = object(json!({ "apiVersion": "apply.test.steersman.dev/v1", "kind": "Widget",
         "metadata": { "name": "w" }, "spec": { "size": 3 } }));
-    let made =
-        wait::eventually("the new kind is served", async || widgets.create(&PostParams::default(), &wish).await.ok())
+    let created =
+        wait::eventually("the new kind is served", async || widgets.create(&PostParams::default(), &widget).await.ok())
             .await
             .unwrap();
     let owner = Owner {
         kind,
         namespace: namespace.name().to_owned(),
         name: "w".into(),
-        uid: made.uid().unwrap(),
+        uid: created.uid().unwrap(),
         legacy: None,
     };
     let counter = Cutter::counting();
     let server = server(cluster, counter.around(&admin));
-    let write = async |seen: &DynamicObject, status: Value| {
-        let version = seen.resource_version().unwrap();
-        let stored = Stored { resource_version: &version, status: seen.data.get("status") };
+    let write = async |current: &DynamicObject, status: Value| {
+        let version = current.resource_version().unwrap();
+        let stored = Stored { resource_version: &version, status: current.data.get("status") };
         write_status(&server, MANAGER, &owner, stored, &status).await
     };
 
-    let told = write(&made, json!({ "phase": "Pending", "old": 1 })).await.unwrap();
-    assert_eq!(told, StatusWrite::Written(widgets.get("w").await.unwrap().resource_version().unwrap()));
-    assert_eq!(write(&made, json!({ "phase": "Ready" })).await, Ok(StatusWrite::Conflict));
-    let seen = widgets.get("w").await.unwrap();
-    let told = write(&seen, json!({ "phase": "Ready" })).await.unwrap();
-    let seen = widgets.get("w").await.unwrap();
-    assert_eq!(told, StatusWrite::Written(seen.resource_version().unwrap()));
-    assert_eq!(seen.data, json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }), "fields of old go");
+    let outcome = write(&created, json!({ "phase": "Pending", "old": 1 })).await.unwrap();
+    assert_eq!(outcome, StatusWrite::Written(widgets.get("w").await.unwrap().resource_version().unwrap()));
+    assert_eq!(write(&created, json!({ "phase": "Ready" })).await, Ok(StatusWrite::Conflict));
+    let current = widgets.get("w").await.unwrap();
+    let outcome = write(&current, json!({ "phase": "Ready" })).await.unwrap();
+    let current = widgets.get("w").await.unwrap();
+    assert_eq!(outcome, StatusWrite::Written(current.resource_version().unwrap()));
+    assert_eq!(
+        current.data,
+        json!({ "spec": { "size": 3 }, "status": { "phase": "Ready" } }),
+        "old fields are removed"
+    );
     let before = counter.calls();
-    assert_eq!(write(&seen, json!({ "phase": "Ready", "note": null })).await, Ok(StatusWrite::Unchanged));
+    assert_eq!(write(&current, json!({ "phase": "Ready", "note": null })).await, Ok(StatusWrite::Unchanged));
     assert_eq!(counter.calls(), before);
 }

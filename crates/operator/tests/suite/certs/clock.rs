@@ -1,4 +1,4 @@
-//! Rotation by the clock, with a life of seconds, in this process.
+//! Rotation by expiry, with a lifetime of seconds, in this process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::server::server;
 
 #[tokio::test]
-async fn with_a_third_of_its_life_left_a_certificate_is_replaced() {
+async fn certificate_is_replaced_before_it_expires() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("clock").await.unwrap();
     let server = server(cluster, cluster.admin().await.unwrap());

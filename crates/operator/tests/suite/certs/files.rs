@@ -1,4 +1,4 @@
-//! Certificates that somebody else keeps, in files.
+//! Certificates in files that another tool, such as cert-manager, keeps up to date.
 
 use std::fs;
 use std::path::Path;
@@ -16,14 +16,14 @@ use steersman::certs::generation::{Pair, make};
 use steersman::installation::NAMESPACE;
 use steersman_testkit::wait;
 
-use super::Site;
+use super::WebhookEnv;
 use crate::process::operator::Operator;
 
-fn made() -> Pair {
+fn generate_pair() -> Pair {
     make(&["127.0.0.1".to_owned()], Duration::from_secs(3600), Timestamp::now()).unwrap()
 }
 
-/// As the kubelet does it: a new folder, and one link that is swapped to it.
+/// Writes the files as the kubelet does: into a new folder, and then it swaps one symbolic link.
 fn mount(folder: &Path, generation: usize, pair: &Pair) {
     let data = folder.join(format!("..{generation}"));
     fs::create_dir(&data).unwrap();
@@ -40,8 +40,8 @@ fn mount(folder: &Path, generation: usize, pair: &Pair) {
     }
 }
 
-/// The status of an answer to somebody who trusts this CA and no other.
-async fn asked(operator: &Operator, pair: &Pair) -> Option<u16> {
+/// The HTTP status of a conversion request from a client that trusts only the CA of `pair`. None if the request fails.
+async fn convert_status(operator: &Operator, pair: &Pair) -> Option<u16> {
     let mut config = Config::new(operator.address("webhook")?.parse().unwrap());
     let ca = CertificateDer::from_pem_slice(pair.ca().unwrap().as_bytes()).unwrap();
     config.root_cert = Some(vec![ca.to_vec()]);
@@ -52,30 +52,30 @@ async fn asked(operator: &Operator, pair: &Pair) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn with_a_folder_it_serves_what_is_there_and_makes_nothing() {
-    let Some(site) = Site::prepared().await else { return };
+async fn certificate_directory_is_served_without_a_secret() {
+    let Some(env) = WebhookEnv::prepare().await else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let operator = site.start("alone", &["--webhook-certificate-directory", path]).await;
+    let operator = env.start("alone", &["--webhook-certificate-directory", path]).await;
     operator.until_said("the folder of --webhook-certificate-directory has no certificate to serve").await;
-    let (status, said) = operator.health("/readyz").await.unwrap();
+    let (status, body) = operator.health("/readyz").await.unwrap();
     assert_eq!(status, 503);
-    assert!(said.contains("waiting for the certificate of the webhook\n"), "{said}");
+    assert!(body.contains("waiting for the certificate of the webhook\n"), "{body}");
 
-    let (first, second) = (made(), made());
+    let (first, second) = (generate_pair(), generate_pair());
     mount(folder.path(), 1, &first);
     operator.until_answer("/readyz", 200).await;
-    assert_eq!(asked(&operator, &first).await, Some(200));
-    assert_eq!(asked(&operator, &second).await, None, "that one is not served yet");
+    assert_eq!(convert_status(&operator, &first).await, Some(200));
+    assert_eq!(convert_status(&operator, &second).await, None, "the second certificate is not served yet");
     mount(folder.path(), 2, &second);
-    let followed = async || asked(&operator, &second).await;
-    assert_eq!(wait::eventually("the new files are served", followed).await.unwrap(), 200);
+    let second_served = async || convert_status(&operator, &second).await;
+    assert_eq!(wait::eventually("the new files are served", second_served).await.unwrap(), 200);
 
     mount(folder.path(), 3, &Pair { certificate: second.certificate.clone(), key: first.key.clone() });
-    let complained = async || operator.log().contains("the key is not that of the certificate").then_some(());
-    wait::eventually("files that do not belong together are named", complained).await.unwrap();
-    assert_eq!(asked(&operator, &second).await, Some(200), "what was good is served on");
-    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), NAMESPACE);
+    let mismatch_logged = async || operator.log().contains("the key is not that of the certificate").then_some(());
+    wait::eventually("files that do not belong together are named", mismatch_logged).await.unwrap();
+    assert_eq!(convert_status(&operator, &second).await, Some(200), "the last valid certificate is still served");
+    let secrets: Api<Secret> = Api::namespaced(env.admin.clone(), NAMESPACE);
     assert!(secrets.get_opt(SECRET).await.unwrap().is_none());
     operator.assert_log_is_json();
 }

@@ -1,4 +1,4 @@
-//! What a Service does: one address in front of several processes, each connection to the next of them.
+//! Stands in for a Service: forwards each connection to one address to the next of several backends.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub struct Forwarder {
     address: SocketAddr,
-    behind: Arc<Mutex<Behind>>,
+    backends: Arc<Mutex<Backends>>,
 }
 
 #[derive(Default)]
-struct Behind {
-    /// Each with the number of connections that it got.
-    backends: Vec<(SocketAddr, usize)>,
+struct Backends {
+    /// Address and number of connections of each backend.
+    targets: Vec<(SocketAddr, usize)>,
     turn: usize,
 }
 
@@ -22,41 +22,41 @@ impl Forwarder {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let behind = Arc::new(Mutex::new(Behind::default()));
-        let shared = behind.clone();
+        let backends = Arc::new(Mutex::new(Backends::default()));
+        let shared = backends.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(forward(client, shared.clone()));
             }
         });
-        Self { address, behind }
+        Self { address, backends }
     }
 
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    pub fn to(&self, backend: SocketAddr) {
-        self.behind.lock().unwrap().backends.push((backend, 0));
+    pub fn add_backend(&self, backend: SocketAddr) {
+        self.backends.lock().unwrap().targets.push((backend, 0));
     }
 
-    /// As an endpoint that is not ready any more: open connections stay.
-    pub fn no_longer_to(&self, backend: SocketAddr) {
-        self.behind.lock().unwrap().backends.retain(|(address, _)| *address != backend);
+    /// Stops new connections to `backend`, as for an endpoint that is not ready. Open connections stay.
+    pub fn remove_backend(&self, backend: SocketAddr) {
+        self.backends.lock().unwrap().targets.retain(|(address, _)| *address != backend);
     }
 
-    /// How many connections each backend got.
+    /// The number of connections of each backend.
     pub fn connections(&self) -> Vec<usize> {
-        self.behind.lock().unwrap().backends.iter().map(|(_, count)| *count).collect()
+        self.backends.lock().unwrap().targets.iter().map(|(_, count)| *count).collect()
     }
 }
 
-async fn forward(mut client: TcpStream, behind: Arc<Mutex<Behind>>) {
+async fn forward(mut client: TcpStream, backends: Arc<Mutex<Backends>>) {
     let next = || {
-        let mut behind = behind.lock().unwrap();
-        behind.turn += 1;
-        let (turn, count) = (behind.turn, behind.backends.len());
-        let backend = behind.backends.get_mut(turn.checked_rem(count)?)?;
+        let mut backends = backends.lock().unwrap();
+        backends.turn += 1;
+        let (turn, count) = (backends.turn, backends.targets.len());
+        let backend = backends.targets.get_mut(turn.checked_rem(count)?)?;
         backend.1 += 1;
         Some(backend.0)
     };

@@ -1,4 +1,4 @@
-//! Rotations, asked for and finished while users work.
+//! Rotations that users request while other users read and write objects.
 
 use std::time::Instant;
 
@@ -6,103 +6,103 @@ use rustix::process::Signal;
 use steersman_api::Family;
 use steersman_testkit::wait;
 
-use super::load::Load;
-use super::{Site, cas};
+use super::load::LoadGenerator;
+use super::{WebhookEnv, ca_count};
 
-/// A life that makes a rotation take seconds, each step long enough for a busy API server to follow, and that does not run
-/// out in a test however slow the machine is.
-pub const SHORT: [&str; 2] = ["--webhook-certificate-life", "15m"];
+/// A lifetime with which a rotation takes seconds, each step is long enough for a busy API server to notice, and the
+/// certificate does not expire during a test on a slow machine.
+pub const SHORT_LIFETIME: [&str; 2] = ["--webhook-certificate-life", "15m"];
 
-/// So many requests are answered before the first rotation, after each, and after the leader has left.
-const MORE: usize = 75;
+/// Requests that must be answered before the first rotation, after each, and after the leader has stopped.
+const REQUESTS_PER_STEP: usize = 75;
 
 #[tokio::test]
 async fn certificates_and_cas_rotate_without_a_failed_request() {
-    let Some(site) = Site::prepared().await else { return };
+    let Some(env) = WebhookEnv::prepare().await else { return };
     for family in [Family::Llsd, Family::Dgdr] {
-        site.install(family).await;
+        env.install(family).await;
     }
-    let mut first = site.start("first", &SHORT).await;
+    let mut first = env.start("first", &SHORT_LIFETIME).await;
     first.until_answer("/readyz", 200).await;
-    // Ready is also who stands by.
-    site.place.until_led_by("first").await;
-    let second = site.start("second", &SHORT).await;
+    // A standby is ready as well, so readiness does not show who leads.
+    env.installation.until_led_by("first").await;
+    let second = env.start("second", &SHORT_LIFETIME).await;
     second.until_answer("/readyz", 200).await;
-    let load = Load::start(&site, &[Family::Llsd, Family::Dgdr]).await;
-    load.more(MORE).await;
-    assert_eq!(site.place.holder().await, "first");
-    // Who stands by converts as well.
+    let load = LoadGenerator::start(&env, &[Family::Llsd, Family::Dgdr]).await;
+    load.wait_for_requests(REQUESTS_PER_STEP).await;
+    assert_eq!(env.installation.holder().await, "first");
+    // A standby converts as well.
     second.until_metric("steersman_webhook_reviews_total{webhook=\"/convert\",outcome=\"answered\"}").await;
 
     for round in 1..=3 {
         let began = Instant::now();
-        let (before, mut secret) = site.follow_secret().await;
-        site.ask().await;
+        let (before, mut secret) = env.watch_secret().await;
+        env.request_rotation().await;
         let begun = secret.until("holds a successor", |data| data.contains_key("next.crt")).await;
-        assert_eq!(begun["tls.crt"], before["tls.crt"], "nobody shows what is not trusted yet");
-        assert_eq!(cas(&begun["ca.crt"]), 2);
-        let turned = secret.until("holds the successor alone", |data| !data.contains_key("next.crt")).await;
-        assert_eq!(turned["tls.crt"], begun["next.crt"]);
-        assert_eq!(cas(&turned["ca.crt"]), 2, "who has not followed yet is still trusted");
-        let retired = secret.until("holds one CA", |data| cas(&data["ca.crt"]) == 1).await;
+        assert_eq!(begun["tls.crt"], before["tls.crt"], "a certificate is not served before it is trusted");
+        assert_eq!(ca_count(&begun["ca.crt"]), 2);
+        let switched = secret.until("holds the successor alone", |data| !data.contains_key("next.crt")).await;
+        assert_eq!(switched["tls.crt"], begun["next.crt"]);
+        assert_eq!(ca_count(&switched["ca.crt"]), 2, "an operator that still serves the old certificate is trusted");
+        let retired = secret.until("holds one CA", |data| ca_count(&data["ca.crt"]) == 1).await;
         assert_ne!(retired["ca.crt"], before["ca.crt"], "the CA has changed as well");
         for family in [Family::Llsd, Family::Dgdr] {
-            assert_eq!(site.until_trusted(family).await, retired["ca.crt"]);
+            assert_eq!(env.wait_until_trusted(family).await, retired["ca.crt"]);
         }
-        load.more(MORE).await;
-        println!("rotation {round}: {:?}, {} requests so far", began.elapsed(), load.done());
+        load.wait_for_requests(REQUESTS_PER_STEP).await;
+        println!("rotation {round}: {:?}, {} requests so far", began.elapsed(), load.answered());
     }
 
-    // A leader leaves in the middle of it all: as endpoints do, it takes no new connections from then on.
+    // The leader stops under load. Like an endpoint that is not ready, it gets no new connections from then on.
     let leader = first.address("webhook").unwrap().trim_start_matches("https://").parse().unwrap();
-    let shares = site.forwarder.connections();
-    site.forwarder.no_longer_to(leader);
+    let connections = env.forwarder.connections();
+    env.forwarder.remove_backend(leader);
     first.signal(Signal::TERM);
-    site.place.until_led_by("second").await;
+    env.installation.until_led_by("second").await;
     assert_eq!(first.exit_code().await, Some(0));
-    load.more(MORE).await;
-    let (_, mut secret) = site.follow_secret().await;
-    site.ask().await;
+    load.wait_for_requests(REQUESTS_PER_STEP).await;
+    let (_, mut secret) = env.watch_secret().await;
+    env.request_rotation().await;
     secret.until("holds a successor", |data| data.contains_key("next.crt")).await;
-    secret.until("holds one CA", |data| cas(&data["ca.crt"]) == 1).await;
+    secret.until("holds one CA", |data| ca_count(&data["ca.crt"]) == 1).await;
 
-    let (good, failed) = load.stop().await;
-    println!("{good} requests through {shares:?} connections, {} failed", failed.len());
+    let (answered, failed) = load.stop().await;
+    println!("{answered} requests through {connections:?} connections, {} failed", failed.len());
     assert_eq!(failed, Vec::<String>::new());
-    assert!(good >= 5 * MORE, "{good}");
-    assert!(shares.iter().all(|count| *count > 0), "both operators have converted: {shares:?}");
+    assert!(answered >= 5 * REQUESTS_PER_STEP, "{answered}");
+    assert!(connections.iter().all(|count| *count > 0), "both operators have converted: {connections:?}");
     for operator in [&first, &second] {
         operator.assert_log_is_json();
         assert!(!operator.log().contains("PRIVATE KEY"));
     }
     for family in [Family::Llsd, Family::Dgdr] {
-        site.uninstall(family).await;
+        env.uninstall(family).await;
     }
 }
 
-/// With months to live a rotation settles for a minute: time enough to die in the middle.
+/// With the default lifetime a rotation waits for a minute between its steps, so the leader is killed in the middle.
 #[tokio::test]
-async fn a_rotation_goes_on_where_a_killed_leader_left_it() {
-    let Some(site) = Site::prepared().await else { return };
-    site.install(Family::Llsd).await;
-    let leader = site.start("leader", &[]).await;
+async fn new_leader_continues_an_interrupted_rotation() {
+    let Some(env) = WebhookEnv::prepare().await else { return };
+    env.install(Family::Llsd).await;
+    let leader = env.start("leader", &[]).await;
     leader.until_answer("/readyz", 200).await;
-    site.place.until_led_by("leader").await;
-    site.ask().await;
-    let begun = site.until_secret("holds a successor", |data| data.contains_key("next.crt")).await;
-    assert_eq!(site.until_trusted(Family::Llsd).await, begun["ca.crt"]);
+    env.installation.until_led_by("leader").await;
+    env.request_rotation().await;
+    let begun = env.wait_for_secret("holds a successor", |data| data.contains_key("next.crt")).await;
+    assert_eq!(env.wait_until_trusted(Family::Llsd).await, begun["ca.crt"]);
     leader.signal(Signal::KILL);
-    site.place.hold_on().await;
+    env.installation.hold_on().await;
 
-    let heir = site.start("heir", &SHORT).await;
-    heir.until_answer("/readyz", 200).await;
-    heir.until_said("waiting for the lease").await;
-    assert!(site.secret().await.contains_key("next.crt"), "a standby serves and does not rotate");
-    site.place.let_go().await;
-    site.place.until_led_by("heir").await;
-    let ended = site.until_secret("holds the successor alone", |data| !data.contains_key("next.crt")).await;
+    let successor = env.start("successor", &SHORT_LIFETIME).await;
+    successor.until_answer("/readyz", 200).await;
+    successor.until_said("waiting for the lease").await;
+    assert!(env.secret().await.contains_key("next.crt"), "a standby does not rotate");
+    env.installation.let_go().await;
+    env.installation.until_led_by("successor").await;
+    let ended = env.wait_for_secret("holds the successor alone", |data| !data.contains_key("next.crt")).await;
     assert_eq!(ended["tls.crt"], begun["next.crt"], "the successor that the dead leader made");
-    let follows = async || heir.log().contains("the CA before is trusted no longer").then_some(());
-    wait::eventually("the rotation ends", follows).await.unwrap();
-    site.uninstall(Family::Llsd).await;
+    let rotation_ended = async || successor.log().contains("the CA before is trusted no longer").then_some(());
+    wait::eventually("the rotation ends", rotation_ended).await.unwrap();
+    env.uninstall(Family::Llsd).await;
 }

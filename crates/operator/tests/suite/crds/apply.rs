@@ -7,13 +7,13 @@ use serde_json::json;
 use steersman_api::Family;
 use steersman_testkit::object;
 
-use super::place::Place;
+use super::env::CrdEnv;
 use crate::schemas::{self, resource};
 
 #[tokio::test]
-async fn all_crds_are_installed_and_a_second_time_nothing_changes() {
-    let Some(place) = Place::take().await else { return };
-    let first = place.steersman(&["--apply"]).plain();
+async fn crds_apply_is_idempotent() {
+    let Some(env) = CrdEnv::start().await else { return };
+    let first = env.steersman(&["--apply"]).ok_without_stderr();
     assert_eq!(
         first,
         "dynamographdeploymentrequests.nvidia.com: created, converted by Service steersman-system/steersman-webhook\n\
@@ -21,87 +21,93 @@ async fn all_crds_are_installed_and_a_second_time_nothing_changes() {
          variantautoscalings.llmd.ai: created\n"
     );
     for family in steersman_api::crds::FAMILIES {
-        let conditions = place.crd(family).await["status"]["conditions"].to_string();
+        let conditions = env.crd(family).await["status"]["conditions"].to_string();
         assert!(conditions.contains("Established") && !conditions.contains("NonStructuralSchema"), "{conditions}");
     }
-    let again = place.steersman(&["--apply", "--wait"]).plain();
-    assert_eq!(again, first.replace(": created", ": unchanged"));
-    let one = place.steersman(&["va", "--apply", "--wait", "0"]).plain();
+    let second = env.steersman(&["--apply", "--wait"]).ok_without_stderr();
+    assert_eq!(second, first.replace(": created", ": unchanged"));
+    let one = env.steersman(&["va", "--apply", "--wait", "0"]).ok_without_stderr();
     assert_eq!(one, "variantautoscalings.llmd.ai: unchanged\n");
-    place.clear().await;
+    env.remove_crds().await;
 }
 
 #[tokio::test]
-async fn the_choice_of_a_converter_and_an_injected_bundle_survive_the_next_apply() {
-    let Some(place) = Place::take().await else { return };
+async fn converter_and_bundle_survive_the_next_apply() {
+    let Some(env) = CrdEnv::start().await else { return };
     let client = async || {
-        let crd = place.crd(Family::Llsd).await;
+        let crd = env.crd(Family::Llsd).await;
         crd["spec"]["conversion"]["webhook"]["clientConfig"].clone()
     };
     let other = ["llsd", "--apply", "--webhook-namespace", "models"];
-    assert!(place.steersman(&other).plain().contains("created, converted by Service models/steersman-webhook"));
-    let injected = json!(ByteString(place.converter.authority.clone().into_bytes()));
-    // As the operator does it, under a name of its own.
+    assert!(
+        env.steersman(&other).ok_without_stderr().contains("created, converted by Service models/steersman-webhook")
+    );
+    let injected = json!(ByteString(env.converter.authority.clone().into_bytes()));
+    // The operator injects the bundle with its own field manager.
     let bundle = json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": injected } } } } });
     let operator = PatchParams { field_manager: Some("steersman/certs".to_owned()), ..PatchParams::default() };
-    place.crds().patch(Family::Llsd.crd_name(), &operator, &Patch::Merge(bundle)).await.unwrap();
+    env.crds().patch(Family::Llsd.crd_name(), &operator, &Patch::Merge(bundle)).await.unwrap();
     for flags in [&other[..2], &other[..]] {
-        let said = place.steersman(flags).plain();
-        assert!(said.contains("unchanged, converted by Service models/steersman-webhook"), "{said}");
+        let output = env.steersman(flags).ok_without_stderr();
+        assert!(output.contains("unchanged, converted by Service models/steersman-webhook"), "{output}");
         assert_eq!(client().await["caBundle"], injected);
     }
 
-    // Another server: what vouched for the first says nothing about it.
-    let said = place.steersman(&["llsd", "--apply", "--webhook-url", "https://127.0.0.1:1/convert"]).plain();
-    assert!(said.contains("changed, converted by https://127.0.0.1:1/convert, before by Service models/"), "{said}");
+    // The bundle belongs to the first server, so it is dropped with another one.
+    let output =
+        env.steersman(&["llsd", "--apply", "--webhook-url", "https://127.0.0.1:1/convert"]).ok_without_stderr();
+    assert!(
+        output.contains("changed, converted by https://127.0.0.1:1/convert, before by Service models/"),
+        "{output}"
+    );
     assert_eq!(client().await, json!({ "url": "https://127.0.0.1:1/convert" }));
-    // A bundle that was applied stays too.
-    place.attach(&["llsd"]).plain();
+    // A bundle that was given by flag is kept as well.
+    env.attach(&["llsd"]).ok_without_stderr();
     let attached = client().await;
     assert!(attached["caBundle"].is_string(), "{attached}");
-    assert!(place.steersman(&["llsd", "--apply"]).plain().contains("unchanged"));
+    assert!(env.steersman(&["llsd", "--apply"]).ok_without_stderr().contains("unchanged"));
     assert_eq!(client().await, attached);
-    let said = place.steersman(&["llsd", "--apply", "--webhook-service", "steersman-webhook"]).plain();
+    let output = env.steersman(&["llsd", "--apply", "--webhook-service", "steersman-webhook"]).ok_without_stderr();
     assert!(
-        said.contains("changed, converted by Service steersman-system/steersman-webhook, before by http"),
-        "{said}"
+        output.contains("changed, converted by Service steersman-system/steersman-webhook, before by http"),
+        "{output}"
     );
     let back = client().await;
     assert_eq!((&back["url"], &back["caBundle"], &back["service"]["port"]), (&json!(null), &json!(null), &json!(443)));
-    place.clear().await;
+    env.remove_crds().await;
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_what_it_needs() {
-    let Some(place) = Place::take().await else { return };
-    let nobody = place.cluster.user_kubeconfig("visitor").unwrap();
+async fn missing_rights_are_listed() {
+    let Some(env) = CrdEnv::start().await else { return };
+    let visitor = env.cluster.user_kubeconfig("visitor").unwrap();
     for verb in ["--apply", "--detach"] {
-        let said = place.steersman_as(&nobody, &[verb]).sentence();
-        assert!(said.contains("User \"visitor\" cannot get resource \"customresourcedefinitions\""), "{said}");
-        assert!(said.contains("this needs the right to get"), "{said}");
-        assert!(said.contains("customresourcedefinitions of apiextensions.k8s.io") || verb == "--detach", "{said}");
+        let output = env.steersman_as(&visitor, &[verb]).one_line_failure();
+        assert!(output.contains("User \"visitor\" cannot get resource \"customresourcedefinitions\""), "{output}");
+        assert!(output.contains("this needs the right to get"), "{output}");
+        assert!(output.contains("customresourcedefinitions of apiextensions.k8s.io") || verb == "--detach", "{output}");
     }
 }
 
 #[tokio::test]
-async fn objects_of_an_unknown_version_are_not_made_unreadable() {
-    let Some(place) = Place::take().await else { return };
+async fn unknown_stored_version_blocks_the_apply() {
+    let Some(env) = CrdEnv::start().await else { return };
     let mut foreign = schemas::only(Family::Llsd, "v1alpha1");
     foreign.spec.versions[0].name = "v1".to_owned();
-    schemas::install(&place.admin, &foreign, &resource(Family::Llsd, "v1")).await;
-    let before = place.crd(Family::Llsd).await;
-    let said = place.steersman(&["llsd", "--apply"]).sentence();
-    assert!(said.contains("may hold objects stored as v1, a version that Steersman does not know"), "{said}");
-    assert!(said.contains("store those objects in one of v1alpha1, v1alpha2"), "{said}");
-    assert_eq!(place.crd(Family::Llsd).await, before);
-    place.clear().await;
+    schemas::install(&env.admin, &foreign, &resource(Family::Llsd, "v1")).await;
+    let before = env.crd(Family::Llsd).await;
+    let output = env.steersman(&["llsd", "--apply"]).one_line_failure();
+    assert!(output.contains("may hold objects stored as v1, a version that Steersman does not know"), "{output}");
+    assert!(output.contains("store those objects in one of v1alpha1, v1alpha2"), "{output}");
+    assert_eq!(env.crd(Family::Llsd).await, before);
+    env.remove_crds().await;
 }
 
-/// A CRD of the first generation's shape, kept by Helm, with an object in it.
+/// The CRD has the first generation's schema and Helm's annotations, and holds one object.
 #[tokio::test]
-async fn a_crd_of_another_tool_and_objects_of_the_first_generation_are_pointed_out() {
-    let Some(place) = Place::take().await else { return };
-    let namespace = place.cluster.namespace("generation-a").await.unwrap();
+async fn helm_crd_and_first_generation_objects_are_noted() {
+    let Some(env) = CrdEnv::start().await else { return };
+    let namespace = env.cluster.namespace("generation-a").await.unwrap();
     let mut first = serde_json::to_value(schemas::only(Family::Va, "v1alpha1")).unwrap();
     first["metadata"]["annotations"] =
         json!({ "meta.helm.sh/release-name": "wva", "meta.helm.sh/release-namespace": "autoscaler" });
@@ -109,23 +115,23 @@ async fn a_crd_of_another_tool_and_objects_of_the_first_generation_are_pointed_o
     first["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = open;
     let first: CustomResourceDefinition = object(first);
     let served = resource(Family::Va, "v1alpha1");
-    schemas::install(&place.admin, &first, &served).await;
+    schemas::install(&env.admin, &first, &served).await;
     let profile = json!({ "accelerators": [{ "acc": "A100", "accCount": 1, "maxBatchSize": 8 }] });
     let old: DynamicObject = object(json!({ "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling",
         "metadata": { "name": "old" },
         "spec": { "modelID": "m", "sloClassRef": { "name": "n", "key": "k" }, "modelProfile": profile } }));
-    let api: Api<DynamicObject> = Api::namespaced_with(place.admin.clone(), namespace.name(), &served);
+    let api: Api<DynamicObject> = Api::namespaced_with(env.admin.clone(), namespace.name(), &served);
     api.create(&PostParams::default(), &old).await.unwrap();
 
-    let said = place.steersman(&["--apply", "va"]).plain();
-    assert!(said.starts_with("variantautoscalings.llmd.ai: changed\n  note: "), "{said}");
-    assert!(said.contains("the CRD belongs to the Helm release autoscaler/wva"), "{said}");
+    let output = env.steersman(&["--apply", "va"]).ok_without_stderr();
+    assert!(output.starts_with("variantautoscalings.llmd.ai: changed\n  note: "), "{output}");
+    assert!(output.contains("the CRD belongs to the Helm release autoscaler/wva"), "{output}");
     assert!(
-        said.contains(&format!("{}/old are of the first generation (spec.modelProfile)", namespace.name())),
-        "{said}"
+        output.contains(&format!("{}/old are of the first generation (spec.modelProfile)", namespace.name())),
+        "{output}"
     );
-    let kept = api.get("old").await.unwrap();
-    assert_eq!(kept.data["spec"]["modelProfile"], profile, "what it says stays readable");
-    assert!(place.kubectl(&["delete", "va", "old", "-n", namespace.name()]).plain().contains("deleted"));
-    place.clear().await;
+    let stored = api.get("old").await.unwrap();
+    assert_eq!(stored.data["spec"]["modelProfile"], profile, "its old fields stay readable");
+    assert!(env.kubectl(&["delete", "va", "old", "-n", namespace.name()]).ok_without_stderr().contains("deleted"));
+    env.remove_crds().await;
 }

@@ -1,4 +1,4 @@
-//! A crash at every call of the migration, of `--apply` and of `--detach`.
+//! Fault injection at every call of the migration, of `--apply` and of `--detach`.
 
 use std::time::Duration;
 
@@ -13,71 +13,71 @@ use steersman_api::Family;
 use steersman_testkit::cut::{Crashes, Cut, crash_everywhere};
 use steersman_testkit::{Namespace, wait};
 
-use super::place::Place;
+use super::env::CrdEnv;
 
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// Death before and after a call, and a call that was refused. A run takes seconds because the CRD changes several times,
-/// so the other failures of `Cut::ALL` are left out.
+/// A crash before and after a call, and a refused call. A run takes seconds because the CRD changes several times, so the
+/// other faults of `Cut::ALL` are left out.
 const CUTS: [Cut; 3] = [Cut::NotSent, Cut::AnswerLost, Cut::Status(409)];
 
-/// Two objects stored in the old version, fresh for every run. The CRD stays: to delete it takes the API server seconds.
-async fn old(place: &Place, namespace: &Namespace) -> Result<()> {
-    if place.crds().get_opt(Family::Dgdr.crd_name()).await?.is_some() {
-        place.release(Family::Dgdr).await;
+/// Stores two new objects in v1alpha1. The CRD of the run before is kept, because the API server needs seconds to delete it.
+async fn store_old_objects(env: &CrdEnv, namespace: &Namespace) -> Result<()> {
+    if env.crds().get_opt(Family::Dgdr.crd_name()).await?.is_some() {
+        env.delete_objects(Family::Dgdr).await;
     }
-    place.attach(&["dgdr"]).plain();
-    let mut versions = place.crd(Family::Dgdr).await["spec"]["versions"].clone();
+    env.attach(&["dgdr"]).ok_without_stderr();
+    let mut versions = env.crd(Family::Dgdr).await["spec"]["versions"].clone();
     for version in versions.as_array_mut().unwrap() {
         version["storage"] = json!(version["name"] == "v1alpha1");
     }
-    let stored_otherwise = Patch::Merge(json!({ "spec": { "versions": versions } }));
-    place.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &stored_otherwise).await?;
-    until_stored_as(place, namespace, "v1alpha1").await;
+    let old_storage = Patch::Merge(json!({ "spec": { "versions": versions } }));
+    env.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &old_storage).await?;
+    wait_until_stored_as(env, namespace, "v1alpha1").await;
     for name in NAMES {
-        place.create_request(namespace.name(), name, json!({})).await;
+        env.create_request(namespace.name(), name, json!({})).await;
     }
     Ok(())
 }
 
-/// The API server takes a moment to notice in which version it has to store.
-async fn until_stored_as(place: &Place, namespace: &Namespace, version: &str) {
-    let api = place.objects(Family::Dgdr, version, namespace.name());
+/// The API server takes a moment to notice a new storage version.
+async fn wait_until_stored_as(env: &CrdEnv, namespace: &Namespace, version: &str) {
+    let api = env.objects(Family::Dgdr, version, namespace.name());
     let stored = async || {
-        place.create_request(namespace.name(), "probe", json!({})).await;
-        place.converter.set_down(true);
+        env.create_request(namespace.name(), "probe", json!({})).await;
+        env.converter.set_down(true);
         let readable = api.get("probe").await.is_ok();
-        place.converter.set_down(false);
+        env.converter.set_down(false);
         api.delete("probe", &DeleteParams::default()).await.unwrap();
         readable.then_some(())
     };
     wait::eventually(&format!("objects are stored as {version}"), stored).await.unwrap();
 }
 
-async fn attached(place: &Place, namespace: &Namespace) -> Result<()> {
-    old(place, namespace).await?;
-    place.attach(&["dgdr"]).plain();
-    until_stored_as(place, namespace, "v1beta1").await;
-    let marked = json!({ "metadata": { "finalizers": ["nvidia.com/finalizer"] } });
-    let api = place.objects(Family::Dgdr, "v1alpha1", namespace.name());
-    // Written in the old version, hence stored anew already: the other one is not.
-    api.patch("a", &PatchParams::default(), &Patch::Merge(marked)).await?;
+async fn attach_with_old_objects(env: &CrdEnv, namespace: &Namespace) -> Result<()> {
+    store_old_objects(env, namespace).await?;
+    env.attach(&["dgdr"]).ok_without_stderr();
+    wait_until_stored_as(env, namespace, "v1beta1").await;
+    let finalizer = json!({ "metadata": { "finalizers": ["nvidia.com/finalizer"] } });
+    let api = env.objects(Family::Dgdr, "v1alpha1", namespace.name());
+    // This write stores "a" in the new storage version, so that only "b" is left to migrate.
+    api.patch("a", &PatchParams::default(), &Patch::Merge(finalizer)).await?;
     Ok(())
 }
 
-/// The CRD in short, and the objects as they are stored.
-async fn snapshot(place: &Place, namespace: &Namespace) -> Result<Vec<Value>> {
-    let crd = place.crd(Family::Dgdr).await;
+/// A summary of the CRD, and the objects as stored.
+async fn snapshot(env: &CrdEnv, namespace: &Namespace) -> Result<Vec<Value>> {
+    let crd = env.crd(Family::Dgdr).await;
     let versions = crd["spec"]["versions"].as_array().unwrap().iter();
     let versions: Vec<_> =
         versions.map(|version| json!([version["name"], version["served"], version["storage"]])).collect();
     let crd = json!({ "kind": crd["kind"], "metadata": { "name": crd["metadata"]["name"] }, "versions": versions,
         "conversion": crd["spec"]["conversion"], "stored": crd["status"]["storedVersions"] });
-    let mut left = vec![crd];
-    for object in place.without_conversion(Family::Dgdr, namespace.name(), &NAMES).await {
-        left.push(serde_json::to_value(object)?);
+    let mut objects = vec![crd];
+    for object in env.read_without_conversion(Family::Dgdr, namespace.name(), &NAMES).await {
+        objects.push(serde_json::to_value(object)?);
     }
-    Ok(left)
+    Ok(objects)
 }
 
 fn check(crashes: &Crashes, calls: usize) {
@@ -86,77 +86,78 @@ fn check(crashes: &Crashes, calls: usize) {
 }
 
 #[tokio::test]
-async fn the_migration_survives_a_crash_at_every_call() {
-    let Some(place) = Place::take().await else { return };
+async fn migration_recovers_from_a_fault_anywhere() {
+    let Some(env) = CrdEnv::start().await else { return };
     let crashes = crash_everywhere(
-        place.cluster,
+        env.cluster,
         "crash-migrate",
         &CUTS,
-        async |namespace: &Namespace| attached(&place, namespace).await,
-        async |client, _: &Namespace, ()| match migrate(&place.server(client), Family::Dgdr).await? {
+        async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
+        async |client, _: &Namespace, ()| match migrate(&env.server(client), Family::Dgdr).await? {
             Migrated::Left(left) => anyhow::bail!("{left}"),
             _ => Ok(()),
         },
-        async |namespace: &Namespace| snapshot(&place, namespace).await,
+        async |namespace: &Namespace| snapshot(&env, namespace).await,
     );
     check(&crashes.await.unwrap(), NAMES.len() + 1);
-    place.clear().await;
+    env.remove_crds().await;
 }
 
 #[tokio::test]
-async fn detaching_survives_a_crash_at_every_call() {
-    let Some(place) = Place::take().await else { return };
+async fn detach_recovers_from_a_fault_anywhere() {
+    let Some(env) = CrdEnv::start().await else { return };
     let crashes = crash_everywhere(
-        place.cluster,
+        env.cluster,
         "crash-detach",
         &CUTS,
-        async |namespace: &Namespace| attached(&place, namespace).await,
+        async |namespace: &Namespace| attach_with_old_objects(&env, namespace).await,
         async |client, _: &Namespace, ()| {
-            detach(&place.server(client), &[Family::Dgdr], &Given::default(), &mut |_| {}).await?;
+            detach(&env.server(client), &[Family::Dgdr], &Given::default(), &mut |_| {}).await?;
             Ok(())
         },
-        async |namespace: &Namespace| snapshot(&place, namespace).await,
+        async |namespace: &Namespace| snapshot(&env, namespace).await,
     );
     check(&crashes.await.unwrap(), NAMES.len() + 1 + 1 + 1);
-    place.clear().await;
+    env.remove_crds().await;
 }
 
-/// From another converter to ours, which takes two writes, with the objects stored anew at the end to be looked at.
+/// `--apply` switches the CRD from another converter to ours in two writes. The objects are migrated at the end, so that the
+/// snapshots can be compared.
 #[tokio::test]
-async fn applying_survives_a_crash_at_every_call() {
-    let Some(place) = Place::take().await else { return };
-    let target = WebhookClientConfig { url: Some(place.converter.url.clone()), ..WebhookClientConfig::default() };
-    let bundle = Some(ByteString(place.converter.authority.clone().into_bytes()));
+async fn apply_recovers_from_a_fault_anywhere() {
+    let Some(env) = CrdEnv::start().await else { return };
+    let target = WebhookClientConfig { url: Some(env.converter.url.clone()), ..WebhookClientConfig::default() };
+    let bundle = Some(ByteString(env.converter.authority.clone().into_bytes()));
     let given = Given { target: Some(target), bundle };
     let crashes = crash_everywhere(
-        place.cluster,
+        env.cluster,
         "crash-apply",
         &CUTS,
         async |namespace: &Namespace| {
-            old(&place, namespace).await?;
-            // The mark of the run before goes with it.
+            store_old_objects(&env, namespace).await?;
+            // Remove the annotation of the run before.
             let done = json!({ "metadata": { "annotations": { "test/done": null } } });
-            place.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
-            place.steersman(&["dgdr", "--apply", "--webhook-service", "steersman-webhook"]).plain();
+            env.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
+            env.steersman(&["dgdr", "--apply", "--webhook-service", "steersman-webhook"]).ok_without_stderr();
             Ok(())
         },
         async |client, _: &Namespace, ()| {
-            let crd = place.crd(Family::Dgdr).await;
+            let crd = env.crd(Family::Dgdr).await;
             let url = &crd["spec"]["conversion"]["webhook"]["clientConfig"]["url"];
-            // The harness waits for a pass without a call; an apply always makes one, so what it left tells.
-            if *url == place.converter.url.as_str() && crd["metadata"]["annotations"]["test/done"] == "yes" {
+            // The harness repeats until a run makes no call, but an apply always makes one. An annotation marks it as done.
+            if *url == env.converter.url.as_str() && crd["metadata"]["annotations"]["test/done"] == "yes" {
                 return Ok(());
             }
-            apply(&place.server(client), &[Family::Dgdr], &given, Duration::ZERO, &mut |_| {}).await?;
+            apply(&env.server(client), &[Family::Dgdr], &given, Duration::ZERO, &mut |_| {}).await?;
             let done = json!({ "metadata": { "annotations": { "test/done": "yes" } } });
-            place.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
+            env.crds().patch(Family::Dgdr.crd_name(), &PatchParams::default(), &Patch::Merge(done)).await?;
             Ok(())
         },
         async |namespace: &Namespace| {
-            migrate(&place.server(place.admin.clone()), Family::Dgdr).await?;
-            snapshot(&place, namespace).await
+            migrate(&env.server(env.admin.clone()), Family::Dgdr).await?;
+            snapshot(&env, namespace).await
         },
     );
     check(&crashes.await.unwrap(), 2);
-    place.clear().await;
+    env.remove_crds().await;
 }

@@ -1,14 +1,15 @@
-//! What `-f` means, shown with `validate`.
+//! The flag `-f` of all commands, tested with `validate`.
 
-use super::{Desk, NEW, OLD, SERVICE, on};
+use super::{NEW_STACK, OLD_STACK, OTHER_KIND, Workspace, run_on};
 use crate::command::steersman;
 
 #[test]
-fn files_are_read_in_their_order_and_documents_in_theirs() {
-    let desk = Desk::with(&[("b.yaml", &format!("{OLD}---\n{NEW}")), ("a.yaml", NEW)]);
-    let ran = desk.run(&["validate", "-f", "b.yaml", "-f", "a.yaml"]);
+fn files_and_documents_keep_their_order() {
+    let workspace =
+        Workspace::with_files(&[("b.yaml", &format!("{OLD_STACK}---\n{NEW_STACK}")), ("a.yaml", NEW_STACK)]);
+    let run = workspace.run(&["validate", "-f", "b.yaml", "-f", "a.yaml"]);
     assert_eq!(
-        ran.fine().out,
+        run.assert_success().out,
         "b.yaml: document 1: LlamaStackDistribution old is valid\n\
          b.yaml: document 2: LlamaStackDistribution team-a/new is valid\n\
          a.yaml: document 1: LlamaStackDistribution team-a/new is valid\n"
@@ -16,118 +17,128 @@ fn files_are_read_in_their_order_and_documents_in_theirs() {
 }
 
 #[test]
-fn a_folder_stands_for_its_manifests_in_the_order_of_their_names() {
+fn folder_is_read_in_order_of_names() {
     let json = r#"{"apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling", "metadata": {"name": "v"}}"#;
-    let desk = Desk::with(&[
-        ("all/b.yml", OLD),
+    let workspace = Workspace::with_files(&[
+        ("all/b.yml", OLD_STACK),
         ("all/a.json", json),
-        ("all/c.yaml", NEW),
+        ("all/c.yaml", NEW_STACK),
         ("all/README.md", "not: [a manifest"),
-        ("all/deeper/d.yaml", OLD),
+        ("all/deeper/d.yaml", OLD_STACK),
     ]);
-    let flat = desk.run(&["validate", "-f", "all"]);
-    let lines: Vec<&str> = flat.fine().out.lines().map(|line| line.split(':').next().unwrap()).collect();
+    let flat = workspace.run(&["validate", "-f", "all"]);
+    let lines: Vec<&str> = flat.assert_success().out.lines().map(|line| line.split(':').next().unwrap()).collect();
     assert_eq!(lines, ["all/a.json", "all/b.yml", "all/c.yaml"]);
-    let deep = desk.run(&["validate", "-R", "-f", "all"]);
-    assert_eq!(deep.fine().out.lines().count(), 4);
+    let deep = workspace.run(&["validate", "-R", "-f", "all"]);
+    assert_eq!(deep.assert_success().out.lines().count(), 4);
     assert!(deep.out.contains("all/deeper/d.yaml: document 1"), "{}", deep.out);
 }
 
 #[test]
-fn a_dash_is_standard_input() {
-    let ran = Desk::with(&[]).fed(&["validate", "-f", "-"], OLD);
-    assert_eq!(ran.fine().out, "standard input: document 1: LlamaStackDistribution old is valid\n");
-    Desk::with(&[]).fed(&["validate", "-f", "-", "-f", "-"], OLD).refused(2, "standard input can be read once");
+fn dash_reads_standard_input() {
+    let run = Workspace::with_files(&[]).run_with_input(&["validate", "-f", "-"], OLD_STACK);
+    assert_eq!(run.assert_success().out, "standard input: document 1: LlamaStackDistribution old is valid\n");
+    Workspace::with_files(&[])
+        .run_with_input(&["validate", "-f", "-", "-f", "-"], OLD_STACK)
+        .assert_refused(2, "standard input can be read once");
 }
 
 #[test]
-fn items_of_a_list_are_objects_of_their_own() {
-    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}", ["", "x"].map(|_| indented(OLD)).concat());
-    let ran = on(&list, &["validate"]);
+fn list_items_are_separate_objects() {
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}", ["", "x"].map(|_| as_list_item(OLD_STACK)).concat());
+    let run = run_on(&list, &["validate"]);
     assert_eq!(
-        ran.fine().out,
+        run.assert_success().out,
         "cr.yaml: document 1: items[0]: LlamaStackDistribution old is valid\n\
          cr.yaml: document 1: items[1]: LlamaStackDistribution old is valid\n"
     );
 }
 
-fn indented(text: &str) -> String {
+fn as_list_item(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("  {line}\n")).collect();
     format!("- {}", lines.concat().trim_start())
 }
 
 #[test]
-fn a_file_that_is_not_there_is_wrong_usage() {
-    let desk = Desk::with(&[("empty/README.md", ""), ("good.yaml", OLD)]);
+fn missing_file_is_wrong_usage() {
+    let workspace = Workspace::with_files(&[("empty/README.md", ""), ("good.yaml", OLD_STACK)]);
     for command in ["convert", "validate", "render"] {
-        desk.run(&[command]).refused(2, "--filename <FILE>");
-        desk.run(&[command, "-f", "good.yaml", "-f", "gone.yaml"]).refused(2, "gone.yaml: No such file or directory");
-        desk.run(&[command, "-f", "empty"]).refused(2, "empty: no file in it ends in .yaml, .yml or .json; -R looks");
+        workspace.run(&[command]).assert_refused(2, "--filename <FILE>");
+        workspace
+            .run(&[command, "-f", "good.yaml", "-f", "gone.yaml"])
+            .assert_refused(2, "gone.yaml: No such file or directory");
+        workspace
+            .run(&[command, "-f", "empty"])
+            .assert_refused(2, "empty: no file in it ends in .yaml, .yml or .json; -R looks");
     }
 }
 
 #[test]
-fn a_document_that_cannot_be_read_is_invalid_and_the_others_are_still_told() {
-    let broken = format!("{OLD}---\nkind: 'Secret\npassword: hunter2\n---\njust a text\n---\n{NEW}");
-    let ran = on(&broken, &["validate"]);
-    assert_eq!(ran.status, Some(1));
-    assert!(ran.err.contains("cr.yaml: document 2: not valid YAML at line "), "{}", ran.err);
-    assert!(ran.err.contains("cr.yaml: document 3: not a Kubernetes object: apiVersion and kind"), "{}", ran.err);
-    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
-    assert_eq!(ran.out.lines().count(), 2, "{}", ran.out);
-    let desk = Desk::with(&[]);
-    std::fs::write(desk.folder.path().join("latin.yaml"), b"kind: \xe9").unwrap();
-    desk.run(&["validate", "-f", "latin.yaml"]).refused(1, "latin.yaml: document 1: not a text in UTF-8");
+fn unreadable_document_does_not_hide_the_others() {
+    let broken = format!("{OLD_STACK}---\nkind: 'Secret\npassword: hunter2\n---\njust a text\n---\n{NEW_STACK}");
+    let run = run_on(&broken, &["validate"]);
+    assert_eq!(run.status, Some(1));
+    assert!(run.err.contains("cr.yaml: document 2: not valid YAML at line "), "{}", run.err);
+    assert!(run.err.contains("cr.yaml: document 3: not a Kubernetes object: apiVersion and kind"), "{}", run.err);
+    assert!(!run.err.contains("hunter2"), "{}", run.err);
+    assert_eq!(run.out.lines().count(), 2, "{}", run.out);
+    let workspace = Workspace::with_files(&[]);
+    std::fs::write(workspace.folder.path().join("latin.yaml"), b"kind: \xe9").unwrap();
+    workspace.run(&["validate", "-f", "latin.yaml"]).assert_refused(1, "latin.yaml: document 1: not a text in UTF-8");
 }
 
 #[test]
-fn other_kinds_are_passed_over_unless_there_is_nothing_else() {
-    let ran = on(&format!("{SERVICE}---\n{OLD}"), &["validate"]);
-    assert_eq!(ran.fine().err, "cr.yaml: document 1: Service beside is passed over: it is none of Steersman's kinds\n");
+fn other_kinds_are_skipped_unless_alone() {
+    let run = run_on(&format!("{OTHER_KIND}---\n{OLD_STACK}"), &["validate"]);
+    assert_eq!(
+        run.assert_success().err,
+        "cr.yaml: document 1: Service beside is passed over: it is none of Steersman's kinds\n"
+    );
     for command in ["convert", "validate", "render"] {
-        on(SERVICE, &[command]).refused(1, &format!("there is nothing to {command}"));
-        on("", &[command]).refused(1, &format!("there is nothing to {command}"));
+        run_on(OTHER_KIND, &[command]).assert_refused(1, &format!("there is nothing to {command}"));
+        run_on("", &[command]).assert_refused(1, &format!("there is nothing to {command}"));
     }
 }
 
 #[test]
-fn manifests_as_large_as_a_crd_are_read() {
-    let desk = Desk::with(&[("old.yaml", OLD)]);
+fn crd_sized_manifests_are_read() {
+    let workspace = Workspace::with_files(&[("old.yaml", OLD_STACK)]);
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds");
-    let ran = desk.run(&["validate", "-f", crds, "-f", "old.yaml"]);
-    assert_eq!(ran.fine().err.matches("CustomResourceDefinition").count(), 3, "{}", ran.err);
+    let run = workspace.run(&["validate", "-f", crds, "-f", "old.yaml"]);
+    assert_eq!(run.assert_success().err.matches("CustomResourceDefinition").count(), 3, "{}", run.err);
 }
 
 #[test]
-fn what_is_nested_without_end_is_refused() {
+fn deeply_nested_documents_are_refused() {
     for open in ["[", "{a: ", "- ", "{\"a\":"] {
-        on(&open.repeat(100_000), &["validate"]).refused(1, "cr.yaml: document 1: not valid YAML at line 1, column ");
+        run_on(&open.repeat(100_000), &["validate"])
+            .assert_refused(1, "cr.yaml: document 1: not valid YAML at line 1, column ");
     }
 }
 
 #[test]
-fn names_from_files_cannot_begin_lines_of_their_own() {
+fn object_names_cannot_forge_output_lines() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: \"x\\nforged: all is well\"}\n";
-    let ran = on(&format!("{text}---\n{OLD}"), &["validate"]);
-    assert_eq!(ran.fine().err.lines().count(), 1, "{}", ran.err);
+    let run = run_on(&format!("{text}---\n{OLD_STACK}"), &["validate"]);
+    assert_eq!(run.assert_success().err.lines().count(), 1, "{}", run.err);
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn closed_output_pipe_is_no_error() {
     use std::process::Stdio;
-    let many = [NEW; 60].join("---\n");
-    let desk = Desk::with(&[("many.yaml", &many)]);
+    let many = [NEW_STACK; 60].join("---\n");
+    let workspace = Workspace::with_files(&[("many.yaml", &many)]);
     for command in ["convert", "render"] {
         let mut child = steersman(&[command, "-f", "many.yaml"])
-            .current_dir(desk.folder.path())
+            .current_dir(workspace.folder.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(!said.contains("pipe"), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        assert!(!stderr.contains("pipe"), "{stderr}");
     }
 }

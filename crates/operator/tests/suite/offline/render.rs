@@ -7,7 +7,7 @@ use steersman_api::llamastack::v1alpha2::LlamaStackDistributionSpec;
 use steersman_plan::llamastack::config::{Input, Merge, base, generate};
 use steersman_testkit::{Flavour, shared};
 
-use super::{Desk, NEW, OLD, Ran, SERVICE, files_of, on};
+use super::{CommandRun, NEW_STACK, OLD_STACK, OTHER_KIND, Workspace, fixture_files, run_on};
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind)
@@ -18,11 +18,11 @@ fn kinds(objects: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn the_config_map_holds_what_the_engine_generates_under_a_name_of_its_hash() {
-    let ran = on(NEW, &["render"]);
-    let documents = ran.fine().documents();
+fn config_map_is_named_after_its_hash() {
+    let run = run_on(NEW_STACK, &["render"]);
+    let documents = run.assert_success().documents();
     let map = of_kind(&documents, "ConfigMap").unwrap();
-    let object: Value = serde_saphyr::from_str(NEW).unwrap();
+    let object: Value = serde_saphyr::from_str(NEW_STACK).unwrap();
     let spec: LlamaStackDistributionSpec = serde_json::from_value(object["spec"].clone()).unwrap();
     let input = Input { spec: &spec, base: base::base("starter"), merge: Merge::Overlay, operator_image: "" };
     let generated = generate(&input).unwrap();
@@ -31,64 +31,64 @@ fn the_config_map_holds_what_the_engine_generates_under_a_name_of_its_hash() {
     assert_eq!(map["metadata"]["namespace"], "team-a");
     assert_eq!(map["metadata"]["labels"]["app.kubernetes.io/component"], "generated-config");
     assert_eq!(map["immutable"], true);
-    assert!(ran.out.contains(&format!("sha256 {}", generated.hash)), "{}", ran.out);
+    assert!(run.out.contains(&format!("sha256 {}", generated.hash)), "{}", run.out);
 }
 
 #[test]
-fn comments_say_where_it_is_from_and_which_variables_it_needs() {
-    let ran = on(NEW, &["render"]);
+fn comments_name_source_and_needed_variables() {
+    let run = run_on(NEW_STACK, &["render"]);
     for line in [
         "# LlamaStackDistribution team-a/new (cr.yaml: document 1)\n",
         "# configuration: generated from the base of starter (llama-stack 0.7.1), ",
         "#   LLSD_PRIMARY_API_KEY: key token of Secret vllm\n",
     ] {
-        assert!(ran.fine().out.contains(line), "{line:?} is not in:\n{}", ran.out);
+        assert!(run.assert_success().out.contains(line), "{line:?} is not in:\n{}", run.out);
     }
-    let postgres = NEW.replace(
+    let postgres = NEW_STACK.replace(
         "  resources:",
         "  storage: {sql: {type: postgres, connectionString: {name: pg, key: dsn}}}\n  resources:",
     );
-    let ran = on(&postgres, &["render"]);
+    let run = run_on(&postgres, &["render"]);
     for line in [
         "# containers that run before the server: prepare-storage\n",
         "# note: the image \"steersman\" stands for the operator's own\n",
     ] {
-        assert!(ran.fine().out.contains(line), "{line:?} is not in:\n{}", ran.out);
+        assert!(run.assert_success().out.contains(line), "{line:?} is not in:\n{}", run.out);
     }
 }
 
 #[test]
-fn an_object_without_a_configuration_of_its_own_is_rendered_whole() {
-    let ran = on(OLD, &["render"]);
-    let documents = ran.fine().documents();
+fn object_without_configuration_renders_all_children() {
+    let run = run_on(OLD_STACK, &["render"]);
+    let documents = run.assert_success().documents();
     assert_eq!(kinds(&documents), ["ServiceAccount", "Deployment", "Service", "PodDisruptionBudget"]);
     let deployment = of_kind(&documents, "Deployment").unwrap();
     assert_eq!(deployment["spec"]["replicas"], 2);
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["name"], "mine");
     assert_eq!(deployment["metadata"]["name"], "old");
-    assert!(ran.out.contains("# configuration: the one inside the image; nothing is mounted\n"), "{}", ran.out);
-    assert_eq!(ran.err, "");
+    assert!(run.out.contains("# configuration: the one inside the image; nothing is mounted\n"), "{}", run.out);
+    assert_eq!(run.err, "");
 }
 
 #[test]
-fn both_versions_of_an_object_render_the_same() {
-    let old = on(OLD, &["render", "-o", "json"]);
-    let converted = on(OLD, &["convert"]);
-    let new = on(&converted.fine().out, &["render", "-o", "json"]);
-    assert_eq!(old.fine().out, new.fine().out);
+fn both_versions_render_the_same() {
+    let old = run_on(OLD_STACK, &["render", "-o", "json"]);
+    let converted = run_on(OLD_STACK, &["convert"]);
+    let new = run_on(&converted.assert_success().out, &["render", "-o", "json"]);
+    assert_eq!(old.assert_success().out, new.assert_success().out);
 }
 
 #[test]
-fn the_defaults_of_the_api_server_count() {
-    // With anything under networking the API server fills in a port, and a port makes a Service.
-    let with = NEW.replace("  resources:", "  networking: {allowedFrom: {namespaces: [b]}}\n  resources:");
-    assert!(of_kind(&on(&with, &["render"]).fine().documents(), "Service").is_some());
+fn render_applies_schema_defaults() {
+    // The API server defaults a port for any `networking` section, and a port adds a Service.
+    let with = NEW_STACK.replace("  resources:", "  networking: {allowedFrom: {namespaces: [b]}}\n  resources:");
+    assert!(of_kind(&run_on(&with, &["render"]).assert_success().documents(), "Service").is_some());
 }
 
 #[test]
-fn json_is_one_list_of_all_objects() {
-    let ran = on(&format!("{OLD}---\n{SERVICE}---\n{NEW}"), &["render", "-o", "json"]);
-    let list = ran.fine().json();
+fn render_json_is_one_list() {
+    let run = run_on(&format!("{OLD_STACK}---\n{OTHER_KIND}---\n{NEW_STACK}"), &["render", "-o", "json"]);
+    let list = run.assert_success().json();
     assert_eq!(list["kind"], "List");
     let items = list["items"].as_array().unwrap();
     assert_eq!(
@@ -107,43 +107,45 @@ fn json_is_one_list_of_all_objects() {
 }
 
 #[test]
-fn the_owner_is_named_only_if_the_manifest_knows_its_uid() {
-    let documents = on(NEW, &["render"]).fine().documents();
+fn owner_reference_needs_a_uid() {
+    let documents = run_on(NEW_STACK, &["render"]).assert_success().documents();
     assert!(documents.iter().all(|object| object["metadata"]["ownerReferences"].is_null()));
-    let stored = NEW.replace("  name: new", "  name: new\n  uid: 0c7e");
-    for object in on(&stored, &["render"]).fine().documents() {
+    let stored = NEW_STACK.replace("  name: new", "  name: new\n  uid: 0c7e");
+    for object in run_on(&stored, &["render"]).assert_success().documents() {
         let owner = &object["metadata"]["ownerReferences"][0];
         assert_eq!((&owner["uid"], &owner["apiVersion"]), (&json!("0c7e"), &json!("llamastack.io/v1alpha2")));
     }
 }
 
 #[test]
-fn an_image_needs_its_base_and_takes_it_from_a_file() {
-    let custom = NEW.replace("name: starter", "image: registry.example/mine:1");
-    let desk = Desk::with(&[
+fn custom_image_needs_a_base_file() {
+    let custom = NEW_STACK.replace("name: starter", "image: registry.example/mine:1");
+    let workspace = Workspace::with_files(&[
         ("cr.yaml", &custom),
         ("base.yaml", "version: 2\napis: [inference]\nproviders: {inference: []}\n"),
         ("none.yaml", "a: 1\n"),
     ]);
-    desk.run(&["render", "-f", "cr.yaml"])
-        .refused(1, "spec.distribution.image: the configuration inside an image is not known without its registry. Give it with --base FILE.");
-    let ran = desk.run(&["render", "-f", "cr.yaml", "--base", "base.yaml"]);
-    let config = of_kind(&ran.fine().documents(), "ConfigMap").unwrap()["data"]["config.yaml"].clone();
+    workspace.run(&["render", "-f", "cr.yaml"])
+        .assert_refused(1, "spec.distribution.image: the configuration inside an image is not known without its registry. Give it with --base FILE.");
+    let run = workspace.run(&["render", "-f", "cr.yaml", "--base", "base.yaml"]);
+    let config = of_kind(&run.assert_success().documents(), "ConfigMap").unwrap()["data"]["config.yaml"].clone();
     let config: Value = serde_saphyr::from_str(config.as_str().unwrap()).unwrap();
     assert_eq!(config["providers"]["inference"].as_array().unwrap().len(), 1);
-    desk.run(&["render", "-f", "cr.yaml", "--base", "gone.yaml"]).refused(2, "gone.yaml: ");
-    desk.run(&["render", "-f", "cr.yaml", "--base", "none.yaml"])
-        .refused(1, "none.yaml: it has no mapping `providers`");
+    workspace.run(&["render", "-f", "cr.yaml", "--base", "gone.yaml"]).assert_refused(2, "gone.yaml: ");
+    workspace
+        .run(&["render", "-f", "cr.yaml", "--base", "none.yaml"])
+        .assert_refused(1, "none.yaml: it has no mapping `providers`");
 }
 
 #[test]
-fn a_configuration_of_the_user_is_mounted_and_hashed_where_it_is_among_the_files() {
-    let own = OLD.replace("    containerSpec:", "    userConfig: {configMapName: hand-made}\n    containerSpec:");
+fn user_config_map_is_mounted_and_hashed() {
+    let custom =
+        OLD_STACK.replace("    containerSpec:", "    userConfig: {configMapName: hand-made}\n    containerSpec:");
     let map = |text: &str| {
         format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: hand-made}}\ndata: {{config.yaml: {text}}}\n")
     };
-    let hash = |ran: &Ran| {
-        let deployment = of_kind(&ran.fine().documents(), "Deployment").unwrap().clone();
+    let hash = |run: &CommandRun| {
+        let deployment = of_kind(&run.assert_success().documents(), "Deployment").unwrap().clone();
         let template = &deployment["spec"]["template"];
         let mounted = template["spec"]["volumes"]
             .as_array()
@@ -153,70 +155,74 @@ fn a_configuration_of_the_user_is_mounted_and_hashed_where_it_is_among_the_files
         assert!(mounted, "{template}");
         template["metadata"]["annotations"]["configmap.hash/user-config"].as_str().unwrap().to_owned()
     };
-    let alone = on(&own, &["render"]);
-    assert!(alone.fine().out.contains("# configuration: ConfigMap hand-made, as it is\n"), "{}", alone.out);
-    let said = "cr.yaml: document 1: note: ConfigMap hand-made is not among the files";
-    assert!(alone.err.contains(said), "{}", alone.err);
-    let (one, other) = (on(&format!("{own}{}", map("a")), &["render"]), on(&format!("{own}{}", map("b")), &["render"]));
+    let alone = run_on(&custom, &["render"]);
+    assert!(alone.assert_success().out.contains("# configuration: ConfigMap hand-made, as it is\n"), "{}", alone.out);
+    let note = "cr.yaml: document 1: note: ConfigMap hand-made is not among the files";
+    assert!(alone.err.contains(note), "{}", alone.err);
+    let (one, other) =
+        (run_on(&format!("{custom}{}", map("a")), &["render"]), run_on(&format!("{custom}{}", map("b")), &["render"]));
     assert!(!one.err.contains("note: "), "{}", one.err);
     assert_ne!(hash(&one), hash(&other));
     assert_ne!(hash(&alone), hash(&one));
-    let keyless = own.clone() + &map("a").replace("config.yaml", "other.yaml");
-    on(&keyless, &["render"])
-        .refused(1, "failed to read config from ConfigMap \"hand-made\": missing 'config.yaml' key");
+    let keyless = custom.clone() + &map("a").replace("config.yaml", "other.yaml");
+    run_on(&keyless, &["render"])
+        .assert_refused(1, "failed to read config from ConfigMap \"hand-made\": missing 'config.yaml' key");
 }
 
 #[test]
-fn an_invalid_object_is_refused_as_by_validate_and_nothing_is_printed() {
-    let wrong = NEW.replace("models: [llama]", "models: [{name: m, provider: nobody}]");
-    let text = format!("{OLD}---\n{wrong}");
-    let validated = on(&text, &["validate"]);
-    let ran = on(&text, &["render"]);
-    ran.refused(1, "cr.yaml: document 2: spec.resources.models[0].provider: ");
-    let errors = |said: &str| said.lines().filter(|line| line.contains("spec.")).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(errors(&ran.err), errors(&validated.err));
-    on(&NEW.replace("name: new", "generateName: new-"), &["render"]).refused(1, "metadata.name: Required value");
-    let taken =
-        OLD.replace("    containerSpec:", "    podOverrides: {volumes: [{name: a}, {name: a}]}\n    containerSpec:");
-    on(&taken, &["render"]).refused(1, "spec.server.podOverrides.volumes has \"a\" twice.");
+fn render_refuses_what_validate_refuses() {
+    let wrong = NEW_STACK.replace("models: [llama]", "models: [{name: m, provider: nobody}]");
+    let text = format!("{OLD_STACK}---\n{wrong}");
+    let validated = run_on(&text, &["validate"]);
+    let run = run_on(&text, &["render"]);
+    run.assert_refused(1, "cr.yaml: document 2: spec.resources.models[0].provider: ");
+    let errors =
+        |stderr: &str| stderr.lines().filter(|line| line.contains("spec.")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(errors(&run.err), errors(&validated.err));
+    run_on(&NEW_STACK.replace("name: new", "generateName: new-"), &["render"])
+        .assert_refused(1, "metadata.name: Required value");
+    let taken = OLD_STACK
+        .replace("    containerSpec:", "    podOverrides: {volumes: [{name: a}, {name: a}]}\n    containerSpec:");
+    run_on(&taken, &["render"]).assert_refused(1, "spec.server.podOverrides.volumes has \"a\" twice.");
 }
 
 #[test]
-fn merging_follows_the_annotation() {
-    let whole = on(NEW, &["render"]).fine().out.matches("provider_type: remote::").count();
-    let annotated = NEW.replace("  name: new", "  name: new\n  annotations: {steersman.dev/provider-merge: replace}");
-    let replaced = on(&annotated, &["render"]).fine().out.matches("provider_type: remote::").count();
+fn provider_merge_follows_the_annotation() {
+    let whole = run_on(NEW_STACK, &["render"]).assert_success().out.matches("provider_type: remote::").count();
+    let annotated =
+        NEW_STACK.replace("  name: new", "  name: new\n  annotations: {steersman.dev/provider-merge: replace}");
+    let replaced = run_on(&annotated, &["render"]).assert_success().out.matches("provider_type: remote::").count();
     assert!(replaced < whole, "{replaced} {whole}");
 }
 
 #[tokio::test]
-async fn a_real_api_server_takes_what_is_rendered() {
+async fn api_server_accepts_rendered_objects() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("render").await.unwrap();
-    let stored = OLD.replace("    containerSpec:", "    storage: {size: 5Gi}\n    containerSpec:");
-    let generated = NEW.replace("  namespace: team-a\n", "");
-    let ran = on(&format!("{stored}---\n{generated}"), &["render"]);
-    namespace.apply(&ran.fine().out).await.unwrap();
+    let stored = OLD_STACK.replace("    containerSpec:", "    storage: {size: 5Gi}\n    containerSpec:");
+    let generated = NEW_STACK.replace("  namespace: team-a\n", "");
+    let run = run_on(&format!("{stored}---\n{generated}"), &["render"]);
+    namespace.apply(&run.assert_success().out).await.unwrap();
     let deployment = namespace.all::<Deployment>().get("old").await.unwrap();
     assert_eq!(deployment.spec.unwrap().replicas, Some(2));
     namespace.all::<PersistentVolumeClaim>().get("old-pvc").await.unwrap();
-    let rendered = ran.documents();
+    let rendered = run.documents();
     let rendered = of_kind(&rendered, "ConfigMap").unwrap();
     let live = namespace.all::<ConfigMap>().get(rendered["metadata"]["name"].as_str().unwrap()).await.unwrap();
     assert_eq!(json!(live.data), rendered["data"]);
 }
 
-/// What is refused is refused for a reason of the object; nothing ends in a crash.
+/// A refusal names a field of the object; no manifest crashes the command.
 #[test]
-fn every_valid_manifest_is_rendered_or_refused_in_words() {
-    let desk = Desk::with(&[]);
+fn every_valid_manifest_renders_or_is_refused() {
+    let workspace = Workspace::with_files(&[]);
     let mut rendered = 0;
-    for file in files_of("llamastack/valid") {
-        let ran = desk.run(&["render", "-f", file.to_str().unwrap()]);
-        match ran.status {
+    for file in fixture_files("llamastack/valid") {
+        let run = workspace.run(&["render", "-f", file.to_str().unwrap()]);
+        match run.status {
             Some(0) => rendered += 1,
-            Some(1) => assert!(ran.err.contains(": document 1: spec."), "{}: {}", file.display(), ran.err),
-            other => panic!("{other:?}: {}", ran.err),
+            Some(1) => assert!(run.err.contains(": document 1: spec."), "{}: {}", file.display(), run.err),
+            other => panic!("{other:?}: {}", run.err),
         }
     }
     assert!(rendered >= 12, "{rendered}");

@@ -1,4 +1,4 @@
-//! One `steersman run`, its log and its addresses; and the place where operators compete for the one Lease.
+//! A `steersman run` process with its log and addresses, and the namespace in which operators compete for the Lease.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The cluster is the caller's alone: the shipped role names one Lease in one namespace.
+    /// Installs the shipped roles. The caller needs exclusive use of the cluster: the role names one Lease in one namespace.
     pub async fn of(cluster: &Cluster) -> Self {
         let Account { namespace, kubeconfig, .. } = Account::install(cluster).await.unwrap();
         let leases: Api<Lease> = Api::namespaced(cluster.admin().await.unwrap(), &namespace);
-        // Left behind by an earlier test, whose operators were killed.
+        // An earlier test whose operators were killed may have left its Lease.
         let _ = leases.delete(LEASE, &DeleteParams::default()).await;
         Self { kubeconfig, leases }
     }
@@ -35,7 +35,7 @@ impl Place {
         self.start_with(identity, more, &[]).await
     }
 
-    /// With these variables in its environment.
+    /// Starts an operator with these environment variables.
     pub async fn start_with(&self, identity: &str, more: &[&str], variables: &[(&str, &str)]) -> Operator {
         let operator = Operator::spawn_with(&self.kubeconfig, identity, more, variables);
         operator.until_said("listening").await;
@@ -48,17 +48,18 @@ impl Place {
         wait::until(self.leases.clone(), LEASE, &what, wait::LIMIT, holds).await.unwrap();
     }
 
-    /// The Lease stays with whoever has it, dead or alive, until told otherwise: a test must not race with its end.
+    /// Extends the Lease of the current holder, even a dead one, until [`Place::let_go`], so that a test does not race with
+    /// its expiry.
     pub async fn hold_on(&self) {
-        self.lease(json!({ "leaseDurationSeconds": 3600 })).await;
+        self.patch_lease(json!({ "leaseDurationSeconds": 3600 })).await;
     }
 
-    /// Whoever waits for the Lease gets it now.
+    /// Releases the Lease, so that a waiting operator takes it now.
     pub async fn let_go(&self) {
-        self.lease(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })).await;
+        self.patch_lease(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })).await;
     }
 
-    async fn lease(&self, spec: Value) {
+    async fn patch_lease(&self, spec: Value) {
         let patch = Patch::Merge(json!({ "spec": spec }));
         self.leases.patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
     }
@@ -78,7 +79,7 @@ fn holder(lease: &Lease) -> &str {
 
 pub struct Operator {
     process: Process,
-    // The log is in it; it goes last.
+    // The folder holds the log, so it is dropped last.
     _folder: TempDir,
 }
 
@@ -97,7 +98,7 @@ impl Operator {
         Self { process: launch.start(folder.path()).unwrap(), _folder: folder }
     }
 
-    /// One whose API server has this address, where nobody answers.
+    /// Starts an operator whose API server does not answer at this address.
     pub fn nowhere(server: &str) -> Self {
         Self::nowhere_with(server, &[])
     }
@@ -117,7 +118,7 @@ impl Operator {
         self.process.signal(signal).unwrap();
     }
 
-    /// Waits for the end; None if a signal was the end.
+    /// Waits until the process ends. None if a signal ended it.
     pub async fn exit_code(&mut self) -> Option<i32> {
         self.process.until_ended().await.unwrap().code()
     }
@@ -126,7 +127,7 @@ impl Operator {
         self.lines().text()
     }
 
-    /// What it wrote to standard error.
+    /// Standard error of the process.
     pub fn complaint(&self) -> String {
         self.process.complaint()
     }
@@ -139,7 +140,7 @@ impl Operator {
         self.lines().said(message)
     }
 
-    /// How many lines say this, of those that `counts`.
+    /// The number of log lines with this message that satisfy `counts`.
     pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
         self.lines().times_said(message, counts)
     }
@@ -177,18 +178,18 @@ impl Operator {
         wait::eventually(line, shown).await.unwrap();
     }
 
-    /// The authorizer's cache follows a new role binding within moments.
+    /// Waits for a successful scrape, because the API server's authorizer notices a new role binding with a delay.
     pub async fn until_scraped_with(&self, token: &str) {
         let scraped = async || self.metrics("/metrics", Some(token)).await.filter(|answer| answer.0 == 200);
         wait::eventually("a scrape with a good token", scraped).await.unwrap();
     }
 
-    /// Where this server of the operator listens, as a URL.
+    /// URL of this server of the operator.
     pub fn address(&self, server: &str) -> Option<String> {
         self.lines().address(server)
     }
 
-    /// The memory that the process has in use, and the most that it ever had, in MiB.
+    /// Current and maximal resident memory of the process, in MiB.
     pub fn memory(&self) -> (u64, u64) {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let mib = |name: &str| {
@@ -198,11 +199,11 @@ impl Operator {
         (mib("VmRSS:"), mib("VmHWM:"))
     }
 
-    /// Status and text of an answer; None while nothing answers.
+    /// Status and body of the response. None if the server does not respond.
     async fn get(&self, server: &str, path: &str, token: Option<&str>) -> Option<(u16, String)> {
         let mut config = Config::new(self.address(server)?.parse().unwrap());
         config.accept_invalid_certs = true;
-        // 503 is an answer here, not a reason to ask for minutes.
+        // The tests expect a 503, so the client must not retry it.
         config.default_retry = false;
         let mut request = http::Request::get(path);
         if let Some(token) = token {
@@ -217,7 +218,7 @@ impl Operator {
     }
 }
 
-/// A token of the service account, as a scraper would have it in its pod.
+/// A token of the service account, like the one mounted into the pod of a scraper.
 pub async fn token(admin: &Client, namespace: &str, name: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), namespace);
     let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };

@@ -1,4 +1,4 @@
-//! Who may read, and what a registry learns of our credentials.
+//! Authentication at registries, and which hosts receive credentials.
 
 use serde_json::json;
 use steersman::llamastack::oci::registry::RegistryError;
@@ -8,7 +8,7 @@ use super::served::{HOST, Served, Wants, digest, gzip, tar};
 use super::{config, credentials, distro, in_label};
 
 #[tokio::test]
-async fn credentials_of_a_pull_secret_open_a_registry_by_token_or_by_password() {
+async fn pull_secret_authenticates_by_token_or_password() {
     for wants in [Wants::Token, Wants::Password] {
         let served = Served::start().await;
         served.push("a/b", "1", in_label("private"), &[]);
@@ -17,10 +17,10 @@ async fn credentials_of_a_pull_secret_open_a_registry_by_token_or_by_password() 
         let registry = served.registry();
         let labelled = registry.labelled(&image, &credentials(HOST, "puller", "secret-password")).await.unwrap();
         assert_eq!(distro(&labelled), "private");
-        let asked = served.asked();
+        let requests = served.asked();
         if wants == Wants::Token {
             let token = "GET /token?service=registry%2C+of+a+test&scope=repository%3Aa%2Fb%3Apull";
-            assert_eq!(asked.iter().filter(|asked| *asked == token).count(), 1, "{asked:?}");
+            assert_eq!(requests.iter().filter(|request| *request == token).count(), 1, "{requests:?}");
         }
 
         let error = registry.labelled(&image, &credentials(HOST, "puller", "wrong")).await.unwrap_err().to_string();
@@ -29,22 +29,22 @@ async fn credentials_of_a_pull_secret_open_a_registry_by_token_or_by_password() 
             "registry registry.test does not accept the credentials of the pull secrets for a/b (401); renew the Secret that \
              imagePullSecrets of the server's service account names"
         );
-        // What was read for one is not handed out to another.
+        // The cache does not hand out labels to a caller without credentials.
         let error = registry.labelled(&image, &Credentials::default()).await.unwrap_err();
         assert!(matches!(error, RegistryError::NoCredentials { code: 401, .. }), "{error}");
         assert!(error.to_string().contains("name a Secret of type kubernetes.io/dockerconfigjson"), "{error}");
-        // Credentials for another place are not even shown.
+        // Credentials of another host are not sent.
         served.asked();
         registry.labelled(&image, &credentials("other.test", "puller", "secret-password")).await.unwrap_err();
-        assert!(!served.inside.lock().unwrap().authorized[0]);
+        assert!(!served.state.lock().unwrap().authorized[0]);
     }
 }
 
 #[tokio::test]
-async fn what_another_registry_claims_does_not_open_what_was_read_before() {
+async fn another_registry_cannot_read_cached_labels() {
     let (private, evil) = (Served::start().await, Served::start().await);
     let digest = private.push("a/b", "1", in_label("private"), &[]);
-    // One reader for both: the second host is the registry of somebody who knows the digest and nothing else.
+    // The second host is an attacker's registry that knows nothing but the digest.
     let mut settings = private.settings();
     settings.elsewhere.insert("evil.test".to_owned(), format!("http://{}", evil.address).parse().unwrap());
     let http = steersman_runtime::http::Http::new(settings).unwrap();
@@ -56,7 +56,7 @@ async fn what_another_registry_claims_does_not_open_what_was_read_before() {
 }
 
 #[tokio::test]
-async fn several_logins_are_tried_in_turn() {
+async fn logins_are_tried_in_order() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
     served.guard(Wants::Token, "puller", "secret-password");
@@ -68,7 +68,7 @@ async fn several_logins_are_tried_in_turn() {
 }
 
 #[tokio::test]
-async fn identity_tokens_are_exchanged_and_ready_tokens_are_sent() {
+async fn identity_tokens_are_exchanged_registry_tokens_are_sent() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("private"), &[]);
     served.guard(Wants::Token, "nobody", "identity");
@@ -83,22 +83,22 @@ async fn identity_tokens_are_exchanged_and_ready_tokens_are_sent() {
 }
 
 #[tokio::test]
-async fn a_store_to_which_the_registry_sends_us_on_sees_no_credentials() {
+async fn redirected_store_receives_no_credentials() {
     let served = Served::start().await;
     let layer = gzip(&tar(&[("config.yaml", config("stored").as_bytes())]));
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
     served.push("a/b", "1", labels, &[layer]);
     served.guard(Wants::Token, "puller", "secret-password");
-    served.change(|inside| inside.sends_on = true);
-    let who = credentials(HOST, "puller", "secret-password");
-    let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &who).await.unwrap();
+    served.change(|state| state.redirects_blobs = true);
+    let puller = credentials(HOST, "puller", "secret-password");
+    let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &puller).await.unwrap();
     assert_eq!(distro(&labelled), "stored");
-    let inside = served.inside.lock().unwrap();
-    let stored: Vec<bool> = inside
+    let state = served.state.lock().unwrap();
+    let stored: Vec<bool> = state
         .requests
         .iter()
-        .zip(&inside.authorized)
-        .filter(|(asked, _)| asked.contains("/stored/"))
+        .zip(&state.authorized)
+        .filter(|(request, _)| request.contains("/stored/"))
         .map(|(_, authorized)| *authorized)
         .collect();
     assert_eq!(stored, [false, false]);

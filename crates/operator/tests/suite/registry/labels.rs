@@ -1,4 +1,4 @@
-//! Where an image's base is found.
+//! Reading the base of an image from its labels and layers.
 
 use serde_json::json;
 use steersman_plan::llamastack::config::base::{LAYER_FILE_LIMIT, Source, resolve};
@@ -8,7 +8,7 @@ use super::served::{HOST, Served, digest, gzip, tar};
 use super::{base, config, distro, in_label};
 
 #[tokio::test]
-async fn a_label_holds_the_base_and_wins_over_the_embedded_one() {
+async fn label_base_wins_over_embedded_base() {
     let served = Served::start().await;
     served.push("llama/starter", "1", in_label("labelled"), &[]);
     let image = format!("{HOST}/llama/starter:1");
@@ -20,7 +20,7 @@ async fn a_label_holds_the_base_and_wins_over_the_embedded_one() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_layer_is_the_base_whichever_of_its_two_digests_the_label_names() {
+async fn layer_file_is_found_by_either_digest() {
     let served = Served::start().await;
     let plain = tar(&[("./etc/other.yaml", b"x"), ("./etc/config.yaml", config("layered").as_bytes())]);
     for (tag, layer) in [("gzip", gzip(&plain)), ("plain", plain.clone())] {
@@ -32,14 +32,18 @@ async fn a_file_of_a_layer_is_the_base_whichever_of_its_two_digests_the_label_na
             let image = format!("{HOST}/a/b:{tag}");
             let labelled = served.registry().labelled(&image, &Credentials::default()).await.unwrap();
             assert_eq!(distro(&labelled), "layered", "{tag}");
-            let asked = served.asked();
-            assert_eq!(asked.iter().filter(|asked| asked.contains("/blobs/")).count(), 2, "one layer only: {asked:?}");
+            let requests = served.asked();
+            assert_eq!(
+                requests.iter().filter(|request| request.contains("/blobs/")).count(),
+                2,
+                "one layer only: {requests:?}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn an_image_without_such_labels_has_no_base() {
+async fn image_without_labels_has_no_base() {
     let served = Served::start().await;
     served.push("a/b", "1", json!({ "maintainer": "x" }), &[]);
     served.push("a/b", "2", json!(null), &[]);
@@ -50,7 +54,7 @@ async fn an_image_without_such_labels_has_no_base() {
 }
 
 #[tokio::test]
-async fn of_an_index_the_image_for_amd64_counts_then_arm64_then_any_for_linux() {
+async fn image_index_prefers_amd64_then_arm64() {
     let served = Served::start().await;
     let registry = served.registry();
     let kind = "application/vnd.oci.image.index.v1+json";
@@ -78,15 +82,15 @@ async fn of_an_index_the_image_for_amd64_counts_then_arm64_then_any_for_linux() 
 }
 
 #[tokio::test]
-async fn each_digest_is_read_once_and_a_tag_that_moves_is_seen() {
+async fn digest_is_cached_and_moved_tag_noticed() {
     let served = Served::start().await;
     let registry = served.registry();
     let (none, image) = (Credentials::default(), format!("{HOST}/a/b:latest"));
     let first = served.push("a/b", "latest", in_label("first"), &[]);
     assert_eq!(registry.labelled(&image, &none).await.unwrap().digest, first);
-    assert_eq!(served.asked().len(), 3, "the head, the manifest, the configuration");
-    let again = registry.labelled(&image, &none).await.unwrap();
-    assert_eq!(distro(&again), "first");
+    assert_eq!(served.asked().len(), 3, "HEAD, the manifest, the configuration");
+    let second_read = registry.labelled(&image, &none).await.unwrap();
+    assert_eq!(distro(&second_read), "first");
     assert_eq!(served.asked(), ["HEAD /v2/a/b/manifests/latest"]);
 
     let second = served.push("a/b", "latest", in_label("second"), &[]);
@@ -100,28 +104,28 @@ async fn each_digest_is_read_once_and_a_tag_that_moves_is_seen() {
 }
 
 #[tokio::test]
-async fn many_at_once_read_an_image_once() {
+async fn concurrent_reads_share_one_request() {
     let served = Served::start().await;
     let registry = served.registry();
     served.push("a/b", "1", in_label("x"), &[]);
     let (image, none) = (format!("{HOST}/a/b:1"), Credentials::default());
     let all = futures::future::join_all((0..20).map(|_| registry.labelled(&image, &none))).await;
     assert!(all.iter().all(|labelled| distro(labelled.as_ref().unwrap()) == "x"));
-    let asked = served.asked();
-    assert_eq!(asked.iter().filter(|asked| asked.starts_with("GET")).count(), 2, "{asked:?}");
+    let requests = served.asked();
+    assert_eq!(requests.iter().filter(|request| request.starts_with("GET")).count(), 2, "{requests:?}");
 }
 
 #[tokio::test]
-async fn a_registry_that_names_no_digests_is_read_all_the_same() {
+async fn missing_digest_header_is_tolerated() {
     let served = Served::start().await;
-    served.change(|inside| inside.mute = true);
+    served.change(|state| state.omits_digests = true);
     let pushed = served.push("a/b", "1", in_label("x"), &[]);
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
     assert_eq!((distro(&labelled), labelled.digest.as_str()), ("x", pushed.as_str()));
 }
 
 #[tokio::test]
-async fn wrong_labels_are_told_with_what_to_do_and_the_embedded_base_serves() {
+async fn invalid_labels_fall_back_to_embedded_base() {
     let served = Served::start().await;
     let registry = served.registry();
     let link = {

@@ -1,4 +1,4 @@
-//! Which Secrets count, read from a real API server by an account with no more rights than the code asks for.
+//! Pull secrets, read from a real API server by an account with exactly the rights that the code declares.
 
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -24,7 +24,7 @@ fn passwords(gathered: &Gathered) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_pods_own_pull_secrets_count_or_else_those_of_the_service_account() {
+async fn pod_pull_secrets_override_the_accounts() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let namespace = cluster.namespace("pull").await.unwrap();
     let admin = cluster.admin().await.unwrap();
@@ -59,8 +59,8 @@ async fn the_pods_own_pull_secrets_count_or_else_those_of_the_service_account() 
     ];
     namespace.apply(&manifests.map(|manifest| manifest.to_string()).join("\n---\n")).await.unwrap();
     let operator = cluster.service_account(namespace.name(), "operator").await.unwrap();
-    let here = Some(namespace.name());
-    wait::until_allowed(&operator, "get", "", "serviceaccounts", here).await.unwrap();
+    let namespaced = Some(namespace.name());
+    wait::until_allowed(&operator, "get", "", "serviceaccounts", namespaced).await.unwrap();
     let logins = ClusterLogins::new(server(cluster, operator));
     let want = |account: &str, pull_secrets: &[&str]| Want {
         namespace: namespace.name().to_owned(),

@@ -1,5 +1,4 @@
-//! A registry in the test's own process.
-//! Comes in: images and faults; goes out: answers as the distribution protocol has them, and a list of what was asked.
+//! An OCI registry in the test's process that can be switched to failures and records its requests.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,12 +22,12 @@ use steersman::llamastack::oci::registry::Registry;
 use steersman_runtime::http::{Http, HttpSettings};
 use tokio::task::JoinHandle;
 
-/// The name under which the registry is asked.
+/// Host name of the registry in image references.
 pub const HOST: &str = "registry.test";
-/// Gives out tokens.
-const TOKENS: &str = "auth.test";
-/// Stores the blobs, where the registry sends its callers on.
-const STORE: &str = "store.test";
+/// Host name of the token server.
+const TOKEN_HOST: &str = "auth.test";
+/// Host name of the blob store to which the registry redirects.
+const STORE_HOST: &str = "store.test";
 pub const TOKEN: &str = "token-of-this-test";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,30 +39,30 @@ pub enum Wants {
 }
 
 #[derive(Default)]
-pub struct Inside {
-    /// By path: content type and content.
+pub struct RegistryState {
+    /// Content type and content by path.
     content: BTreeMap<String, (String, Bytes)>,
     pub requests: Vec<String>,
-    /// Whether each request for content carried an authorization, in the order of `requests`.
+    /// Whether each of `requests` had an Authorization header.
     pub authorized: Vec<bool>,
     pub wants: Wants,
     pub user: String,
     pub password: String,
-    /// Where tokens are to be had.
+    /// URL of the token server.
     pub realm: String,
-    /// Answers every request so.
+    /// Status of every response, if set.
     pub fails: Option<u16>,
-    /// Answers nothing any more.
+    /// Never responds.
     pub hangs: bool,
-    /// Blobs are elsewhere.
-    pub sends_on: bool,
-    /// Does not name digests in headers.
-    pub mute: bool,
+    /// Redirects requests for blobs to the store.
+    pub redirects_blobs: bool,
+    /// Sends no `docker-content-digest` header.
+    pub omits_digests: bool,
 }
 
 pub struct Served {
     pub address: SocketAddr,
-    pub inside: Arc<Mutex<Inside>>,
+    pub state: Arc<Mutex<RegistryState>>,
     server: JoinHandle<()>,
 }
 
@@ -89,7 +88,7 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content) in files {
         let mut header = tar::Header::new_gnu();
-        // Written by hand: the library refuses names that lead out of the archive, and they are what is tested.
+        // The name is written directly, because the library refuses names that lead out of the archive.
         header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
@@ -103,16 +102,19 @@ impl Served {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inside = Arc::new(Mutex::new(Inside { realm: format!("https://{TOKENS}/token"), ..Inside::default() }));
-        let router = Router::new().fallback(answer).with_state(inside.clone());
+        let state = Arc::new(Mutex::new(RegistryState {
+            realm: format!("https://{TOKEN_HOST}/token"),
+            ..RegistryState::default()
+        }));
+        let router = Router::new().fallback(respond).with_state(state.clone());
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, inside, server }
+        Self { address, state, server }
     }
 
-    /// A way to this registry, to its place for tokens and to its store.
+    /// HTTP settings that lead to this registry, its token server and its store.
     pub fn settings(&self) -> HttpSettings {
         let here: http::Uri = format!("http://{}", self.address).parse().unwrap();
-        let elsewhere = [HOST, TOKENS, STORE].map(|host| (host.to_owned(), here.clone())).into();
+        let elsewhere = [HOST, TOKEN_HOST, STORE_HOST].map(|host| (host.to_owned(), here.clone())).into();
         HttpSettings { elsewhere, ..HttpSettings::default() }
     }
 
@@ -124,18 +126,18 @@ impl Served {
         Registry::new(Http::new(self.settings()).unwrap(), limit)
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut Inside)) {
-        change(&mut self.inside.lock().unwrap());
+    pub fn change(&self, change: impl FnOnce(&mut RegistryState)) {
+        change(&mut self.state.lock().unwrap());
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call.
     pub fn asked(&self) -> Vec<String> {
-        self.change(|inside| inside.authorized.clear());
-        std::mem::take(&mut self.inside.lock().unwrap().requests)
+        self.change(|state| state.authorized.clear());
+        std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
     fn put(&self, path: String, kind: &str, content: impl Into<Bytes>) {
-        self.change(|inside| drop(inside.content.insert(path, (kind.to_owned(), content.into()))));
+        self.change(|state| drop(state.content.insert(path, (kind.to_owned(), content.into()))));
     }
 
     pub fn blob(&self, repository: &str, content: Vec<u8>) -> String {
@@ -154,31 +156,31 @@ impl Served {
         digest
     }
 
-    /// Pushes an image and gives its digest.
+    /// Pushes an image and returns its digest.
     pub fn push(&self, repository: &str, tag: &str, labels: Value, layers: &[Vec<u8>]) -> String {
-        let contents: Vec<String> = layers.iter().map(|layer| digest(&inflated(layer))).collect();
+        let contents: Vec<String> = layers.iter().map(|layer| digest(&inflate(layer))).collect();
         let config = json!({ "config": { "Labels": labels }, "rootfs": { "type": "layers", "diff_ids": contents } });
         let config = config.to_string().into_bytes();
-        let described = |digest: String, size: usize| json!({ "digest": digest, "size": size });
+        let descriptor = |digest: String, size: usize| json!({ "digest": digest, "size": size });
         let size = config.len();
-        let config = described(self.blob(repository, config), size);
+        let config = descriptor(self.blob(repository, config), size);
         let layers: Vec<Value> =
-            layers.iter().map(|layer| described(self.blob(repository, layer.clone()), layer.len())).collect();
+            layers.iter().map(|layer| descriptor(self.blob(repository, layer.clone()), layer.len())).collect();
         let kind = "application/vnd.oci.image.manifest.v1+json";
         self.manifest(repository, tag, &json!({ "mediaType": kind, "config": config, "layers": layers }))
     }
 
-    /// Asks for user and password, by itself or for a token.
+    /// Requires user and password, at the registry or at the token server.
     pub fn guard(&self, wants: Wants, user: &str, password: &str) {
-        self.change(|inside| {
-            inside.wants = wants;
-            inside.user = user.to_owned();
-            inside.password = password.to_owned();
+        self.change(|state| {
+            state.wants = wants;
+            state.user = user.to_owned();
+            state.password = password.to_owned();
         });
     }
 }
 
-fn inflated(layer: &[u8]) -> Vec<u8> {
+fn inflate(layer: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     match std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(layer), &mut content) {
         Ok(_) => content,
@@ -192,39 +194,39 @@ fn reply(status: u16, body: impl Into<Body>) -> Reply {
     Response::builder().status(status).body(body.into()).unwrap()
 }
 
-async fn answer(State(inside): State<Arc<Mutex<Inside>>>, request: Request) -> Reply {
+async fn respond(State(state): State<Arc<Mutex<RegistryState>>>, request: Request) -> Reply {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let whole = request.uri().to_string();
     let headers = request.headers().clone();
     let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let hangs = {
-        let mut inside = inside.lock().unwrap();
-        inside.requests.push(format!("{method} {whole}"));
-        inside.authorized.push(headers.contains_key(AUTHORIZATION));
-        inside.hangs
+        let mut state = state.lock().unwrap();
+        state.requests.push(format!("{method} {whole}"));
+        state.authorized.push(headers.contains_key(AUTHORIZATION));
+        state.hangs
     };
     if hangs {
         std::future::pending::<()>().await;
     }
-    let inside = inside.lock().unwrap();
+    let state = state.lock().unwrap();
     match path.as_str() {
-        _ if inside.fails.is_some() => reply(inside.fails.unwrap(), "an error page with internals"),
-        "/token" => token(&inside, &method, &headers, &body),
-        path => content(&inside, path, &headers),
+        _ if state.fails.is_some() => reply(state.fails.unwrap(), "an error page with internals"),
+        "/token" => token(&state, &method, &headers, &body),
+        path => content(&state, path, &headers),
     }
 }
 
-fn knows(inside: &Inside, headers: &HeaderMap) -> bool {
-    let expected = format!("Basic {}", STANDARD.encode(format!("{}:{}", inside.user, inside.password)));
-    headers.get(AUTHORIZATION).is_some_and(|given| given.to_str().unwrap() == expected)
+fn has_password(state: &RegistryState, headers: &HeaderMap) -> bool {
+    let expected = format!("Basic {}", STANDARD.encode(format!("{}:{}", state.user, state.password)));
+    headers.get(AUTHORIZATION).is_some_and(|header| header.to_str().unwrap() == expected)
 }
 
-fn token(inside: &Inside, method: &Method, headers: &HeaderMap, body: &[u8]) -> Reply {
+fn token(state: &RegistryState, method: &Method, headers: &HeaderMap, body: &[u8]) -> Reply {
     let form = String::from_utf8(body.to_vec()).unwrap();
-    let by_identity = *method == Method::POST
+    let identity_token_valid = *method == Method::POST
         && form.contains("grant_type=refresh_token")
-        && form.contains(&format!("refresh_token={}", inside.password));
-    if knows(inside, headers) || by_identity {
+        && form.contains(&format!("refresh_token={}", state.password));
+    if has_password(state, headers) || identity_token_valid {
         reply(200, json!({ "access_token": TOKEN }).to_string())
     } else if headers.contains_key(AUTHORIZATION) || *method == Method::POST {
         reply(401, "")
@@ -233,15 +235,15 @@ fn token(inside: &Inside, method: &Method, headers: &HeaderMap, body: &[u8]) -> 
     }
 }
 
-fn content(inside: &Inside, path: &str, headers: &HeaderMap) -> Reply {
-    let shown = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap());
+fn content(state: &RegistryState, path: &str, headers: &HeaderMap) -> Reply {
+    let authorization = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap());
     let stored = path.strip_prefix("/stored");
-    let (allowed, challenge) = match inside.wants {
+    let (allowed, challenge) = match state.wants {
         Wants::Nothing => (true, String::new()),
-        Wants::Password => (knows(inside, headers), "Basic realm=\"here\"".to_owned()),
+        Wants::Password => (has_password(state, headers), "Basic realm=\"here\"".to_owned()),
         Wants::Token => (
-            shown == Some(&format!("Bearer {TOKEN}")),
-            format!("Bearer realm=\"{}\",service=\"registry, of a test\",scope=\"repository:x:pull\"", inside.realm),
+            authorization == Some(&format!("Bearer {TOKEN}")),
+            format!("Bearer realm=\"{}\",service=\"registry, of a test\",scope=\"repository:x:pull\"", state.realm),
         ),
     };
     if !allowed && stored.is_none() {
@@ -249,16 +251,16 @@ fn content(inside: &Inside, path: &str, headers: &HeaderMap) -> Reply {
         refused.headers_mut().insert(WWW_AUTHENTICATE, challenge.parse().unwrap());
         return refused;
     }
-    if inside.sends_on && stored.is_none() && path.contains("/blobs/") {
-        let mut sent_on = reply(307, "");
-        let there = format!("https://{STORE}/stored{path}?signature=SIGNED");
-        sent_on.headers_mut().insert(LOCATION, there.parse().unwrap());
-        return sent_on;
+    if state.redirects_blobs && stored.is_none() && path.contains("/blobs/") {
+        let mut redirect = reply(307, "");
+        let location = format!("https://{STORE_HOST}/stored{path}?signature=SIGNED");
+        redirect.headers_mut().insert(LOCATION, location.parse().unwrap());
+        return redirect;
     }
-    let Some((kind, content)) = inside.content.get(stored.unwrap_or(path)) else { return reply(404, "") };
+    let Some((kind, content)) = state.content.get(stored.unwrap_or(path)) else { return reply(404, "") };
     let mut found = reply(200, content.clone());
     found.headers_mut().insert(CONTENT_TYPE, kind.parse().unwrap());
-    if !inside.mute {
+    if !state.omits_digests {
         found.headers_mut().insert("docker-content-digest", digest(content).parse().unwrap());
     }
     found

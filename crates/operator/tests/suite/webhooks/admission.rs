@@ -1,4 +1,4 @@
-//! `/validate/<family>` and `/mutate/<family>`, driven in this process with handlers of the tests' own.
+//! `/validate/<family>` and `/mutate/<family>`, called in this process with handlers of the tests.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use steersman::webhooks::admission::{Handlers, Response, async_handler, handler}
 use steersman_api::Family;
 use steersman_api::convert::convert;
 
-use super::Here;
+use super::WebhookRoutes;
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
@@ -43,7 +43,7 @@ fn invalid(field: &str, message: &str) -> Status {
     Status::failure(&format!("{field}: {message}"), "Invalid").with_code(422).with_details(details)
 }
 
-fn here() -> Here {
+fn webhooks() -> WebhookRoutes {
     let validate = handler(|request| match request.name.as_str() {
         "bad" => Response::deny(invalid("spec.distribution.name", "there is no such distribution")).warn("look twice"),
         "bomb" => panic!("the secret of bomb"),
@@ -58,38 +58,38 @@ fn here() -> Here {
         validate: BTreeMap::from([(Family::Llsd, validate)]),
         mutate: BTreeMap::from([(Family::Llsd, mutate.clone())]),
     };
-    Here::with(convert, handlers)
+    WebhookRoutes::new(convert, handlers)
 }
 
-async fn post(here: &Here, path: &str, review: &Value) -> Value {
-    here.post(path, review.to_string()).await
+async fn post(webhooks: &WebhookRoutes, path: &str, review: &Value) -> Value {
+    webhooks.post(path, review.to_string()).await
 }
 
 #[tokio::test]
-async fn a_judge_allows_denies_warns_and_patches() {
-    let here = here();
-    let allowed = post(&here, "/validate/llsd", &review("good")).await;
+async fn handlers_allow_deny_warn_and_patch() {
+    let webhooks = webhooks();
+    let allowed = post(&webhooks, "/validate/llsd", &review("good")).await;
     assert_eq!(allowed, json!({ "uid": UID, "allowed": true }));
-    let denied = post(&here, "/validate/llsd", &review("bad")).await;
+    let denied = post(&webhooks, "/validate/llsd", &review("bad")).await;
     assert_eq!((&denied["uid"], &denied["allowed"]), (&json!(UID), &json!(false)));
     assert_eq!(denied["warnings"], json!(["look twice"]));
     let status = &denied["status"];
     assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
     assert_eq!(status["message"], "spec.distribution.name: there is no such distribution");
     assert_eq!(status["details"]["causes"][0]["field"], "spec.distribution.name");
-    let patched = post(&here, "/mutate/llsd", &review("good")).await;
+    let patched = post(&webhooks, "/mutate/llsd", &review("good")).await;
     assert_eq!((&patched["allowed"], &patched["patchType"]), (&json!(true), &json!("JSONPatch")));
     let k8s_openapi::ByteString(patch) = serde_json::from_value(patched["patch"].clone()).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(patch, json!([{ "op": "add", "path": "/metadata/labels", "value": { "of": "good" } }]));
-    assert_eq!(here.counted("/validate/llsd", "answered"), 1);
-    assert_eq!(here.counted("/validate/llsd", "denied"), 1);
-    assert_eq!(here.counted("/mutate/llsd", "answered"), 1);
+    assert_eq!(webhooks.review_count("/validate/llsd", "answered"), 1);
+    assert_eq!(webhooks.review_count("/validate/llsd", "denied"), 1);
+    assert_eq!(webhooks.review_count("/mutate/llsd", "answered"), 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_is_refused_and_says_why() {
-    let here = here();
+async fn invalid_admission_review_is_refused_with_message() {
+    let webhooks = webhooks();
     let good = review("good");
     let mut beta = good.clone();
     beta["apiVersion"] = json!("admission.k8s.io/v1beta1");
@@ -108,37 +108,37 @@ async fn what_cannot_be_judged_is_refused_and_says_why() {
         ("/validate/va", good.to_string(), UID, "this version of Steersman has no admission at /validate/va; remove"),
         ("/mutate/pods", good.to_string(), UID, "this version of Steersman has no admission at /mutate; remove"),
     ] {
-        let answer = here.post(path, body).await;
+        let answer = webhooks.post(path, body).await;
         assert_eq!(answer["allowed"], false, "{answer}");
-        let said = answer["status"]["message"].as_str().unwrap();
-        assert!(said.contains(message), "expected {message:?} in {said:?}");
+        let text = answer["status"]["message"].as_str().unwrap();
+        assert!(text.contains(message), "expected {message:?} in {text:?}");
         if !uid.is_empty() {
             assert_eq!(answer["uid"], uid, "{message}");
         }
     }
     let mut large = format!(r#"{{"kind":"AdmissionReview","request":{{"uid":"{UID}","object":"#).into_bytes();
     large.resize(10 * 1024 * 1024, b'1');
-    let answer = here.post("/validate/llsd", large).await;
+    let answer = webhooks.post("/validate/llsd", large).await;
     assert_eq!((&answer["uid"], &answer["status"]["code"]), (&json!(UID), &json!(413)));
     assert!(answer["status"]["message"].as_str().unwrap().starts_with("the review is larger than 8 MiB"));
 }
 
 #[tokio::test]
-async fn a_panic_refuses_this_request_and_no_other() {
-    let here = here();
+async fn panic_refuses_only_its_admission_review() {
+    let webhooks = webhooks();
     for _ in 0..20 {
-        let answer = post(&here, "/validate/llsd", &review("bomb")).await;
+        let answer = post(&webhooks, "/validate/llsd", &review("bomb")).await;
         assert_eq!((&answer["uid"], &answer["allowed"]), (&json!(UID), &json!(false)));
         assert_eq!(answer["status"]["code"], 500);
-        assert!(!answer.to_string().contains("the secret of bomb"), "an object's words are its user's");
+        assert!(!answer.to_string().contains("the secret of bomb"), "content of the object is in the response");
     }
-    assert_eq!(here.counted("/validate/llsd", "panicked"), 20);
-    assert_eq!(post(&here, "/validate/llsd", &review("good")).await["allowed"], true);
+    assert_eq!(webhooks.review_count("/validate/llsd", "panicked"), 20);
+    assert_eq!(post(&webhooks, "/validate/llsd", &review("good")).await["allowed"], true);
 }
 
-/// Under the names of NVIDIA's operator, and once for each request: what is mutated is validated afterwards.
+/// The metrics have the names of NVIDIA's operator. A request is counted once, although it is mutated and validated.
 #[tokio::test]
-async fn verdicts_on_requests_are_measured() {
+async fn admission_of_requests_is_counted() {
     let handlers = Handlers {
         validate: BTreeMap::from([(
             Family::Dgdr,
@@ -149,19 +149,19 @@ async fn verdicts_on_requests_are_measured() {
         )]),
         mutate: BTreeMap::from([(Family::Dgdr, handler(|_| Response::allow()))]),
     };
-    let here = Here::with(convert, handlers);
+    let webhooks = WebhookRoutes::new(convert, handlers);
     for name in ["good", "bad"] {
-        post(&here, "/mutate/dgdr", &review(name)).await;
-        post(&here, "/validate/dgdr", &review(name)).await;
+        post(&webhooks, "/mutate/dgdr", &review(name)).await;
+        post(&webhooks, "/validate/dgdr", &review(name)).await;
     }
-    let text = here.metrics.text().unwrap();
-    let of = "resource_type=\"DynamoGraphDeploymentRequest\",operation=\"CREATE\"";
+    let text = webhooks.metrics.text().unwrap();
+    let labels = "resource_type=\"DynamoGraphDeploymentRequest\",operation=\"CREATE\"";
     for line in [
-        format!("dynamo_operator_webhook_requests_total{{{of},result=\"allowed\"}} 1"),
-        format!("dynamo_operator_webhook_requests_total{{{of},result=\"denied\"}} 1"),
-        format!("dynamo_operator_webhook_denials_total{{{of},reason=\"Invalid\"}} 1"),
-        format!("dynamo_operator_webhook_duration_seconds_count{{{of}}} 2"),
+        format!("dynamo_operator_webhook_requests_total{{{labels},result=\"allowed\"}} 1"),
+        format!("dynamo_operator_webhook_requests_total{{{labels},result=\"denied\"}} 1"),
+        format!("dynamo_operator_webhook_denials_total{{{labels},reason=\"Invalid\"}} 1"),
+        format!("dynamo_operator_webhook_duration_seconds_count{{{labels}}} 2"),
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        assert!(text.lines().any(|sample| sample == line), "{line} is not in\n{text}");
     }
 }

@@ -7,7 +7,7 @@ use steersman::webhooks::admission::Handlers;
 use steersman_api::convert::{ConvertError, Converted, convert};
 use tower::ServiceExt;
 
-use super::Here;
+use super::WebhookRoutes;
 
 fn stack(name: &str, version: &str) -> Value {
     json!({
@@ -24,11 +24,11 @@ fn review(desired: &str, objects: Vec<Value>) -> Value {
     })
 }
 
-/// With its fields in the order in which API servers write them.
+/// The review as JSON with its fields in the order in which API servers write them.
 fn text(review: &Value) -> Vec<u8> {
     let fields = |value: &Value, names: &[&str]| {
-        let given = names.iter().filter_map(|name| value.get(name).map(|value| (name, value)));
-        given.map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",")
+        let present = names.iter().filter_map(|name| value.get(name).map(|value| (name, value)));
+        present.map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",")
     };
     let request = review.get("request").map(|request| fields(request, &["uid", "desiredAPIVersion", "objects"]));
     let request = request.map_or(String::new(), |request| format!(",\"request\":{{{request}}}"));
@@ -36,40 +36,41 @@ fn text(review: &Value) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn objects_come_back_in_their_order_in_the_version_asked_for() {
-    let here = Here::converting();
+async fn conversion_keeps_order_and_sets_version() {
+    let webhooks = WebhookRoutes::for_conversion();
     let objects = vec![stack("a", "v1alpha1"), stack("b", "v1alpha2"), stack("c", "v1alpha1")];
-    let answer = here.post("/convert", text(&review("llamastack.io/v1alpha2", objects))).await;
+    let answer = webhooks.post("/convert", text(&review("llamastack.io/v1alpha2", objects))).await;
     assert_eq!(answer["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002");
     assert_eq!(answer["result"], json!({ "status": "Success" }));
     let converted = answer["convertedObjects"].as_array().unwrap();
     let names: Vec<_> = converted.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b", "c"]);
     assert!(converted.iter().all(|object| object["apiVersion"] == "llamastack.io/v1alpha2"), "{answer}");
-    assert_eq!(here.counted("/convert", "answered"), 1);
+    assert_eq!(webhooks.review_count("/convert", "answered"), 1);
 }
 
-/// `kubectl get` asks for lists in pieces of 500; the API server converts each in one review.
+/// `kubectl get` lists in chunks of 500 objects; the API server converts each chunk in one review.
 #[tokio::test]
-async fn a_list_of_five_hundred_objects_is_one_review() {
+async fn review_of_500_objects_is_converted() {
     let mut large = stack("x", "v1alpha1");
     large["metadata"]["annotations"] = json!({ "note": "n".repeat(40_000) });
     let body = text(&review("llamastack.io/v1alpha2", vec![large; 500]));
     println!("a review of {} MiB", body.len() / 1024 / 1024);
-    let answer = Here::converting().post("/convert", body).await;
+    let answer = WebhookRoutes::for_conversion().post("/convert", body).await;
     assert_eq!(answer["result"]["status"], "Success", "{}", answer["result"]);
     assert_eq!(answer["convertedObjects"].as_array().unwrap().len(), 500);
 }
 
 #[tokio::test]
-async fn an_empty_review_has_an_empty_answer() {
-    let answer = Here::converting().post("/convert", text(&review("llamastack.io/v1alpha2", vec![]))).await;
+async fn empty_review_has_an_empty_response() {
+    let answer =
+        WebhookRoutes::for_conversion().post("/convert", text(&review("llamastack.io/v1alpha2", vec![]))).await;
     assert_eq!((&answer["result"]["status"], &answer["convertedObjects"]), (&json!("Success"), &json!([])));
 }
 
 #[tokio::test]
-async fn what_cannot_be_converted_is_a_failed_review_that_says_why() {
-    let here = Here::converting();
+async fn invalid_conversion_review_fails_with_message() {
+    let webhooks = WebhookRoutes::for_conversion();
     let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
     let good = review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1")]);
     let with = |pointer: &str, value: Value| {
@@ -115,65 +116,65 @@ async fn what_cannot_be_converted_is_a_failed_review_that_says_why() {
         (text(&huge), uid, "object 1 of 1: it is larger than 4 MiB, more than an API server takes"),
         (deep.into_bytes(), uid, "object 1 of 1: recursion limit exceeded"),
     ] {
-        let answer = here.post("/convert", body).await;
+        let answer = webhooks.post("/convert", body).await;
         assert_eq!(answer["result"]["status"], "Failure", "{answer}");
         assert_eq!((&answer["uid"], &answer["convertedObjects"]), (&json!(uid), &json!([])), "{message}: {answer}");
-        let said = answer["result"]["message"].as_str().unwrap();
-        assert!(said.contains(message), "expected {message:?} in {said:?}");
+        let text = answer["result"]["message"].as_str().unwrap();
+        assert!(text.contains(message), "expected {message:?} in {text:?}");
     }
-    assert_eq!(here.counted("/convert", "failed"), 15);
+    assert_eq!(webhooks.review_count("/convert", "failed"), 15);
 }
 
 #[tokio::test]
-async fn more_than_is_read_is_refused_for_the_review_that_asked() {
+async fn oversized_conversion_review_is_refused() {
     let mut body = br#"{"kind":"ConversionReview","request":{"uid":"a1","objects":["#.to_vec();
     body.resize(33 * 1024 * 1024, b' ');
-    let answer = Here::converting().post("/convert", body).await;
+    let answer = WebhookRoutes::for_conversion().post("/convert", body).await;
     assert_eq!((&answer["uid"], &answer["result"]["code"]), (&json!("a1"), &json!(413)));
-    let said = answer["result"]["message"].as_str().unwrap();
-    assert!(said.starts_with("the review is larger than 32 MiB, the most that this webhook reads; read the"), "{said}");
+    let text = answer["result"]["message"].as_str().unwrap();
+    assert!(text.starts_with("the review is larger than 32 MiB, the most that this webhook reads; read the"), "{text}");
 }
 
-/// Panics on objects that ask for it.
+/// A converter that panics on the object `bomb`.
 fn fragile(object: Value, to: &str) -> Result<Converted, ConvertError> {
     assert!(object["metadata"]["name"] != "bomb", "the secret of bomb");
     convert(object, to)
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failed_review_and_the_next_one_is_answered() {
-    let here = Here::with(fragile, Handlers::default());
+async fn panic_fails_only_its_conversion_review() {
+    let webhooks = WebhookRoutes::new(fragile, Handlers::default());
     for _ in 0..20 {
         let bomb = review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1"), stack("bomb", "v1alpha1")]);
-        let answer = here.post("/convert", text(&bomb)).await;
+        let answer = webhooks.post("/convert", text(&bomb)).await;
         assert_eq!((&answer["uid"], &answer["result"]["code"]), (&bomb["request"]["uid"], &json!(500)));
-        let said = answer["result"]["message"].as_str().unwrap();
-        assert!(said.starts_with("this webhook failed by a fault of its own; "), "{said}");
+        let text = answer["result"]["message"].as_str().unwrap();
+        assert!(text.starts_with("this webhook failed by a fault of its own; "), "{text}");
         assert!(!answer.to_string().contains("the secret of bomb"));
     }
-    assert_eq!(here.counted("/convert", "panicked"), 20);
-    let answer = here.post("/convert", text(&review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1")]))).await;
+    assert_eq!(webhooks.review_count("/convert", "panicked"), 20);
+    let answer = webhooks.post("/convert", text(&review("llamastack.io/v1alpha2", vec![stack("a", "v1alpha1")]))).await;
     assert_eq!(answer["result"]["status"], "Success");
 }
 
-/// Who leaves says so with each answer: a client that keeps its connection would lose the request that comes as it closes.
+/// During shutdown every response closes its connection. A client that reused the connection could lose its next request.
 #[tokio::test]
-async fn who_leaves_answers_and_ends_the_connection() {
-    let here = Here::converting();
-    let ask = async || {
+async fn shutdown_closes_connections_after_the_response() {
+    let webhooks = WebhookRoutes::for_conversion();
+    let connection_header = async || {
         let body = Body::from(text(&review("llamastack.io/v1alpha2", vec![])));
-        let answer = here.routes.clone().oneshot(Request::post("/convert").body(body).unwrap()).await.unwrap();
+        let answer = webhooks.routes.clone().oneshot(Request::post("/convert").body(body).unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200);
         answer.headers().get("connection").map(|value| value.to_str().unwrap().to_owned())
     };
-    assert_eq!(ask().await, None);
-    here.leaving.cancel();
-    assert_eq!(ask().await.as_deref(), Some("close"));
+    assert_eq!(connection_header().await, None);
+    webhooks.shutdown.cancel();
+    assert_eq!(connection_header().await.as_deref(), Some("close"));
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_are_no_reviews() {
-    let routes = Here::converting().routes;
+async fn unknown_paths_and_methods_are_refused() {
+    let routes = WebhookRoutes::for_conversion().routes;
     for (method, path, status) in [("GET", "/convert", 405), ("POST", "/", 404), ("POST", "/validate", 404)] {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
         assert_eq!(routes.clone().oneshot(request).await.unwrap().status(), status, "{method} {path}");

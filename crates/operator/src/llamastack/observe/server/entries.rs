@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_servers_leave_room_for_those_that_answer() {
+    fn silent_servers_do_not_block_others() {
         let rhythm = Rhythm { at_once: 4, silent_at_once: 2, ..Rhythm::default() };
         let (mut entries, mut now) = (Entries::default(), Instant::now());
         for name in ["s1", "s2", "s3", "s4", "s5"] {

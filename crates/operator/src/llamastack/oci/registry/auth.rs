@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_under_either_name() {
+    fn token_is_read_from_either_field() {
         let read = |body: &str| token(body.as_bytes()).map(|token| token.reveal().clone());
         assert_eq!(read(r#"{"token":"a","access_token":"b"}"#).as_deref(), Some("a"));
         assert_eq!(read(r#"{"token":"","access_token":"b"}"#).as_deref(), Some("b"));

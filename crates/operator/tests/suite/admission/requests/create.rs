@@ -1,16 +1,16 @@
-//! New requests: what the schema says, what conversion makes of them, what is filled in and what is refused.
+//! Creation of requests: schema, conversion, defaults and refusals.
 
 use serde_json::{Value, json};
 
-use super::super::versions::ELSEWHERE;
+use super::super::versions::OTHER_NAMESPACE;
 use super::*;
 
-/// What would be stored, and then what would be refused.
+/// The accepted rows come first, then those that are refused.
 #[tokio::test]
-async fn adm_01_to_13_new_requests_pass_schema_conversion_defaults_and_rules() {
-    let Some(court) = open("requests", &ELSEWHERE).await else { return };
+async fn adm_01_to_13_new_requests_are_checked() {
+    let Some(env) = start("requests", &OTHER_NAMESPACE).await else { return };
     let stored = async |row: &str, request: Value| {
-        let stored = would_be(&court, &request).await;
+        let stored = dry_run_create(&env, &request).await;
         stored.unwrap_or_else(|error| panic!("{row}: {error}")).data["spec"].clone()
     };
     let image = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
@@ -62,11 +62,11 @@ async fn adm_01_to_13_new_requests_pass_schema_conversion_defaults_and_rules() {
             "is required when spec.profilingConfig.profilerImage has no parseable semantic-version tag",
         ),
     ] {
-        let refused = would_be(&court, &request).await.expect_err(row);
+        let refused = dry_run_create(&env, &request).await.expect_err(row);
         assert!(refused.contains(expected), "{row}: {refused}");
     }
-    // A name that the API server makes is judged, too.
+    // A name that the API server generates is validated as well.
     let mut generated = beta("a", json!({}));
     generated["metadata"] = json!({ "generateName": "a".repeat(56) });
-    assert!(would_be(&court, &generated).await.is_err());
+    assert!(dry_run_create(&env, &generated).await.is_err());
 }

@@ -1,9 +1,9 @@
-//! Admission of DynamoGraphDeploymentRequests on a real API server: schema, conversion, defaults and rules one after the
-//! other, as users meet them. The numbers of rows are those of the published behaviour.
+//! Admission of DynamoGraphDeploymentRequests on a real API server: schema, conversion, defaults and rules in the order in
+//! which the API server applies them. `adm_NN` are the row numbers of the published behaviour.
 
 mod create;
-mod judge;
-mod told;
+mod handlers;
+mod messages;
 mod update;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::object;
 
-use super::{Court, Said};
+use super::{AdmissionEnv, CommandOutput};
 
 const MODEL: &str = "Qwen/Qwen3-8B";
 
@@ -21,10 +21,11 @@ const THOROUGH: &str = "spec.searchStrategy: Invalid value: \"thorough\": is inc
 const NO_VERSION: &str = "spec.runtimeVersionOverride: Required value: is required when spec.image has no parseable \
                           semantic-version tag";
 
-/// An object with this label is not judged: it is stored as one that was written while nobody was asked.
-const UNJUDGED: &str = "admission.steersman.dev/unjudged";
+/// Objects with this label are not validated, as if they had been written while no operator ran.
+const SKIP_VALIDATION_LABEL: &str = "admission.steersman.dev/unjudged";
 
-/// With an image whose tag says no version, and the version beside it. A field of `more` that is null goes.
+/// A v1beta1 spec whose image tag is not a version, so that it needs `runtimeVersionOverride`. Fields of `more` replace those
+/// of the spec; null removes one.
 fn spec(more: Value) -> Value {
     let mut spec = json!({ "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "image": "profiler:latest",
         "runtimeVersionOverride": "1.1.0", "searchStrategy": "rapid", "autoApply": true });
@@ -55,43 +56,43 @@ fn alpha(name: &str, more: Value) -> Value {
         "spec": spec })
 }
 
-fn unjudged(mut request: Value) -> Value {
-    request["metadata"]["labels"] = json!({ UNJUDGED: "true" });
+fn without_validation(mut request: Value) -> Value {
+    request["metadata"]["labels"] = json!({ SKIP_VALIDATION_LABEL: "true" });
     request
 }
 
-/// Everything between a user and a stored request.
-async fn open(prefix: &str, more: &[&str]) -> Option<Court> {
-    let court = Court::of(Family::Dgdr, prefix, more).await?;
-    let labelled = json!([{ "op": "add", "path": "/webhooks/0/objectSelector",
-        "value": { "matchExpressions": [{ "key": UNJUDGED, "operator": "DoesNotExist" }] } }]);
-    let labelled: Patch<ValidatingWebhookConfiguration> = Patch::Json(serde_json::from_value(labelled).unwrap());
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(court.site.admin.clone());
-    configurations.patch("steersman-dgdr", &PatchParams::default(), &labelled).await.unwrap();
-    let asked = async || {
+/// Starts an operator and waits until the API server calls it for requests of both versions.
+async fn start(prefix: &str, more: &[&str]) -> Option<AdmissionEnv> {
+    let env = AdmissionEnv::start_family(Family::Dgdr, prefix, more).await?;
+    let selector = json!([{ "op": "add", "path": "/webhooks/0/objectSelector",
+        "value": { "matchExpressions": [{ "key": SKIP_VALIDATION_LABEL, "operator": "DoesNotExist" }] } }]);
+    let selector: Patch<ValidatingWebhookConfiguration> = Patch::Json(serde_json::from_value(selector).unwrap());
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(env.webhook.admin.clone());
+    configurations.patch("steersman-dgdr", &PatchParams::default(), &selector).await.unwrap();
+    let called = async || {
         let wrong = json!({ "backend": "auto", "searchStrategy": "thorough" });
-        let refused = would_be(&court, &beta("probe", wrong.clone())).await.err()?;
+        let refused = dry_run_create(&env, &beta("probe", wrong.clone())).await.err()?;
         refused.contains("spec.searchStrategy").then_some(())?;
-        would_be(&court, &unjudged(beta("probe", wrong))).await.ok()?;
-        let filled = would_be(&court, &beta("probe", json!({ "image": null }))).await.ok()?;
+        dry_run_create(&env, &without_validation(beta("probe", wrong))).await.ok()?;
+        let filled = dry_run_create(&env, &beta("probe", json!({ "image": null }))).await.ok()?;
         filled.data["spec"]["image"].as_str()?;
-        let refused = would_be(&court, &alpha("probe", json!({ "runtimeVersionOverride": null }))).await.err()?;
+        let refused = dry_run_create(&env, &alpha("probe", json!({ "runtimeVersionOverride": null }))).await.err()?;
         refused.contains("spec.runtimeVersionOverride").then_some(())
     };
-    court.until("the operator is asked about every request", asked).await;
-    Some(court)
+    env.wait_for("the webhooks are called for requests of every version", called).await;
+    Some(env)
 }
 
 fn version(request: &Value) -> &str {
     request["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap()
 }
 
-/// The request as it would be stored, or why it would not be.
-async fn would_be(court: &Court, request: &Value) -> Result<DynamicObject, String> {
-    court.would_be(version(request), &object(request.clone())).await
+/// The request as it would be stored, or why it would be refused.
+async fn dry_run_create(env: &AdmissionEnv, request: &Value) -> Result<DynamicObject, String> {
+    env.dry_run_create(version(request), &object(request.clone())).await
 }
 
-/// `kubectl apply`, and what a user reads of it.
-async fn apply(court: &Court, request: &Value) -> Said {
-    court.apply(request, &[]).await
+/// Runs `kubectl apply` and returns what a user sees.
+async fn apply(env: &AdmissionEnv, request: &Value) -> CommandOutput {
+    env.apply(request, &[]).await
 }

@@ -1,4 +1,4 @@
-//! What a registry cannot do to us: hold us up, fill the memory, pass off one thing for another, or lead us astray.
+//! Protection against hostile or broken registries: timeouts, size limits, digests, TLS and redirects.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::in_label;
 use super::served::{HOST, Served, digest, gzip, tar};
 
-async fn refused(served: &Served, tag: &str) -> String {
+async fn read_error(served: &Served, tag: &str) -> String {
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:{tag}"), &Credentials::default()).await;
     labelled.unwrap_err().to_string()
 }
 
 #[tokio::test]
-async fn a_label_or_a_configuration_that_is_too_long_is_refused() {
+async fn oversized_label_is_refused() {
     let served = Served::start().await;
     let labels = json!({ "io.llamastack.config.base64": STANDARD.encode(vec![b'#'; LABEL_TEXT_LIMIT + 1]) });
     served.push("a/b", "label", labels, &[]);
@@ -36,12 +36,12 @@ async fn a_label_or_a_configuration_that_is_too_long_is_refused() {
     assert!(error.contains("holds more than 51200 bytes of configuration; put the file into a layer"), "{error}");
 
     served.push("a/b", "all", json!({ "long": "x".repeat(MANIFEST_LIMIT) }), &[]);
-    let error = refused(&served, "all").await;
+    let error = read_error(&served, "all").await;
     assert_eq!(error, "registry registry.test: the answer of registry.test is longer than 4194304 bytes");
 }
 
 #[tokio::test]
-async fn a_layer_that_is_too_long_is_refused_before_it_is_fetched() {
+async fn oversized_layer_is_not_fetched() {
     let served = Served::start().await;
     let layer = vec![0; LAYER_LIMIT + 1];
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
@@ -50,11 +50,11 @@ async fn a_layer_that_is_too_long_is_refused_before_it_is_fetched() {
     let error = labelled.base.unwrap_err().to_string();
     let expected = "the layer has 16777217 bytes, more than the 16777216 allowed; give config.yaml a layer of its own";
     assert!(error.ends_with(expected), "{error}");
-    assert_eq!(served.asked().iter().filter(|asked| asked.contains("/blobs/")).count(), 1);
+    assert_eq!(served.asked().iter().filter(|request| request.contains("/blobs/")).count(), 1);
 }
 
 #[tokio::test]
-async fn a_layer_that_lies_about_its_length_is_cut_off() {
+async fn layer_with_false_length_is_cut_off() {
     let served = Served::start().await;
     let layer = served.blob("a/b", vec![7; LAYER_LIMIT + 1]);
     let labels = json!({ "io.llamastack.config.layer": layer, "io.llamastack.config.path": "config.yaml" });
@@ -62,12 +62,12 @@ async fn a_layer_that_lies_about_its_length_is_cut_off() {
     let kind = "application/vnd.docker.distribution.manifest.v2+json";
     let layers = json!([{ "digest": layer, "size": 10 }]);
     served.manifest("a/b", "1", &json!({ "mediaType": kind, "config": { "digest": config }, "layers": layers }));
-    let error = refused(&served, "1").await;
+    let error = read_error(&served, "1").await;
     assert_eq!(error, "registry registry.test: the answer of registry.test is longer than 16777216 bytes");
 }
 
 #[tokio::test]
-async fn a_layer_that_inflates_without_end_is_given_up() {
+async fn decompression_bomb_is_refused() {
     let served = Served::start().await;
     let mut header = tar::Header::new_gnu();
     header.set_path("big").unwrap();
@@ -80,7 +80,7 @@ async fn a_layer_that_inflates_without_end_is_given_up() {
     let layer = encoder.finish().unwrap();
     assert!(layer.len() < 1 << 20);
     let labels = json!({ "io.llamastack.config.layer": digest(&layer), "io.llamastack.config.path": "config.yaml" });
-    // Only the label's digest is looked up, so the registry need not know what the layer inflates to.
+    // The label names the compressed digest, so the registry need not know the uncompressed one.
     served.push("a/b", "1", labels, &[layer]);
     let labelled = served.registry().labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap();
     let error = labelled.base.unwrap_err().to_string();
@@ -88,11 +88,11 @@ async fn a_layer_that_inflates_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn content_without_its_digest_is_refused() {
+async fn content_with_wrong_digest_is_refused() {
     let served = Served::start().await;
     let good = served.push("a/b", "1", in_label("x"), &[]);
     let kind = "application/vnd.oci.image.manifest.v1+json";
-    // The registry gives another manifest under the digest of a good one.
+    // The registry returns another manifest for the digest of the pushed one.
     served.manifest("a/b", &good, &json!({ "mediaType": kind, "config": { "digest": digest(b"x") } }));
     let image = format!("{HOST}/a/b@{good}");
     let error = served.registry().labelled(&image, &Credentials::default()).await.unwrap_err().to_string();
@@ -100,17 +100,19 @@ async fn content_without_its_digest_is_refused() {
         error,
         "registry registry.test gave a manifest that cannot be used: its content does not have its digest"
     );
-    // A digest that would lead to another place.
+    // This digest would lead to another path of the registry.
     served.manifest("a/b", "2", &json!({ "mediaType": kind, "config": { "digest": "../../../token" } }));
-    assert!(refused(&served, "2").await.contains("its digest is not like sha256:<64 hex digits>"));
+    assert!(read_error(&served, "2").await.contains("its digest is not like sha256:<64 hex digits>"));
     served.manifest("a/b", "3", &json!({ "mediaType": kind }));
-    assert!(refused(&served, "3").await.ends_with("gave a manifest that cannot be used: it is not that of an image"));
+    assert!(
+        read_error(&served, "3").await.ends_with("gave a manifest that cannot be used: it is not that of an image")
+    );
 }
 
 #[tokio::test]
-async fn a_registry_that_hangs_is_left_after_a_while() {
+async fn hanging_registry_times_out() {
     let served = Served::start().await;
-    served.change(|inside| inside.hangs = true);
+    served.change(|state| state.hangs = true);
     let image = format!("{HOST}/a/b:1");
     let limit = Duration::from_millis(50);
     let error = served.registry_within(limit).labelled(&image, &Credentials::default()).await.unwrap_err();
@@ -122,12 +124,12 @@ async fn a_registry_that_hangs_is_left_after_a_while() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_broken_is_told_without_the_words_of_the_registry() {
+async fn errors_do_not_quote_the_registry() {
     let served = Served::start().await;
     let missing = "registry registry.test has no 9 in a/b (404); check the image's name and tag";
-    assert_eq!(refused(&served, "9").await, missing);
-    served.change(|inside| inside.fails = Some(503));
-    assert_eq!(refused(&served, "9").await, "registry registry.test answered 503 when asked for 9");
+    assert_eq!(read_error(&served, "9").await, missing);
+    served.change(|state| state.fails = Some(503));
+    assert_eq!(read_error(&served, "9").await, "registry registry.test answered 503 when asked for 9");
     let bad = served.registry().labelled("registry.test/UPPER:1", &Credentials::default()).await.unwrap_err();
     assert!(
         bad.to_string().starts_with("\"registry.test/UPPER:1\" is not an image reference: the repository"),
@@ -136,35 +138,35 @@ async fn what_is_not_there_or_broken_is_told_without_the_words_of_the_registry()
 }
 
 #[tokio::test]
-async fn a_registry_that_is_down_refuses_connections() {
+async fn refused_registry_connection_is_reported() {
     let port = HeldPort::any().unwrap();
-    let there = format!("http://127.0.0.1:{}", port.number()).parse().unwrap();
-    let settings = HttpSettings { elsewhere: [(HOST.to_owned(), there)].into(), ..HttpSettings::default() };
+    let address = format!("http://127.0.0.1:{}", port.number()).parse().unwrap();
+    let settings = HttpSettings { elsewhere: [(HOST.to_owned(), address)].into(), ..HttpSettings::default() };
     let registry = Registry::new(Http::new(settings).unwrap(), Duration::from_secs(20));
     let error = registry.labelled(&format!("{HOST}/a/b:1"), &Credentials::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "registry registry.test: registry.test refuses connections");
 }
 
 #[tokio::test]
-async fn plain_http_is_used_only_where_the_settings_say_so() {
+async fn plain_http_needs_an_explicit_setting() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let plain = format!("http://{}/v2/a/b/manifests/1", served.address);
-    let ask = |method| HttpRequest { method, ..HttpRequest::get(plain.parse().unwrap(), 10) };
-    let error = Http::new(served.settings()).unwrap().ask(ask(Method::GET)).await.unwrap_err().to_string();
+    let request = |method| HttpRequest { method, ..HttpRequest::get(plain.parse().unwrap(), 10) };
+    let error = Http::new(served.settings()).unwrap().ask(request(Method::GET)).await.unwrap_err().to_string();
     assert!(error.contains("would be asked over plain http"), "{error}");
 
-    // Neither does a registry talk us into it: not for its blobs, not for its tokens.
-    served.change(|inside| inside.realm = format!("http://{}/token", "auth.example"));
+    // A registry cannot make us use plain HTTP for its tokens either.
+    served.change(|state| state.realm = format!("http://{}/token", "auth.example"));
     served.guard(super::served::Wants::Token, "u", "p");
     served.asked();
-    let error = refused(&served, "1").await;
+    let error = read_error(&served, "1").await;
     assert!(error.starts_with("registry registry.test: auth.example would be asked over plain http"), "{error}");
     assert_eq!(served.asked().len(), 1);
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_named_and_a_trusted_one_serves() {
+async fn untrusted_registry_certificate_is_refused() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -172,24 +174,24 @@ async fn a_certificate_that_is_not_trusted_is_named_and_a_trusted_one_serves() {
     let tls = axum_server::tls_rustls::RustlsConfig::from_pem(pem.0, pem.1).await.unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let there: http::Uri = format!("https://localhost:{}", listener.local_addr().unwrap().port()).parse().unwrap();
+    let address: http::Uri = format!("https://localhost:{}", listener.local_addr().unwrap().port()).parse().unwrap();
     let router = axum::Router::new().fallback(async || "hello");
     let server = axum_server::from_tcp_rustls(listener, tls).unwrap().serve(router.into_make_service());
     let server = tokio::spawn(server);
-    let ask = || HttpRequest::get(there.clone(), 10);
-    let error = Http::new(HttpSettings::default()).unwrap().ask(ask()).await.unwrap_err().to_string();
+    let request = || HttpRequest::get(address.clone(), 10);
+    let error = Http::new(HttpSettings::default()).unwrap().ask(request()).await.unwrap_err().to_string();
     assert!(error.contains("the certificate of localhost") && error.contains("is not trusted"), "{error}");
     let trusting = HttpSettings { roots: vec![certificate.der().clone()], ..HttpSettings::default() };
-    let answer = Http::new(trusting).unwrap().ask(ask()).await.unwrap();
+    let answer = Http::new(trusting).unwrap().ask(request()).await.unwrap();
     assert_eq!(answer.body, "hello");
     server.abort();
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_a_tunnel_and_not_for_this_machine() {
+async fn proxy_tunnels_remote_hosts_only() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Matcher::builder().all(format!("http://me:secret@{}", listener.local_addr().unwrap())).build();
-    let heard = tokio::spawn(async move {
+    let proxy_request = tokio::spawn(async move {
         let (mut connection, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -201,17 +203,17 @@ async fn a_proxy_is_asked_for_a_tunnel_and_not_for_this_machine() {
     let served = Served::start().await;
     served.push("a/b", "1", in_label("x"), &[]);
     let http = Http::new(HttpSettings { proxies: Some(Arc::new(proxy)), ..served.settings() }).unwrap();
-    let here = format!("https://{HOST}/v2/a/b/manifests/1").parse().unwrap();
-    assert_eq!(http.ask(HttpRequest::get(here, 1 << 20)).await.unwrap().status, 200);
+    let local = format!("https://{HOST}/v2/a/b/manifests/1").parse().unwrap();
+    assert_eq!(http.ask(HttpRequest::get(local, 1 << 20)).await.unwrap().status, 200);
     let error = http.ask(HttpRequest::get("https://quay.test/v2/".parse().unwrap(), 10)).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot talk to quay.test: ") && !error.contains("secret"), "{error}");
-    let heard = heard.await.unwrap();
-    assert!(heard.starts_with("CONNECT quay.test:443 HTTP/1.1\r\n"), "{heard}");
-    assert!(heard.to_ascii_lowercase().contains("proxy-authorization: basic "), "{heard}");
+    let proxy_request = proxy_request.await.unwrap();
+    assert!(proxy_request.starts_with("CONNECT quay.test:443 HTTP/1.1\r\n"), "{proxy_request}");
+    assert!(proxy_request.to_ascii_lowercase().contains("proxy-authorization: basic "), "{proxy_request}");
 }
 
 #[tokio::test]
-async fn small_archives_in_several_gzip_members_are_one_archive() {
+async fn multiple_gzip_members_are_one_archive() {
     let served = Served::start().await;
     let archive = tar(&[("a", b"a"), ("config.yaml", super::config("members").as_bytes())]);
     let layer = [gzip(&archive[..700]), gzip(&archive[700..])].concat();

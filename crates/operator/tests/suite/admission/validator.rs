@@ -1,4 +1,4 @@
-//! The judge alone, by the routes that an API server posts to, where no API server can be looked things up on.
+//! The validator of LlamaStackDistributions, called through its route while the API server cannot be reached.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use steersman_runtime::client::Server;
 
 use super::{manifest, response};
 
-/// The `response` to a request about a change from `old` to `new`.
-async fn asked(operation: &str, new: Value, old: Value) -> Value {
+/// The `response` to a change from `old` to `new`.
+async fn review(operation: &str, new: Value, old: Value) -> Value {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
     config.default_retry = false;
     let server = Server::new(Client::try_from(config).unwrap(), "nowhere".to_owned(), Duration::from_secs(1));
-    let judge = llamastack::validator(server, "steersman-system", Missing::Refuse);
-    let handlers = Handlers { validate: [(Family::Llsd, judge)].into(), ..Handlers::default() };
+    let validator = llamastack::validator(server, "steersman-system", Missing::Refuse);
+    let handlers = Handlers { validate: [(Family::Llsd, validator)].into(), ..Handlers::default() };
     response(Family::Llsd, handlers, "/validate/llsd", [new, old], operation).await
 }
 
-fn wrong() -> Value {
+fn invalid_manifest() -> Value {
     manifest("stack", json!({ "distribution": { "name": "startr" } }))
 }
 
 #[tokio::test]
-async fn a_refusal_is_invalid_with_a_cause_for_each_place() {
+async fn refusal_lists_one_cause_per_field() {
     let new = manifest(
         "stack",
         json!({ "distribution": { "name": "startr" }, "networking": { "expose": true }, "disabled": ["safety"],
                 "providers": { "safety": { "provider": "llama-guard" } } }),
     );
-    let response = asked("CREATE", new, Value::Null).await;
+    let response = review("CREATE", new, Value::Null).await;
     let status = &response["status"];
     assert_eq!((&response["allowed"], &status["code"]), (&json!(false), &json!(422)), "{response}");
     assert_eq!(status["reason"], "Invalid");
@@ -48,46 +48,48 @@ async fn a_refusal_is_invalid_with_a_cause_for_each_place() {
     let fields: Vec<_> = details["causes"].as_array().unwrap().iter().map(|cause| &cause["field"]).collect();
     assert_eq!(fields, ["spec.distribution.name", "spec.providers.safety"]);
     assert_eq!(details["causes"][0]["reason"], "FieldValueInvalid");
-    let told = details["causes"][0]["message"].as_str().unwrap();
-    assert!(told.ends_with("starter-gpu. Name one of them, or give spec.distribution.image."), "{told}");
+    let message = details["causes"][0]["message"].as_str().unwrap();
+    assert!(message.ends_with("starter-gpu. Name one of them, or give spec.distribution.image."), "{message}");
 }
 
-/// A configuration with `matchPolicy: Exact` sends them so.
+/// With `matchPolicy: Exact` the API server sends objects without converting them first.
 #[tokio::test]
-async fn an_object_of_the_older_version_is_judged_and_told_its_own_places() {
+async fn older_version_is_validated_with_its_own_paths() {
     let older = |name: &str| {
         json!({ "apiVersion": "llamastack.io/v1alpha1", "kind": "LlamaStackDistribution",
                 "metadata": { "name": "stack" }, "spec": { "server": { "distribution": { "name": name } } } })
     };
-    assert_eq!(asked("CREATE", older("starter"), Value::Null).await["allowed"], true);
-    let response = asked("UPDATE", older("startr"), older("starter")).await;
+    assert_eq!(review("CREATE", older("starter"), Value::Null).await["allowed"], true);
+    let response = review("UPDATE", older("startr"), older("starter")).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("is invalid: spec.server.distribution.name: Unknown distribution"), "{message}");
     assert!(message.ends_with("or give spec.server.distribution.image."), "{message}");
 }
 
 #[tokio::test]
-async fn deletion_and_what_leaves_the_spec_alone_are_never_refused() {
-    let mut freed = wrong();
-    freed["metadata"]["labels"] = json!({ "a": "b" });
-    let mut deleting = wrong();
+async fn deletions_and_metadata_changes_are_never_refused() {
+    let mut labelled = invalid_manifest();
+    labelled["metadata"]["labels"] = json!({ "a": "b" });
+    let mut deleting = invalid_manifest();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
     deleting["spec"]["workload"] = json!({ "replicas": 2 });
-    for (operation, new, old) in
-        [("DELETE", Value::Null, wrong()), ("UPDATE", freed, wrong()), ("UPDATE", deleting, wrong())]
-    {
-        assert_eq!(asked(operation, new, old).await, json!({ "uid": "u", "allowed": true }), "{operation}");
+    for (operation, new, old) in [
+        ("DELETE", Value::Null, invalid_manifest()),
+        ("UPDATE", labelled, invalid_manifest()),
+        ("UPDATE", deleting, invalid_manifest()),
+    ] {
+        assert_eq!(review(operation, new, old).await, json!({ "uid": "u", "allowed": true }), "{operation}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_up_is_a_warning_and_what_cannot_be_a_name_is_missing() {
+async fn unchecked_reference_warns_and_impossible_name_is_missing() {
     let with = |name: &str| {
         let reference = json!({ "secretKeyRef": { "name": name, "key": "k" } });
         let inference = json!({ "provider": "vllm", "endpoint": "http://v", "apiKey": reference });
         manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": inference } }))
     };
-    let response = asked("CREATE", with("creds"), Value::Null).await;
+    let response = review("CREATE", with("creds"), Value::Null).await;
     assert_eq!(response["allowed"], true);
     let warning = response["warnings"][0].as_str().unwrap();
     assert!(
@@ -96,40 +98,42 @@ async fn what_cannot_be_looked_up_is_a_warning_and_what_cannot_be_a_name_is_miss
         ),
         "{warning}"
     );
-    let response = asked("CREATE", with("../configmaps/creds"), Value::Null).await;
+    let response = review("CREATE", with("../configmaps/creds"), Value::Null).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("Secret \"../configmaps/creds\" not found in namespace \"team-a\""), "{message}");
 }
 
 #[tokio::test]
-async fn however_much_an_object_names_the_looks_are_bounded() {
-    let one = |place: usize| {
-        json!({ "id": format!("p{place}"), "provider": "vllm", "endpoint": "http://v",
-                "apiKey": { "name": format!("creds-{place}"), "key": "k" } })
+async fn reference_checks_are_limited_per_object() {
+    let provider = |number: usize| {
+        json!({ "id": format!("p{number}"), "provider": "vllm", "endpoint": "http://v",
+                "apiKey": { "name": format!("creds-{number}"), "key": "k" } })
     };
-    let many: Vec<Value> = (0..100).map(one).collect();
+    let many: Vec<Value> = (0..100).map(provider).collect();
     let new = manifest("stack", json!({ "distribution": { "name": "starter" }, "providers": { "inference": many } }));
-    let response = asked("CREATE", new, Value::Null).await;
+    let response = review("CREATE", new, Value::Null).await;
     assert_eq!(response["allowed"], true, "{response}");
     let warnings = response["warnings"].as_array().unwrap();
-    let beyond = warnings.iter().filter(|said| said.as_str().unwrap().ends_with("more than 64 objects are named"));
-    assert_eq!((warnings.len(), beyond.count()), (100, 36));
+    let unchecked =
+        warnings.iter().filter(|warning| warning.as_str().unwrap().ends_with("more than 64 objects are named"));
+    assert_eq!((warnings.len(), unchecked.count()), (100, 36));
 }
 
-/// A registry may be slow, and its answer may change: what an image carries is the controller's business.
+/// Admission does not ask registries: they may be slow, and labels may change. The controller reads them.
 #[tokio::test]
-async fn an_image_whose_labels_nobody_has_read_is_not_refused_for_lack_of_a_base() {
+async fn image_with_unread_labels_is_accepted() {
     let spec = json!({ "distribution": { "image": "quay.io/me/stack:1" }, "disabled": ["eval"],
         "resources": { "models": [{ "name": "m", "provider": "of-the-image" }] } });
-    let response = asked("CREATE", manifest("stack", spec), Value::Null).await;
+    let response = review("CREATE", manifest("stack", spec), Value::Null).await;
     assert_eq!((&response["allowed"], &response["warnings"]), (&json!(true), &Value::Null), "{response}");
 }
 
 #[tokio::test]
-async fn a_field_that_is_newer_than_our_types_is_accepted_with_a_warning() {
+async fn unknown_newer_field_is_accepted_with_warning() {
     let env = json!([{ "name": "A", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "p", "key": "k" } } }]);
     let spec = json!({ "distribution": { "name": "starter" }, "workload": { "overrides": { "env": env } } });
-    let response = asked("CREATE", manifest("stack", spec), Value::Null).await;
-    let told = "spec.workload.overrides.env[0].valueFrom.fileKeyRef: this version of Steersman does not know the field";
-    assert!(response["warnings"][0].as_str().unwrap().starts_with(told), "{response}");
+    let response = review("CREATE", manifest("stack", spec), Value::Null).await;
+    let expected =
+        "spec.workload.overrides.env[0].valueFrom.fileKeyRef: this version of Steersman does not know the field";
+    assert!(response["warnings"][0].as_str().unwrap().starts_with(expected), "{response}");
 }

@@ -1,32 +1,32 @@
-//! What users read: refusals, warnings, and what works while nobody answers.
+//! Refusals and warnings as users read them, and requests while no operator runs.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::super::versions::ELSEWHERE;
+use super::super::versions::OTHER_NAMESPACE;
 use super::*;
 
 #[tokio::test]
-async fn refusals_and_warnings_name_the_place_the_cause_and_what_to_do() {
-    let Some(court) = open("told", &ELSEWHERE).await else { return };
+async fn messages_name_field_cause_and_remedy() {
+    let Some(env) = start("messages", &OTHER_NAMESPACE).await else { return };
     let refused =
-        apply(&court, &beta("auto", json!({ "backend": "auto", "searchStrategy": "thorough" }))).await.failed();
+        apply(&env, &beta("auto", json!({ "backend": "auto", "searchStrategy": "thorough" }))).await.failure();
     let expected = format!(
         "The DynamoGraphDeploymentRequest \"auto\" is invalid: {THOROUGH}. Or set spec.searchStrategy to rapid.\n"
     );
     assert_eq!(refused, expected);
-    let refused = apply(&court, &alpha("old", json!({ "runtimeVersionOverride": null }))).await.failed();
+    let refused = apply(&env, &alpha("old", json!({ "runtimeVersionOverride": null }))).await.failure();
     let expected = "The DynamoGraphDeploymentRequest \"old\" is invalid: spec.runtimeVersionOverride: Required value: is \
                     required when spec.profilingConfig.profilerImage has no parseable semantic-version tag. Set it to the \
                     version of Dynamo in profiler:latest, such as 1.4.0.\n";
     assert!(refused.ends_with(expected), "{refused}");
 
-    // What is accepted is told of all the same.
+    // Accepted requests may have warnings.
     let config = json!({ "profilerImage": "profiler:latest", "configMapRef": { "name": "base" } });
     let old = alpha("old", json!({ "profilingConfig": config, "deploymentOverrides": { "name": "mine" } }));
-    let told = apply(&court, &old).await;
-    let warned = told.error.clone();
-    told.ok();
+    let output = apply(&env, &old).await;
+    let stderr = output.stderr.clone();
+    output.ok();
     for warning in [
         "Warning: nvidia.com/v1alpha1 DynamoGraphDeploymentRequest is deprecated; use nvidia.com/v1beta1 \
          DynamoGraphDeploymentRequest\n",
@@ -35,42 +35,42 @@ async fn refusals_and_warnings_name_the_place_the_cause_and_what_to_do() {
          spec.overrides.dgd (of v1beta1).\n",
         "Warning: Kept from v1alpha1 and without effect: spec.deploymentOverrides.name. ",
     ] {
-        assert!(warned.contains(warning), "{warning:?} is not in:\n{warned}");
+        assert!(stderr.contains(warning), "{warning:?} is not in:\n{stderr}");
     }
-    let told = apply(&court, &beta(&"a".repeat(30), json!({ "sla": { "ttft": -1 } }))).await;
-    let warned = told.error.clone();
-    told.ok();
+    let output = apply(&env, &beta(&"a".repeat(30), json!({ "sla": { "ttft": -1 } }))).await;
+    let stderr = output.stderr.clone();
+    output.ok();
     for warning in ["a name of at most 24 characters", "spec.sla.ttft: SLA 'ttft' must be positive (got -1)."] {
-        assert!(warned.contains(warning), "{warning:?} is not in:\n{warned}");
+        assert!(stderr.contains(warning), "{warning:?} is not in:\n{stderr}");
     }
-    let told = apply(&court, &beta("fine", json!({}))).await;
-    assert_eq!(told.error, "");
-    told.ok();
-    let strict = apply(&court, &beta("typo", json!({ "modle": "x" }))).await.failed();
+    let output = apply(&env, &beta("fine", json!({}))).await;
+    assert_eq!(output.stderr, "");
+    output.ok();
+    let strict = apply(&env, &beta("typo", json!({ "modle": "x" }))).await.failure();
     assert!(strict.contains("unknown field \"spec.modle\""), "{strict}");
 }
 
 #[tokio::test]
-async fn without_an_operator_requests_cannot_begin_or_change_but_be_let_go_of() {
-    let Some(mut court) = open("requests-down", &ELSEWHERE).await else { return };
+async fn stopped_operator_blocks_changed_requests_not_deletion() {
+    let Some(mut env) = start("requests-down", &OTHER_NAMESPACE).await else { return };
     let mut held = beta("held", json!({}));
     held["metadata"]["finalizers"] = json!(["nvidia.com/finalizer"]);
-    apply(&court, &held).await.ok();
-    court.operator.signal(Signal::TERM);
-    assert_eq!(court.operator.exit_code().await, Some(0));
+    apply(&env, &held).await.ok();
+    env.operator.signal(Signal::TERM);
+    assert_eq!(env.operator.exit_code().await, Some(0));
 
-    let objects = court.objects("v1beta1");
+    let objects = env.objects("v1beta1");
     let patch = async |change: Value| objects.patch("held", &PatchParams::default(), &Patch::Merge(change)).await;
     let refused = patch(json!({ "spec": { "model": MODEL } })).await.unwrap_err().to_string();
     assert!(refused.contains("failed calling webhook \"validate.dgdr.steersman.dev\""), "{refused}");
-    let refused = would_be(&court, &beta("new", json!({ "image": null }))).await.unwrap_err();
+    let refused = dry_run_create(&env, &beta("new", json!({ "image": null }))).await.unwrap_err();
     assert!(refused.contains("failed calling webhook \"default.dgdr.steersman.dev\""), "{refused}");
 
     patch(json!({ "metadata": { "labels": { "team": "search" } } })).await.unwrap();
     let status = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
     objects.patch_status("held", &PatchParams::default(), &status).await.unwrap();
-    court.kubectl(&["delete", "dgdr", "held", "--wait=false"]).await.ok();
+    env.kubectl(&["delete", "dgdr", "held", "--wait=false"]).await.ok();
     assert!(objects.get("held").await.unwrap().metadata.deletion_timestamp.is_some(), "its finalizer holds it");
     patch(json!({ "metadata": { "finalizers": null } })).await.unwrap();
-    assert!(objects.get_opt("held").await.unwrap().is_none(), "and nobody else");
+    assert!(objects.get_opt("held").await.unwrap().is_none(), "only its finalizer held it");
 }

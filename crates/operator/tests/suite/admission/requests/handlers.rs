@@ -1,4 +1,4 @@
-//! The handlers alone, by the routes that an API server posts to.
+//! The validator and the defaulter of requests, called through their routes without an API server.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -9,21 +9,21 @@ use steersman_api::Family;
 use super::*;
 use crate::admission::response;
 
-/// The `response` to a request about a change from `old` to `new`.
-async fn asked(route: &str, operation: &str, new: Value, old: Value) -> Value {
-    let told = dynamo::AdmissionSettings { default_image: Some("planner:1.4.0".to_owned()), discovery: false };
+/// The `response` to a change from `old` to `new`.
+async fn review(route: &str, operation: &str, new: Value, old: Value) -> Value {
+    let settings = dynamo::AdmissionSettings { default_image: Some("planner:1.4.0".to_owned()), discovery: false };
     let handlers = Handlers {
-        validate: [(Family::Dgdr, dynamo::validator(told.clone()))].into(),
-        mutate: [(Family::Dgdr, dynamo::defaulter(told))].into(),
+        validate: [(Family::Dgdr, dynamo::validator(settings.clone()))].into(),
+        mutate: [(Family::Dgdr, dynamo::defaulter(settings))].into(),
     };
     response(Family::Dgdr, handlers, route, [new, old], operation).await
 }
 
 #[tokio::test]
-async fn adm_11_and_13_a_refusal_is_invalid_with_a_cause_for_each_place_in_its_order() {
+async fn adm_11_and_13_refusal_lists_every_cause() {
     let wrong =
         beta("qwen", json!({ "backend": "auto", "searchStrategy": "thorough", "runtimeVersionOverride": null }));
-    let response = asked("/validate/dgdr", "CREATE", wrong, Value::Null).await;
+    let response = review("/validate/dgdr", "CREATE", wrong, Value::Null).await;
     let status = &response["status"];
     assert_eq!((&response["allowed"], &status["code"]), (&json!(false), &json!(422)), "{response}");
     assert_eq!(status["reason"], "Invalid");
@@ -44,39 +44,39 @@ async fn adm_11_and_13_a_refusal_is_invalid_with_a_cause_for_each_place_in_its_o
 }
 
 #[tokio::test]
-async fn adm_31_and_32_without_discovery_hardware_may_stay_absent_and_may_not_go() {
-    let given = beta("qwen", json!({ "hardware": { "gpuSku": "h100_sxm" } }));
-    let none = beta("qwen", json!({}));
+async fn adm_31_and_32_hardware_cannot_be_removed() {
+    let with_hardware = beta("qwen", json!({ "hardware": { "gpuSku": "h100_sxm" } }));
+    let without_hardware = beta("qwen", json!({}));
     let other = beta("qwen", json!({ "model": MODEL }));
-    assert_eq!(asked("/validate/dgdr", "UPDATE", other, none.clone()).await["allowed"], true);
-    let response = asked("/validate/dgdr", "UPDATE", none, given).await;
+    assert_eq!(review("/validate/dgdr", "UPDATE", other, without_hardware.clone()).await["allowed"], true);
+    let response = review("/validate/dgdr", "UPDATE", without_hardware, with_hardware).await;
     assert_eq!(response["status"]["details"]["causes"][0]["field"], "spec.hardware", "{response}");
 }
 
 #[tokio::test]
-async fn an_image_is_filled_in_when_a_request_is_created_and_at_no_other_time() {
-    let none = beta("qwen", json!({ "image": null }));
-    let response = asked("/mutate/dgdr", "CREATE", none.clone(), Value::Null).await;
+async fn image_is_defaulted_only_at_creation() {
+    let without_image = beta("qwen", json!({ "image": null }));
+    let response = review("/mutate/dgdr", "CREATE", without_image.clone(), Value::Null).await;
     let patch = base64::prelude::BASE64_STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(patch, json!([{ "op": "add", "path": "/spec/image", "value": "planner:1.4.0" }]));
     let untouched = json!({ "uid": "u", "allowed": true });
     for (operation, new, old) in [
-        ("UPDATE", none.clone(), none),
+        ("UPDATE", without_image.clone(), without_image),
         ("CREATE", beta("qwen", json!({})), Value::Null),
-        // Somebody's configuration that wants this version: the place of the image is another there.
+        // A custom configuration may send v1alpha1, which has the image in another field.
         ("CREATE", alpha("qwen", json!({ "profilingConfig": { "profilerImage": "" } })), Value::Null),
         ("DELETE", Value::Null, beta("qwen", json!({}))),
     ] {
-        assert_eq!(asked("/mutate/dgdr", operation, new, old).await, untouched, "{operation}");
+        assert_eq!(review("/mutate/dgdr", operation, new, old).await, untouched, "{operation}");
     }
 }
 
 #[tokio::test]
-async fn an_object_of_another_kind_is_not_judged() {
+async fn object_of_another_kind_is_refused() {
     let mut other = beta("qwen", json!({}));
     other["kind"] = json!("DynamoGraphDeployment");
-    let response = asked("/validate/dgdr", "CREATE", other, Value::Null).await;
+    let response = review("/validate/dgdr", "CREATE", other, Value::Null).await;
     assert_eq!(response["status"]["code"], 400, "{response}");
     let message = response["status"]["message"].as_str().unwrap();
     let expected = "admission requires nvidia.com/v1beta1, Kind=DynamoGraphDeploymentRequest, got nvidia.com/v1beta1, \
@@ -85,17 +85,17 @@ async fn an_object_of_another_kind_is_not_judged() {
 }
 
 #[tokio::test]
-async fn deletion_and_what_leaves_the_spec_alone_are_never_refused() {
+async fn deletions_and_metadata_changes_are_never_refused() {
     let wrong = || beta("qwen", json!({ "backend": "auto", "searchStrategy": "thorough" }));
-    let mut freed = wrong();
-    freed["metadata"]["labels"] = json!({ "a": "b" });
+    let mut labelled = wrong();
+    labelled["metadata"]["labels"] = json!({ "a": "b" });
     let mut deleting = wrong();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
     deleting["spec"]["model"] = json!(MODEL);
     for (operation, new, old) in
-        [("DELETE", Value::Null, wrong()), ("UPDATE", freed, wrong()), ("UPDATE", deleting, wrong())]
+        [("DELETE", Value::Null, wrong()), ("UPDATE", labelled, wrong()), ("UPDATE", deleting, wrong())]
     {
-        let response = asked("/validate/dgdr", operation, new, old).await;
+        let response = review("/validate/dgdr", operation, new, old).await;
         assert_eq!(response, json!({ "uid": "u", "allowed": true }), "{operation}");
     }
 }

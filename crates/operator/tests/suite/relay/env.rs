@@ -1,5 +1,5 @@
-//! A request that is profiled for: the pod of the Job that the plan writes, its account with the relay's rights and no
-//! others, the profiler's folder, and the relay itself.
+//! The environment of the relay for one request: the pod of the profiling Job, an account with the relay's rights only, the
+//! profiler's folder, and the relay's process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,11 +27,11 @@ use tempfile::TempDir;
 use crate::server::server;
 
 pub const UID: &str = "5ee2-8f3c";
-pub const BEGAN: &str = "2026-11-16T06:00:00Z";
-const POD: &str = "profile-qwen-x7k2p";
+pub const STARTED_AT: &str = "2026-11-16T06:00:00Z";
+const POD_NAME: &str = "profile-qwen-x7k2p";
 
-/// The request in the phase Profiling, as the operator would see it.
-pub fn a_request(namespace: &str, features: Value) -> Snapshot {
+/// The operator's snapshot of a request in phase Profiling.
+pub fn profiling_request(namespace: &str, features: Value) -> Snapshot {
     let spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0", "features": features });
     let status = json!({ "phase": "Profiling", "profilingPhase": "Initializing", "observedGeneration": 1 });
     Snapshot {
@@ -63,7 +63,7 @@ pub fn a_request(namespace: &str, features: Value) -> Snapshot {
     }
 }
 
-pub struct Scene {
+pub struct ProfilingEnv {
     cluster: &'static Cluster,
     pub namespace: Namespace,
     pub folder: TempDir,
@@ -71,37 +71,37 @@ pub struct Scene {
     args: Vec<String>,
 }
 
-impl Scene {
+impl ProfilingEnv {
     pub async fn new(cluster: &'static Cluster, prefix: &str) -> Self {
-        Self::whole(cluster, prefix, &[]).await
+        Self::with_all_rights(cluster, prefix, &[]).await
     }
 
-    /// Whose folder is a claim, which outlives its pods.
-    pub async fn on_a_claim(cluster: &'static Cluster, prefix: &str) -> Self {
-        Self::whole(cluster, prefix, &[("nvidia.com/dgdr-output-pvc", "results")]).await
+    /// An environment whose folder is a PersistentVolumeClaim, which outlives its pods.
+    pub async fn with_claim(cluster: &'static Cluster, prefix: &str) -> Self {
+        Self::with_all_rights(cluster, prefix, &[("nvidia.com/dgdr-output-pvc", "results")]).await
     }
 
-    async fn whole(cluster: &'static Cluster, prefix: &str, annotations: &[(&str, &str)]) -> Self {
-        let scene = Self::of(cluster, prefix, annotations, |_| true).await;
-        let account = scene.account().await;
-        let name = Some(scene.namespace.name());
+    async fn with_all_rights(cluster: &'static Cluster, prefix: &str, annotations: &[(&str, &str)]) -> Self {
+        let env = Self::create(cluster, prefix, annotations, |_| true).await;
+        let account = env.account().await;
+        let name = Some(env.namespace.name());
         for (verb, group, resource) in [
             ("get", "", "pods"),
             ("update", "", "configmaps"),
-            // What OwnerReferencesPermissionEnforcement asks for where a reference holds up a deletion.
+            // The admission plugin OwnerReferencesPermissionEnforcement requires this for `blockOwnerDeletion`.
             ("update", "nvidia.com", "dynamographdeploymentrequests/finalizers"),
         ] {
             wait::until_allowed(&account, verb, group, resource, name).await.unwrap();
         }
-        scene
+        env
     }
 
-    /// Only with those of the relay's rights, by resource.
+    /// An environment with the relay's rights for some resources only.
     pub async fn with_rights(cluster: &'static Cluster, prefix: &str, granted: impl Fn(&str) -> bool) -> Self {
-        Self::of(cluster, prefix, &[], granted).await
+        Self::create(cluster, prefix, &[], granted).await
     }
 
-    async fn of(
+    async fn create(
         cluster: &'static Cluster,
         prefix: &str,
         annotations: &[(&str, &str)],
@@ -109,26 +109,26 @@ impl Scene {
     ) -> Self {
         let namespace = cluster.namespace(prefix).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut seen = a_request(namespace.name(), json!({}));
+        let mut snapshot = profiling_request(namespace.name(), json!({}));
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        seen.object.annotations.extend(annotations);
-        let account: ServiceAccount = object(account::account(&seen.object));
+        snapshot.object.annotations.extend(annotations);
+        let account: ServiceAccount = object(account::account(&snapshot.object));
         namespace.all().create(&PostParams::default(), &account).await.unwrap();
-        let role = json!({ "metadata": { "name": namespace.name() }, "rules": as_rules(&granted) });
+        let role = json!({ "metadata": { "name": namespace.name() }, "rules": role_rules(&granted) });
         let role: ClusterRole = object(role);
         let admin = cluster.admin().await.unwrap();
         Api::all(admin).create(&PostParams::default(), &role).await.unwrap();
-        let binding: RoleBinding = object(account::binding(&seen.object, namespace.name()));
+        let binding: RoleBinding = object(account::binding(&snapshot.object, namespace.name()));
         namespace.all().create(&PostParams::default(), &binding).await.unwrap();
         let account = cluster.service_account(namespace.name(), names::SERVICE_ACCOUNT).await.unwrap();
         let (verb, resource) = if granted("configmaps") { ("create", "configmaps") } else { ("get", "pods") };
         wait::until_allowed(&account, verb, "", resource, Some(namespace.name())).await.unwrap();
 
-        let job = profile_job::job(&seen, "planner:1.4.0").to_string();
-        let here = Value::from(folder.path().to_str().unwrap()).to_string();
-        let job: Value = serde_json::from_str(&job.replace(&format!("{:?}", profile_job::OUTPUT_PATH), &here)).unwrap();
+        let job = profile_job::job(&snapshot, "planner:1.4.0").to_string();
+        let path = Value::from(folder.path().to_str().unwrap()).to_string();
+        let job: Value = serde_json::from_str(&job.replace(&format!("{:?}", profile_job::OUTPUT_PATH), &path)).unwrap();
         let template = &job["spec"]["template"]["spec"];
-        let pod: Pod = object(json!({ "metadata": { "name": POD }, "spec": template }));
+        let pod: Pod = object(json!({ "metadata": { "name": POD_NAME }, "spec": template }));
         namespace.all().create(&PostParams::default(), &pod).await.unwrap();
         let copier = template["containers"].as_array().unwrap().iter().find(|of| of["name"] == profile_job::COPIER);
         let copier = copier.unwrap();
@@ -137,10 +137,10 @@ impl Scene {
         Self { cluster, namespace, folder, args }
     }
 
-    /// All of the relay's rights from now on.
-    pub async fn grant(&self) {
+    /// Grants all of the relay's rights.
+    pub async fn grant_all_rights(&self) {
         let roles: Api<ClusterRole> = Api::all(self.cluster.admin().await.unwrap());
-        let patch = Patch::Merge(json!({ "rules": as_rules(|_| true) }));
+        let patch = Patch::Merge(json!({ "rules": role_rules(|_| true) }));
         roles.patch(self.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
     }
 
@@ -154,37 +154,42 @@ impl Scene {
 
     pub fn place(&self) -> Place {
         let request = Request { name: "qwen".into(), namespace: self.namespace.name().into(), uid: UID.into() };
-        Place { request, pod: POD.into(), container: profile_job::PROFILER.into(), folder: self.folder.path().into() }
+        Place {
+            request,
+            pod: POD_NAME.into(),
+            container: profile_job::PROFILER.into(),
+            folder: self.folder.path().into(),
+        }
     }
 
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    /// As careful programs write.
+    /// Replaces the file atomically, as careful programs do.
     pub fn write_by_rename(&self, name: &str, text: &str) {
         self.write("new", text);
         fs::rename(self.folder.path().join("new"), self.folder.path().join(name)).unwrap();
     }
 
-    pub fn status(&self, text: &str) {
+    pub fn write_status(&self, text: &str) {
         self.write("profiler_status.yaml", text);
     }
 
-    pub async fn runs(&self) {
-        self.state(json!({ "running": { "startedAt": BEGAN } })).await;
+    pub async fn set_profiler_running(&self) {
+        self.set_profiler_state(json!({ "running": { "startedAt": STARTED_AT } })).await;
     }
 
-    pub async fn ends(&self, code: i32, reason: &str) {
-        let end = json!({ "exitCode": code, "reason": reason, "startedAt": BEGAN, "finishedAt": BEGAN });
-        self.state(json!({ "terminated": end })).await;
+    pub async fn set_profiler_ended(&self, code: i32, reason: &str) {
+        let end = json!({ "exitCode": code, "reason": reason, "startedAt": STARTED_AT, "finishedAt": STARTED_AT });
+        self.set_profiler_state(json!({ "terminated": end })).await;
     }
 
-    async fn state(&self, state: Value) {
+    async fn set_profiler_state(&self, state: Value) {
         let status = json!({ "name": profile_job::PROFILER, "state": state, "image": "planner:1.4.0", "imageID": "",
             "ready": false, "restartCount": 0 });
         let patch = Patch::Merge(json!({ "status": { "phase": "Running", "containerStatuses": [status] } }));
-        self.namespace.all::<Pod>().patch_status(POD, &PatchParams::default(), &patch).await.unwrap();
+        self.namespace.all::<Pod>().patch_status(POD_NAME, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub fn outputs(&self) -> Api<ConfigMap> {
@@ -195,51 +200,51 @@ impl Scene {
         self.outputs().get(&names::output("qwen")).await.unwrap()
     }
 
-    /// Waits until the ConfigMap says that.
-    pub async fn until(&self, key: &str, value: &str) {
-        let says = |map: &ConfigMap| map.data.iter().flatten().any(|(known, said)| known == key && said == value);
-        let what = format!("says {key}: {value}");
-        wait::until(self.outputs(), &names::output("qwen"), &what, wait::LIMIT, says).await.unwrap();
+    /// Waits until the ConfigMap has this value.
+    pub async fn wait_for_output(&self, key: &str, value: &str) {
+        let has_value = |map: &ConfigMap| map.data.iter().flatten().any(|(name, text)| name == key && text == value);
+        let what = format!("has {key}: {value}");
+        wait::until(self.outputs(), &names::output("qwen"), &what, wait::LIMIT, has_value).await.unwrap();
     }
 
-    /// What the operator sees once the Job has ended.
-    pub async fn seen(&self, state: JobState, features: Value) -> Snapshot {
+    /// The operator's snapshot with the output of the relay and this state of the Job.
+    pub async fn snapshot(&self, state: JobState, features: Value) -> Snapshot {
         let output = self.output().await;
         let owners = output.metadata.owner_references.unwrap();
         let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
-        let mut seen = a_request(self.namespace.name(), features);
-        let accepted = steersman_plan::dynamo::asked::mark(&seen.object.spec);
-        seen.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
-        seen.job = Some(ObservedJob { owner: Some(UID.into()), mark: None, state });
-        seen.output = Some(ObservedOutput {
+        let mut snapshot = profiling_request(self.namespace.name(), features);
+        let accepted = steersman_plan::dynamo::asked::mark(&snapshot.object.spec);
+        snapshot.object.annotations.insert(names::ACCEPTED_SPEC.into(), accepted);
+        snapshot.job = Some(ObservedJob { owner: Some(UID.into()), mark: None, state });
+        snapshot.output = Some(ObservedOutput {
             uid: output.metadata.uid.unwrap(),
             version: output.metadata.resource_version,
             owner,
             data: output.data.unwrap(),
         });
-        seen
+        snapshot
     }
 
-    /// The sidecar, as the Job starts it.
-    pub async fn start(&self) -> Sidecar {
+    /// Starts the sidecar with the arguments of the Job.
+    pub async fn start_sidecar(&self) -> Sidecar {
         let name = self.namespace.name();
         let kubeconfig = self.cluster.service_account_kubeconfig(name, names::SERVICE_ACCOUNT).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let open = |name: &str| fs::File::create(folder.path().join(name)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
-        command.arg("relay").args(&self.args).env_clear().env("POD_NAME", POD).env("KUBECONFIG", &kubeconfig);
-        command.stdin(Stdio::null()).stdout(open("log")).stderr(open("complaint"));
+        command.arg("relay").args(&self.args).env_clear().env("POD_NAME", POD_NAME).env("KUBECONFIG", &kubeconfig);
+        command.stdin(Stdio::null()).stdout(open("log")).stderr(open("stderr"));
         Sidecar { child: process::spawn_bound(command).unwrap(), folder, kubeconfig }
     }
 }
 
-/// Those of the relay's rights, as a role has them.
-fn as_rules(granted: impl Fn(&str) -> bool) -> Vec<Value> {
+/// The relay's rights for the granted resources, as rules of a role.
+fn role_rules(granted: impl Fn(&str) -> bool) -> Vec<Value> {
     let rules = rules().into_iter().filter(|rule| granted(rule.resource));
     rules.map(|rule| json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs })).collect()
 }
 
-pub fn quick() -> Pace {
+pub fn fast_pace() -> Pace {
     Pace {
         look: Duration::from_millis(20),
         pod: Duration::from_millis(50),
@@ -278,17 +283,16 @@ impl Sidecar {
         self.lines().until_said(message).await.unwrap();
     }
 
-    pub fn complaint(&self) -> String {
-        fs::read_to_string(self.folder.path().join("complaint")).unwrap()
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap()
     }
 
-    /// Lines of JSON, none of which has the token in it.
-    pub fn assert_log_is_fit_for_all(&self) {
+    pub fn assert_log_is_json_without_token(&self) {
         let kubeconfig: Value = serde_saphyr::from_str(&fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
         let token = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
         let log = self.log();
         assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok_and(|line| line["msg"].is_string())));
-        assert!(!log.contains(token) && !self.complaint().contains(token));
+        assert!(!log.contains(token) && !self.stderr().contains(token));
     }
 }
 

@@ -1,6 +1,4 @@
-//! A cluster whose CRDs one test has for itself.
-//! Comes in: the test's turn; goes out: old CRDs with objects in them, the binary run as an administrator, and what the
-//! API server says of it all.
+//! A cluster whose CRDs one test has for itself, with a conversion webhook and the binary run as an administrator.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +12,11 @@ use steersman_runtime::client::Server;
 use steersman_testkit::{Cluster, Flavour, Turn, object, turn, wait};
 
 use super::converter::Converter;
-use crate::command::{self, Said, said};
+use crate::command::{self, CommandOutput, output_of};
 use crate::schemas::{self, resource, uninstall};
 use crate::server::server;
 
-pub struct Place {
+pub struct CrdEnv {
     pub cluster: &'static Cluster,
     pub admin: Client,
     pub converter: Converter,
@@ -26,48 +24,48 @@ pub struct Place {
     _turn: Turn,
 }
 
-impl Place {
-    /// None (after saying so) where no cluster is to be had.
-    pub async fn take() -> Option<Self> {
+impl CrdEnv {
+    /// Waits for exclusive use of the cluster and removes our CRDs. None if there is no cluster.
+    pub async fn start() -> Option<Self> {
         let turn = turn(Flavour::Bare).await?;
         let cluster = turn.cluster;
         let admin = cluster.admin().await.unwrap();
         let converter = Converter::start();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("ca.pem"), &converter.authority).unwrap();
-        let place = Self { cluster, admin, converter, folder, _turn: turn };
-        place.clear().await;
-        Some(place)
+        let env = Self { cluster, admin, converter, folder, _turn: turn };
+        env.remove_crds().await;
+        Some(env)
     }
 
-    /// No CRD of ours is left. One that is still converted could not be deleted: its objects are read first.
-    pub async fn clear(&self) {
+    /// Removes our CRDs. Conversion is switched off first, because the API server reads all objects before it deletes a CRD.
+    pub async fn remove_crds(&self) {
         for family in steersman_api::crds::FAMILIES {
             if self.crds().get_opt(family.crd_name()).await.unwrap().is_none() {
                 continue;
             }
-            let none = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
-            self.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
-            self.release(family).await;
+            let no_conversion = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
+            self.crds().patch(family.crd_name(), &PatchParams::default(), &Patch::Merge(no_conversion)).await.unwrap();
+            self.delete_objects(family).await;
             uninstall(&self.admin, family).await;
         }
     }
 
-    /// Deletes all objects, with what would keep them from being deleted. Left to the API server, that takes seconds.
-    pub async fn release(&self, family: Family) {
+    /// Deletes all objects and their finalizers. If the API server deletes them together with the CRD, it takes seconds.
+    pub async fn delete_objects(&self, family: Family) {
         let crd = self.crd(family).await;
         let versions = crd["spec"]["versions"].as_array().unwrap();
         let storage = versions.iter().find(|version| version["storage"] == true).unwrap()["name"].as_str().unwrap();
         let all: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource(family, storage));
-        // The API server takes a moment to notice that nothing is converted any more.
+        // The API server takes a moment to notice that conversion is switched off.
         let listed = wait::eventually("objects are listed", async || all.list(&ListParams::default()).await.ok());
         let mut namespaces = BTreeSet::new();
         for object in &listed.await.unwrap().items {
             let namespace = object.namespace().unwrap();
             if !object.finalizers().is_empty() {
-                let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                let no_finalizers = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
                 let api = self.objects(family, storage, &namespace);
-                api.patch(&object.name_any(), &PatchParams::default(), &free).await.unwrap();
+                api.patch(&object.name_any(), &PatchParams::default(), &no_finalizers).await.unwrap();
             }
             namespaces.insert(namespace);
         }
@@ -86,7 +84,7 @@ impl Place {
         serde_json::to_value(self.crds().get(family.crd_name()).await.unwrap()).unwrap()
     }
 
-    pub async fn stored(&self, family: Family) -> Vec<String> {
+    pub async fn stored_versions(&self, family: Family) -> Vec<String> {
         serde_json::from_value(self.crd(family).await["status"]["storedVersions"].clone()).unwrap()
     }
 
@@ -94,28 +92,28 @@ impl Place {
         server(self.cluster, client)
     }
 
-    /// `steersman crds ARGUMENTS` as the administrator.
-    pub fn steersman(&self, arguments: &[&str]) -> Said {
+    /// Runs `steersman crds` with these arguments as the administrator.
+    pub fn steersman(&self, arguments: &[&str]) -> CommandOutput {
         self.steersman_as(&self.cluster.admin_kubeconfig(), arguments)
     }
 
-    pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Said {
-        said(&mut command::asks(kubeconfig, &[&["crds"], arguments].concat()))
+    pub fn steersman_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> CommandOutput {
+        output_of(&mut command::steersman_as(kubeconfig, &[&["crds"], arguments].concat()))
     }
 
-    /// `crds --apply` with this test's converter.
-    pub fn attach(&self, families: &[&str]) -> Said {
+    /// Runs `crds --apply` with the converter of this test.
+    pub fn attach(&self, families: &[&str]) -> CommandOutput {
         let authority = self.folder.path().join("ca.pem");
         let flags = ["--apply", "--webhook-url", &self.converter.url, "--webhook-ca", authority.to_str().unwrap()];
         self.steersman(&[families, &flags].concat())
     }
 
-    pub fn kubectl(&self, arguments: &[&str]) -> Said {
-        said(&mut command::kubectl(self.cluster, arguments))
+    pub fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
+        output_of(&mut command::kubectl(self.cluster, arguments))
     }
 
-    /// The CRD as it was before there was a second version.
-    pub async fn install_old(&self, family: Family) {
+    /// Installs the CRD with v1alpha1 only.
+    pub async fn install_first_version(&self, family: Family) {
         let old = schemas::only(family, "v1alpha1");
         schemas::install(&self.admin, &old, &resource(family, "v1alpha1")).await;
     }
@@ -124,9 +122,9 @@ impl Place {
         Api::namespaced_with(self.admin.clone(), namespace, &resource(family, version))
     }
 
-    /// Creates a request of the first version.
+    /// Creates a request of v1alpha1.
     pub async fn create_request(&self, namespace: &str, name: &str, annotations: Value) -> DynamicObject {
-        let wish: DynamicObject = object(json!({
+        let request: DynamicObject = object(json!({
             "apiVersion": "nvidia.com/v1alpha1",
             "kind": "DynamoGraphDeploymentRequest",
             "metadata": { "name": name, "annotations": annotations, "labels": { "team": "search" } },
@@ -137,18 +135,22 @@ impl Place {
             },
         }));
         let api = self.objects(Family::Dgdr, "v1alpha1", namespace);
-        api.create(&PostParams::default(), &wish).await.unwrap()
+        api.create(&PostParams::default(), &request).await.unwrap()
     }
 
-    /// All objects in the storage version, read while nothing can be converted: whatever is stored otherwise fails.
-    pub async fn without_conversion(&self, family: Family, namespace: &str, names: &[&str]) -> Vec<DynamicObject> {
+    /// Reads the objects in the storage version while the converter is down, which fails for objects stored in another version.
+    pub async fn read_without_conversion(&self, family: Family, namespace: &str, names: &[&str]) -> Vec<DynamicObject> {
         self.converter.set_down(true);
         let api = self.objects(family, family.storage_version(), namespace);
-        let mut read = Vec::new();
+        let mut objects = Vec::new();
         for name in names {
-            read.push(api.get(name).await.unwrap_or_else(|error| panic!("{name} is not stored anew: {error}")));
+            objects.push(
+                api.get(name)
+                    .await
+                    .unwrap_or_else(|error| panic!("{name} is not stored in the storage version: {error}")),
+            );
         }
         self.converter.set_down(false);
-        read
+        objects
     }
 }
