@@ -28,7 +28,7 @@ impl Kept {
         self.bare = self.bare.take().or(piece.bare);
     }
 
-    /// None if the text was not written by [`Kept::write`].
+    /// Parses an annotation. `None` if the text was not written by [`Kept::write`].
     fn read(text: &Value) -> Option<Self> {
         let Value::Object(mut parts) = serde_json::from_str(text.as_str()?).ok()? else { return None };
         let mut part = |name: &str| match parts.remove(name) {
