@@ -1,5 +1,5 @@
-//! The programs of the local cluster and the folder into which they are built. The name of the folder is a hash of all inputs
-//! of the build, so that a changed module is rebuilt and clones at different commits do not interfere.
+//! The programs of the local cluster and the folder into which they are built. The name of the folder is a hash of all
+//! inputs of the build, so that a changed module is rebuilt and clones at different commits do not interfere.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! The cache folder outside the clone: built tools, and one folder per run. The owner of a run holds a lock on its folder. A
-//! folder without a held lock belongs to a killed run, and the next start removes it.
+//! The cache folder outside the clone: built tools, and one folder per run. The owner of a run holds a lock on its folder.
+//! A folder without a held lock belongs to a killed run, and the next start removes it.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};

@@ -1,5 +1,5 @@
-//! Reads the schemas of Kubernetes' own types from an API server, and reduces them to the keys that controller-gen puts into a
-//! CRD for the same types.
+//! Reads the schemas of Kubernetes' own types from an API server, and reduces them to the keys that controller-gen puts
+//! into a CRD for the same types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,8 @@ const OMITTED_KEYS: [&str; 6] = [
     "x-kubernetes-unions",
 ];
 
-/// Defaults that the API server publishes and controller-gen does not emit: the first two are references to constants, which
-/// it cannot resolve, and the last is the zero value of an optional field.
+/// Defaults that the API server publishes and controller-gen does not emit: the first two are references to constants,
+/// which it cannot resolve, and the last is the zero value of an optional field.
 const OMITTED_DEFAULTS: [(&str, &str); 3] = [
     ("io.k8s.api.core.v1.AzureDiskVolumeSource", "cachingMode"),
     ("io.k8s.api.core.v1.AzureDiskVolumeSource", "kind"),
@@ -38,8 +38,8 @@ const ATOMIC_TYPES: [&str; 5] = [
     "io.k8s.api.core.v1.SecretProjection",
 ];
 
-/// The schemas of `roots` and of all types that they refer to, by name. References stay as `$ref` with the bare name. Types in
-/// `known` are referred to but not returned: the caller has schemas for them.
+/// The schemas of `roots` and of all types that they refer to, by name. References stay as `$ref` with the bare name. Types
+/// in `known` are referred to but not returned: the caller has schemas for them.
 pub async fn definitions(client: &Client, roots: &BTreeSet<String>, known: &[&str]) -> Result<BTreeMap<String, Value>> {
     let mut schemas_by_name = Map::new();
     for document in DOCUMENTS {

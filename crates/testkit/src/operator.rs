@@ -44,8 +44,8 @@ impl Account {
     }
 }
 
-/// Waits until the account may write Leases in this namespace. The other permissions in its own namespace come with the same
-/// role.
+/// Waits until the account may write Leases in this namespace. The other permissions in its own namespace come with the
+/// same role.
 pub async fn until_leads(account: &Client, namespace: &str) -> Result<()> {
     wait::until_allowed(account, "create", "coordination.k8s.io", "leases", Some(namespace)).await
 }

@@ -35,8 +35,8 @@ impl Authority {
         let authority = Self::open(folder)?;
         let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         authority.store("server", &authority.server(&names)?)?;
-        // The API server calls etcd and aggregated APIs as this client. It has no authority of its own, so an aggregated API
-        // has to check the name.
+        // The API server calls etcd and aggregated APIs as this client. It has no authority of its own, so an aggregated
+        // API has to check the name.
         authority.store("front-proxy", &authority.client("front-proxy-client", None)?)?;
         let accounts = KeyPair::generate()?;
         write(folder, "service-accounts-key.pem", &accounts.serialize_pem())?;
@@ -114,8 +114,8 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     write_private(&folder.join(name), text)
 }
 
-/// Writes a file that only its owner can read. The file is replaced atomically, because concurrent tests write the kubeconfig
-/// of the same account.
+/// Writes a file that only its owner can read. The file is replaced atomically, because concurrent tests write the
+/// kubeconfig of the same account.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Serves the metrics of fake pods at one address, for a real Prometheus to scrape at `/pods/<namespace>/<name>/metrics`. The
-//! metrics of a pod only change when the test sets them.
+//! Serves the metrics of fake pods at one address, for a real Prometheus to scrape at `/pods/<namespace>/<name>/metrics`.
+//! The metrics of a pod only change when the test sets them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,8 +34,8 @@ impl Pods {
         Self::start_at("127.0.0.1:0").await
     }
 
-    /// Listens at `address`. `/metrics` returns the metrics of the first pod, so that a single pod can have an address of its
-    /// own.
+    /// Listens at `address`. `/metrics` returns the metrics of the first pod, so that a single pod can have an address of
+    /// its own.
     pub async fn start_at(address: &str) -> Result<Self> {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen at {address}"))?;
         let (address, texts) = (listener.local_addr()?, Texts::default());

@@ -1,7 +1,8 @@
-//! Reserves ports. A bound socket holds a port until its server has started, so that no other run takes the port in between.
+//! Reserves ports. A bound socket holds a port until its server has started, so that no other run takes the port in
+//! between.
 //!
-//! Some servers cannot share a port with its holder. Their port is released right before they start, and they may restart on
-//! it. Ports are therefore chosen below the ephemeral range of the system.
+//! Some servers cannot share a port with its holder. Their port is released right before they start, and they may restart
+//! on it. Ports are therefore chosen below the ephemeral range of the system.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;

@@ -13,8 +13,8 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 
-/// `GOGC`, the growth of the heap in percent that triggers a collection of garbage; the default is 100. The cluster's programs
-/// are short-lived and bound by the processor, so they trade memory for time.
+/// `GOGC`, the growth of the heap in percent that triggers a collection of garbage; the default is 100. The cluster's
+/// programs are short-lived and bound by the processor, so they trade memory for time.
 const GC_PERCENT: &str = "300";
 
 /// A running program with its output in a log file. Dropping it kills the program.
@@ -130,8 +130,8 @@ pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
 
 type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
 
-/// The kernel sends the parent-death signal when the *thread* that forked ends. Test threads are short-lived, so one permanent
-/// thread starts all children.
+/// The kernel sends the parent-death signal when the *thread* that forked ends. Test threads are short-lived, so one
+/// permanent thread starts all children.
 static SPAWNER: LazyLock<mpsc::Sender<SpawnRequest>> = LazyLock::new(|| {
     let (requests, received) = mpsc::channel::<SpawnRequest>();
     thread::spawn(move || {

@@ -43,8 +43,8 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Starts the relay of `pod`, which must be running. `program` is the operator's binary. `folder` must not be shared with
-    /// another profiler.
+    /// Starts the relay of `pod`, which must be running. `program` is the operator's binary. `folder` must not be shared
+    /// with another profiler.
     pub async fn start(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) -> Result<Self> {
         let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
         let spec = pod.spec.as_ref().with_context(|| format!("pod {name} has no spec"))?;

@@ -1,5 +1,5 @@
-//! Clusters that all tests of a run share. `cargo xtask test` starts them and passes their folder to the tests; with a plain
-//! `cargo test`, each test process starts its own on first use.
+//! Clusters that all tests of a run share. `cargo xtask test` starts them and passes their folder to the tests; with a
+//! plain `cargo test`, each test process starts its own on first use.
 
 use std::path::PathBuf;
 
@@ -51,8 +51,8 @@ pub struct Own {
     pub folder: PathBuf,
 }
 
-/// The cluster of the tests that share `cell`. It is started and prepared on first use. `None` after reporting a skip if the
-/// cluster's programs are not built.
+/// The cluster of the tests that share `cell`. It is started and prepared on first use. `None` after reporting a skip if
+/// the cluster's programs are not built.
 #[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
 pub async fn alone(
     cell: &'static OnceCell<Option<Cluster>>,
@@ -76,8 +76,8 @@ pub async fn own(options: &Options) -> Result<Option<Own>> {
     let Some(binaries) = Binaries::find()? else { return Ok(None) };
     let run = RunFolder::create(&cache::runs()?)?;
     let folder = run.path().join(options.flavour.folder_name());
-    // The cluster lives as long as the test process, which never drops it. Its programs die with the process, and the next run
-    // removes the folder.
+    // The cluster lives as long as the test process, which never drops it. Its programs die with the process, and the next
+    // run removes the folder.
     std::mem::forget(run);
     // The programs do not depend on the runtime of the test that starts them, which ends with that test.
     let started = Cluster::start(&binaries, &folder, options).await;

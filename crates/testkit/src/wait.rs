@@ -87,8 +87,8 @@ pub async fn eventually_within<T>(limit: Duration, what: &str, mut ask: impl Asy
     }
 }
 
-/// Waits until the user of `client` may `verb` the resource. The authorizer reads roles from a cache, which is updated with a
-/// delay.
+/// Waits until the user of `client` may `verb` the resource. The authorizer reads roles from a cache, which is updated with
+/// a delay.
 pub async fn until_allowed(
     client: &Client,
     verb: &str,

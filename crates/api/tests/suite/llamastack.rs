@@ -1,5 +1,5 @@
-//! LlamaStackDistribution: both versions deserialize and serialize without a change of form. The same fixtures are sent to a
-//! real API server by the tests of the operator; the first line of an invalid one is the expected error.
+//! LlamaStackDistribution: both versions deserialize and serialize without a change of form. The same fixtures are sent to
+//! a real API server by the tests of the operator; the first line of an invalid one is the expected error.
 
 use std::collections::BTreeSet;
 

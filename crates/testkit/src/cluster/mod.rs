@@ -1,5 +1,5 @@
-//! A local cluster, started from the built programs in a folder and stopped when dropped. Other processes of the same run open
-//! it by its folder and get clients for any user.
+//! A local cluster, started from the built programs in a folder and stopped when dropped. Other processes of the same run
+//! open it by its folder and get clients for any user.
 
 mod parts;
 mod prometheus;

@@ -1,5 +1,5 @@
-//! The Prometheus of a full cluster, with HTTPS and a certificate of the cluster's authority. It scrapes the API server and the
-//! targets that tests add.
+//! The Prometheus of a full cluster, with HTTPS and a certificate of the cluster's authority. It scrapes the API server and
+//! the targets that tests add.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Prepares a full cluster: permissions of kwok's user, volumes, and the policy that copies the annotations of a namespace to its
-//! pods. Waits until the controllers work.
+//! Prepares a full cluster: permissions of kwok's user, volumes, and the policy that copies the annotations of a namespace
+//! to its pods. Waits until the controllers work.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ async fn create_volumes(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the policy is effective: the API server reads policies from a cache. A dry run of a pod shows whether the policy
-/// applies.
+/// Waits until the policy is effective: the API server reads policies from a cache. A dry run of a pod shows whether the
+/// policy applies.
 pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
     let annotations = BTreeMap::from([(PLAY.to_owned(), Play::Pending.value().to_owned())]);
     let metadata =

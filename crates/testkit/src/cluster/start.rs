@@ -1,5 +1,5 @@
-//! Starts a cluster: creates certificates, starts the programs, and waits until they are ready. If a step fails, the programs
-//! that are already running stop.
+//! Starts a cluster: creates certificates, starts the programs, and waits until they are ready. If a step fails, the
+//! programs that are already running stop.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

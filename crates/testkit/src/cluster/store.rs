@@ -1,5 +1,5 @@
-//! Writes objects directly to etcd, for benchmarks with a hundred thousand pods: the API server only handles a few hundred writes
-//! per second.
+//! Writes objects directly to etcd, for benchmarks with a hundred thousand pods: the API server only handles a few hundred
+//! writes per second.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -15,11 +15,12 @@ use crate::client;
 const MAX_CONCURRENT_WRITES: usize = 32;
 
 impl Cluster {
-    /// Writes objects of a built-in kind, which must have all fields that the API server would set. `plural` is the plural of
-    /// the kind in API paths, such as `pods`. Watches report the objects as added.
+    /// Writes objects of a built-in kind, which must have all fields that the API server would set. `plural` is the plural
+    /// of the kind in API paths, such as `pods`. Watches report the objects as added.
     ///
-    /// Each object is written by itself. Objects of one etcd transaction would share a resource version, which the API server
-    /// takes for a single change: a list could return a part of them, and a watch from there would never report the rest.
+    /// Each object is written by itself. Objects of one etcd transaction would share a resource version, which the API
+    /// server takes for a single change: a list could return a part of them, and a watch from there would never report the
+    /// rest.
     pub async fn store(&self, plural: &str, objects: impl IntoIterator<Item = Value>) -> Result<()> {
         let name = |object: &Value, field: &str| object["metadata"][field].as_str().map(ToOwned::to_owned);
         let put_request = |object: Value| -> Result<Value> {

@@ -70,8 +70,8 @@ enum AfterFault {
     Succeed,
     /// The server is unreachable: all calls fail.
     Unreachable,
-    /// The process has crashed: neither the failed call nor a later one returns. Errors instead would run the error handling,
-    /// which a crashed process does not.
+    /// The process has crashed: neither the failed call nor a later one returns. Errors instead would run the error
+    /// handling, which a crashed process does not.
     Crashed,
 }
 

@@ -1,5 +1,5 @@
-//! Repeats some work with a fault at every call, or with an outdated view at every reconcile, and reports the runs that do not end
-//! like the undisturbed one.
+//! Repeats some work with a fault at every call, or with an outdated view at every reconcile, and reports the runs that do
+//! not end like the undisturbed one.
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -24,11 +24,11 @@ pub struct Crashes {
 /// Most reconciles that any work needs to settle.
 const MAX_RECONCILES: usize = 10;
 
-/// Runs some work undisturbed, then again with each fault of `cuts` at each of its calls, each time in a fresh namespace, and
-/// compares the objects once nothing is written any more.
+/// Runs some work undisturbed, then again with each fault of `cuts` at each of its calls, each time in a fresh namespace,
+/// and compares the objects once nothing is written any more.
 ///
-/// `prepare` creates the objects that exist before; `reconcile` does the work once and must write with the given client only;
-/// `snapshot` lists all relevant objects. A process that crashes restarts with a client without faults.
+/// `prepare` creates the objects that exist before; `reconcile` does the work once and must write with the given client
+/// only; `snapshot` lists all relevant objects. A process that crashes restarts with a client without faults.
 pub async fn crash_everywhere<T>(
     cluster: &Cluster,
     prefix: &str,
@@ -40,8 +40,8 @@ pub async fn crash_everywhere<T>(
     crash_everywhere_and(cluster, prefix, (Calls::Writes, cuts), prepare, reconcile, async |_| Ok(()), snapshot).await
 }
 
-/// Like [`crash_everywhere`] with a choice of calls and an invariant: `always` is checked after every reconcile, even after a
-/// failed one, before a later one can repair anything.
+/// Like [`crash_everywhere`] with a choice of calls and an invariant: `always` is checked after every reconcile, even after
+/// a failed one, before a later one can repair anything.
 pub async fn crash_everywhere_and<T>(
     cluster: &Cluster,
     prefix: &str,
@@ -74,8 +74,8 @@ pub async fn crash_everywhere_and<T>(
         };
         let (mut settled, mut remaining) = run().await?;
         if matches!(settled, Ok(false)) {
-            // An event that was published before is read and its count increased, which takes one call more than a new event. An
-            // event is new once its time window has ended, which does not happen twice in a row.
+            // An event that was published before is read and its count increased, which takes one call more than a new
+            // event. An event is new once its time window has ended, which does not happen twice in a row.
             (settled, remaining) = run().await?;
         }
         crashes.runs += 1;
@@ -120,11 +120,11 @@ async fn settle(
     Err(last.context(format!("not settled after {MAX_RECONCILES} reconciles")))
 }
 
-/// Runs some work undisturbed, then again for each of its reconciles with a delayed watch: after that one, a reconcile runs on
-/// each of the earlier views. The resulting objects must be the same.
+/// Runs some work undisturbed, then again for each of its reconciles with a delayed watch: after that one, a reconcile runs
+/// on each of the earlier views. The resulting objects must be the same.
 ///
-/// `view` reads all that a reconcile may use; `reconcile` does the work once on a view; `change` is an action of the user after
-/// the first part of the work has settled.
+/// `view` reads all that a reconcile may use; `reconcile` does the work once on a view; `change` is an action of the user
+/// after the first part of the work has settled.
 pub async fn stale_everywhere<V>(
     cluster: &Cluster,
     prefix: &str,

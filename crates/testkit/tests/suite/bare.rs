@@ -6,8 +6,8 @@ use steersman_testkit::{Flavour, shared, wait};
 
 use crate::support::{full_cluster, gpu_deployment};
 
-/// The full cluster serves as a clock: once its Deployment has a ReplicaSet, a controller of the bare cluster would have had
-/// the time too.
+/// The full cluster serves as a clock: once its Deployment has a ReplicaSet, a controller of the bare cluster would have
+/// had the time too.
 #[tokio::test]
 async fn bare_cluster_leaves_objects_unchanged() {
     let full = full_cluster!();

@@ -182,8 +182,8 @@ fn field_removed_in_v1alpha2_stays_removed() {
     assert_eq!(convert_losslessly(&read.object)["spec"], json!({ "workload": { "replicas": 1 } }));
 }
 
-/// Server-side apply tracks ownership per annotation. With one annotation for all fields, a v1alpha1 field whose owner gives
-/// it up would stay because of the others.
+/// Server-side apply tracks ownership per annotation. With one annotation for all fields, a v1alpha1 field whose owner
+/// gives it up would stay because of the others.
 #[test]
 fn each_v1alpha1_field_has_its_own_annotation() {
     let server = json!({

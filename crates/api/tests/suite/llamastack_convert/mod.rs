@@ -1,5 +1,5 @@
-//! Conversion of LlamaStackDistributions: tables for single fields, the annotations for fields that the other version lacks,
-//! and laws for every object.
+//! Conversion of LlamaStackDistributions: tables for single fields, the annotations for fields that the other version
+//! lacks, and laws for every object.
 
 mod annotations;
 mod fields;
