@@ -9,7 +9,7 @@ use crate::fleet::Fleet;
 pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
     let pod = fleet.pods().get(name).filter(|pod| pod.ready && !pod.silent)?;
     let (counted, shape, labels) =
-        (pod.counted, fleet.shape(), format!("engine=\"0\",model_name=\"{}\"", escaped(model)));
+        (pod.counted, fleet.shape(), format!("engine=\"0\",model_name=\"{}\"", escape_label_value(model)));
     let mut out = Text::default();
     let share = match pod.speed.capacity() {
         0 => 0.0,
@@ -39,7 +39,7 @@ pub fn pod(fleet: &Fleet, name: &str, model: &str) -> Option<String> {
 /// Metrics of the endpoint picker: requests that wait because no pod is ready.
 pub fn picker(fleet: &Fleet, model: &str) -> String {
     let mut out = Text::default();
-    let model = escaped(model);
+    let model = escape_label_value(model);
     let labels = format!("model_name=\"{model}\",target_model_name=\"{model}\"");
     let waiting = fleet.waiting_before();
     out.gauge("inference_extension_flow_control_queue_size", &labels, waiting);
@@ -86,6 +86,6 @@ fn seconds(time: Millis) -> String {
     format!("{}.{:03}", time / 1000, time % 1000)
 }
 
-fn escaped(value: &str) -> String {
+fn escape_label_value(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -94,23 +94,23 @@ impl Fleet {
     pub fn add(&mut self, name: &str, speed: Speed) {
         self.remove(name);
         let mut pod = Server::new(speed);
-        pod.starting = Some(self.events.schedule(self.now + speed.start, Event::Started { pod: name.to_owned() }));
+        pod.start_ticket = Some(self.events.schedule(self.now + speed.start, Event::Started { pod: name.to_owned() }));
         self.pods.insert(name.to_owned(), pod);
     }
 
     /// Deletes a pod. Its unfinished requests start again elsewhere.
     pub fn remove(&mut self, name: &str) {
         let Some(pod) = self.pods.remove(name) else { return };
-        if let Some(ticket) = pod.starting {
+        if let Some(ticket) = pod.start_ticket {
             self.events.cancel(ticket);
         }
         // Unfinished requests return to the queue in the order of their arrival.
-        for served in pod.serving.values().rev() {
+        for served in pod.running_requests.values().rev() {
             self.events.cancel(served.ticket);
             self.waiting.push_front(served.request);
         }
         self.waiting.make_contiguous().sort_by_key(|request| request.arrived);
-        self.begin(self.now);
+        self.start_waiting_requests(self.now);
     }
 
     /// The pod loses its requests and counters. Whether it exposes metrics does not change.
@@ -147,20 +147,20 @@ impl Fleet {
                 Some(at) => {
                     self.arrived += 1;
                     self.waiting.push_back(Request { arrived: at });
-                    self.begin(at);
+                    self.start_waiting_requests(at);
                 }
-                None => self.happen(),
+                None => self.run_next_event(),
             }
         }
         self.now = self.now.max(time);
     }
 
-    fn happen(&mut self) {
+    fn run_next_event(&mut self) {
         let Some((at, event)) = self.events.pop() else { return };
         match event {
             Event::Started { pod } => {
                 if let Some(pod) = self.pods.get_mut(&pod) {
-                    (pod.ready, pod.starting) = (true, None);
+                    (pod.ready, pod.start_ticket) = (true, None);
                 }
             }
             Event::Finished { pod, number } => {
@@ -170,11 +170,11 @@ impl Fleet {
                 }
             }
         }
-        self.begin(at);
+        self.start_waiting_requests(at);
     }
 
     /// Assigns the oldest requests to the pods with the fewest, as long as there is room.
-    fn begin(&mut self, at: Millis) {
+    fn start_waiting_requests(&mut self, at: Millis) {
         while !self.waiting.is_empty() {
             let free = self.pods.iter_mut().filter(|(_, pod)| pod.has_room(self.shape));
             let Some((name, pod)) = free.min_by_key(|(_, pod)| pod.running()) else { return };
@@ -183,7 +183,7 @@ impl Fleet {
             self.next_number += 1;
             let ends = at + pod.speed.reading(self.shape) + pod.speed.writing(self.shape);
             let ticket = self.events.schedule(ends, Event::Finished { pod: name.clone(), number });
-            pod.serving.insert(number, Served { request, began: at, ticket });
+            pod.running_requests.insert(number, Served { request, began: at, ticket });
         }
     }
 }

@@ -11,7 +11,7 @@ const HORIZON: Millis = 1 << 40;
 
 /// Straight pieces per wave, less than 0.2 % of the amplitude away from the sine. No piece ends where the sine is one
 /// half, the only place where rounding could depend on the last bit of the machine's `sin`.
-const PIECES: u64 = 64;
+const PIECES_PER_WAVE: u64 = 64;
 
 /// Thousandths of a request per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,11 +70,11 @@ impl Load {
     /// The integral from zero to `time`. It never decreases.
     fn amount_by(&self, time: Millis) -> u128 {
         match self {
-            Self::Constant(rate) => flat(*rate, time),
+            Self::Constant(rate) => constant_area(*rate, time),
             Self::Steps(steps) => {
                 let (_, amount) = steps.iter().fold((time, 0), |(left, amount), step| {
                     let spent = left.min(step.lasts);
-                    (left - spent, amount + flat(step.rate, spent))
+                    (left - spent, amount + constant_area(step.rate, spent))
                 });
                 amount
             }
@@ -83,13 +83,15 @@ impl Load {
                 let length = (*end).min(HORIZON).saturating_sub(start);
                 let climbing = time.saturating_sub(start).min(length);
                 let after = time.saturating_sub(start).saturating_sub(length);
-                flat(*from, time.min(start)) + sloped(*from, *to, length, climbing) + flat(*to, after)
+                constant_area(*from, time.min(start))
+                    + ramp_area(*from, *to, length, climbing)
+                    + constant_area(*to, after)
             }
-            Self::Wave { mean, period: 0, .. } => flat(*mean, time),
+            Self::Wave { mean, period: 0, .. } => constant_area(*mean, time),
             Self::Wave { mean, amplitude, period } => {
                 let period = (*period).min(HORIZON);
-                let whole = u128::from(time / period) * wave(*mean, *amplitude, period, period);
-                whole + wave(*mean, *amplitude, period, time % period)
+                let whole = u128::from(time / period) * wave_area(*mean, *amplitude, period, period);
+                whole + wave_area(*mean, *amplitude, period, time % period)
             }
             Self::Sum(loads) => loads.iter().map(|load| load.amount_by(time)).sum(),
         }
@@ -127,13 +129,13 @@ impl Iterator for Arrivals<'_> {
     }
 }
 
-fn flat(rate: Rate, time: Millis) -> u128 {
+fn constant_area(rate: Rate, time: Millis) -> u128 {
     u128::from(rate.0) * u128::from(time)
 }
 
 /// Area under the first `time` of a line between two rates over `length`, in whole millionths. Rounded down, so that it
 /// never decreases.
-fn sloped(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
+fn ramp_area(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
     if length == 0 {
         return 0;
     }
@@ -144,21 +146,21 @@ fn sloped(from: Rate, to: Rate, length: Millis, time: Millis) -> u128 {
 }
 
 /// Area under the first `time` of one period.
-fn wave(mean: Rate, amplitude: Rate, period: Millis, time: Millis) -> u128 {
-    let boundary = |piece: u64| period * piece / PIECES;
-    (0..PIECES)
+fn wave_area(mean: Rate, amplitude: Rate, period: Millis, time: Millis) -> u128 {
+    let boundary = |piece: u64| period * piece / PIECES_PER_WAVE;
+    (0..PIECES_PER_WAVE)
         .take_while(|piece| boundary(*piece) < time)
         .map(|piece| {
             let (start, end) = (boundary(piece), boundary(piece + 1));
             let (from, to) = (wave_rate(mean, amplitude, piece), wave_rate(mean, amplitude, piece + 1));
-            sloped(from, to, end - start, time - start)
+            ramp_area(from, to, end - start, time - start)
         })
         .sum()
 }
 
 /// Rate at the start of a piece.
 fn wave_rate(mean: Rate, amplitude: Rate, piece: u64) -> Rate {
-    let turn = (piece % PIECES) as f64 / PIECES as f64;
+    let turn = (piece % PIECES_PER_WAVE) as f64 / PIECES_PER_WAVE as f64;
     let swing = f64::from(amplitude.0) * (turn * std::f64::consts::TAU).sin();
     // The cast saturates, so a negative rate becomes zero.
     Rate((f64::from(mean.0) + swing.round()) as u32)

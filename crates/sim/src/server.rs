@@ -89,29 +89,29 @@ pub struct Server {
     pub silent: bool,
     pub counted: Counted,
     /// By number, in the order of their start.
-    pub(crate) serving: BTreeMap<u64, Served>,
+    pub(crate) running_requests: BTreeMap<u64, Served>,
     /// Cancels the event of its start.
-    pub(crate) starting: Option<Ticket>,
+    pub(crate) start_ticket: Option<Ticket>,
 }
 
 impl Server {
     pub(crate) fn new(speed: Speed) -> Self {
         let counted = Counted::default();
-        Self { speed, ready: false, silent: false, counted, serving: BTreeMap::new(), starting: None }
+        Self { speed, ready: false, silent: false, counted, running_requests: BTreeMap::new(), start_ticket: None }
     }
 
     pub fn running(&self) -> usize {
-        self.serving.len()
+        self.running_requests.len()
     }
 
     /// Whether one more request fits. Each may need the tokens of its whole length.
     pub(crate) fn has_room(&self, shape: Shape) -> bool {
-        let needed = (u64::from(shape.input) + u64::from(shape.output)) * (self.serving.len() as u64 + 1);
-        self.ready && self.serving.len() < self.speed.sequences as usize && needed <= self.speed.capacity()
+        let needed = (u64::from(shape.input) + u64::from(shape.output)) * (self.running_requests.len() as u64 + 1);
+        self.ready && self.running_requests.len() < self.speed.sequences as usize && needed <= self.speed.capacity()
     }
 
     pub(crate) fn finish(&mut self, number: u64, shape: Shape, now: Millis) {
-        let Some(served) = self.serving.remove(&number) else { return };
+        let Some(served) = self.running_requests.remove(&number) else { return };
         let first = served.began + self.speed.reading(shape);
         let counted = &mut self.counted;
         counted.requests += 1;
@@ -130,7 +130,7 @@ impl Server {
             let read = part(shape.input, spent, reading);
             read + part(shape.output, spent.saturating_sub(reading), writing)
         };
-        self.serving.values().map(of).sum()
+        self.running_requests.values().map(of).sum()
     }
 }
 

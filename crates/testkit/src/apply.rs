@@ -1,4 +1,4 @@
-//! Applying manifests as a person with kubectl would: several YAML documents, any kind that the cluster serves.
+//! Applies manifests like `kubectl apply`: several YAML documents of any kind that the cluster serves.
 
 use anyhow::{Context, Result, bail};
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -7,20 +7,19 @@ use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const MANAGER: &str = "steersman-testkit";
+const FIELD_MANAGER: &str = "steersman-testkit";
 
-/// A typed object from its JSON form, for manifests that read better so.
+/// Deserializes a typed object from a JSON manifest.
 ///
 /// # Panics
-/// If the manifest has not the shape of its kind: then the test is wrong.
+/// If the manifest does not match its type, which is a mistake in the test.
 #[track_caller]
 #[allow(clippy::panic, reason = "only tests call this, and a wrong manifest is a wrong test")]
 pub fn object<K: DeserializeOwned>(manifest: Value) -> K {
-    serde_json::from_value(manifest)
-        .unwrap_or_else(|error| panic!("the manifest has not the shape of its kind: {error}"))
+    serde_json::from_value(manifest).unwrap_or_else(|error| panic!("the manifest does not match its type: {error}"))
 }
 
-/// Applies every document of `manifests`; objects without a namespace go to `namespace` or, without that, to `default`.
+/// Applies every document of `manifests`. Objects without a namespace go to `namespace`, or to `default` if that is `None`.
 pub async fn manifests(client: &Client, namespace: Option<&str>, manifests: &str) -> Result<Vec<DynamicObject>> {
     let documents: Vec<Option<DynamicObject>> =
         serde_saphyr::from_multiple(manifests).context("the manifests are not YAML documents of Kubernetes objects")?;
@@ -29,7 +28,7 @@ pub async fn manifests(client: &Client, namespace: Option<&str>, manifests: &str
         applied.push(apply(client, namespace, &object).await?);
     }
     if applied.is_empty() {
-        bail!("the manifests hold no object");
+        bail!("the manifests contain no object");
     }
     Ok(applied)
 }
@@ -37,17 +36,17 @@ pub async fn manifests(client: &Client, namespace: Option<&str>, manifests: &str
 async fn apply(client: &Client, namespace: Option<&str>, object: &DynamicObject) -> Result<DynamicObject> {
     let types = object.types.as_ref().context("a document has no apiVersion and kind")?;
     let name = object.name_any();
-    let described = || format!("{} {name}", types.kind);
-    let kind = kube::core::GroupVersionKind::try_from(types).with_context(described)?;
+    let subject = || format!("{} {name}", types.kind);
+    let kind = kube::core::GroupVersionKind::try_from(types).with_context(subject)?;
     let (resource, capabilities) = discovery::pinned_kind(client, &kind)
         .await
-        .with_context(|| format!("{}: the cluster does not serve {}", described(), types.api_version))?;
+        .with_context(|| format!("{}: the cluster does not serve {}", subject(), types.api_version))?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => {
-            let own = object.namespace();
-            Api::namespaced_with(client.clone(), own.as_deref().or(namespace).unwrap_or("default"), &resource)
+            let own_namespace = object.namespace();
+            Api::namespaced_with(client.clone(), own_namespace.as_deref().or(namespace).unwrap_or("default"), &resource)
         }
     };
-    api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await.with_context(described)
+    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await.with_context(subject)
 }

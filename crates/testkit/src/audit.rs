@@ -1,5 +1,4 @@
-//! Who wrote what, by the API server's own account.
-//! Comes in: the audit log of a cluster; goes out: every write in the order in which the server did it, with who asked.
+//! Reads the API server's audit log: every write in order, with its user.
 
 use std::path::Path;
 
@@ -9,11 +8,12 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-pub(crate) const POLICY: &str = "audit-policy.json";
-pub(crate) const LOG: &str = "log/audit.log";
+pub(crate) const POLICY_FILE: &str = "audit-policy.json";
+pub(crate) const LOG_FILE: &str = "log/audit.log";
 
-/// Writes, and of Leases also what was written. Reads are many and nobody asks for them.
-const RULES: &str = r#"{
+/// Audit policy: logs writes, and the content of writes to Leases. Reads are not logged, because there are many and no test
+/// needs them.
+const POLICY_MANIFEST: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
   "omitStages": ["RequestReceived", "ResponseStarted"],
@@ -26,7 +26,7 @@ const RULES: &str = r#"{
 }
 "#;
 
-/// One write.
+/// A write request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
@@ -54,7 +54,7 @@ struct Status {
 }
 
 impl Written {
-    /// Refused writes are in the log too.
+    /// Whether the write succeeded. Rejected writes are in the log too.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.response_status.code)
     }
@@ -63,21 +63,21 @@ impl Written {
         self.uri.contains("/leases")
     }
 
-    /// Of a Lease: whom this write made its holder; empty: it was released.
+    /// The holder in a write to a Lease. Empty if the Lease was released.
     pub fn holder(&self) -> &str {
         self.request_object.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default()
     }
 }
 
 pub(crate) fn prepare(folder: &Path) -> Result<()> {
-    std::fs::write(folder.join(POLICY), RULES).context("cannot write the audit policy")
+    std::fs::write(folder.join(POLICY_FILE), POLICY_MANIFEST).context("cannot write the audit policy")
 }
 
 impl Cluster {
-    /// All writes so far, in the order in which they were answered.
+    /// All writes so far, in the order of their responses.
     pub fn writes(&self) -> Result<Vec<Written>> {
-        let text = std::fs::read_to_string(self.folder.join(LOG)).context("cannot read the audit log")?;
-        // The last line may be half written.
+        let text = std::fs::read_to_string(self.folder.join(LOG_FILE)).context("cannot read the audit log")?;
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let lines = whole.lines().map(serde_json::from_str);
         lines.collect::<serde_json::Result<_>>().context("cannot parse the audit log")

@@ -1,5 +1,5 @@
-//! Which programs the local cluster consists of and where they lie once built. The folder's name is a hash of everything
-//! that goes into the build, so a changed module is built anew and two clones at different commits do not disturb each other.
+//! The programs of the local cluster and the folder into which they are built. The name of the folder is a hash of all
+//! inputs of the build, so that a changed module is rebuilt and clones at different commits do not interfere.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::cache;
 const GO_MOD: &str = include_str!("../../../cluster/go.mod");
 const GO_SUM: &str = include_str!("../../../cluster/go.sum");
 
-/// Prometheus without its cloud discoveries, which are most of its build time.
-const TAGS: &str = "netgo,remove_all_sd,enable_kubernetes_sd";
+/// Build tags. They exclude Prometheus' cloud discovery, which takes most of its build time.
+const BUILD_TAGS: &str = "netgo,remove_all_sd,enable_kubernetes_sd";
 
-/// The programs as the Go module's `tool` lines build them, and the names we give them.
+/// The programs: the name by which the Go module's `tool` line builds each, and the name that we give it.
 pub const PROGRAMS: [(&str, &str); 7] = [
     ("server", "etcd"),
     ("kube-apiserver", "kube-apiserver"),
@@ -32,7 +32,7 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// The built programs, or `None` where they are not built yet. The folder appears in one rename, so it is complete.
+    /// The built programs, or `None` if they are not built. The folder is created by a rename, so it is complete.
     pub fn find() -> Result<Option<Self>> {
         let folder = folder()?;
         Ok(folder.is_dir().then_some(Self { folder }))
@@ -43,12 +43,12 @@ impl Binaries {
     }
 }
 
-/// Where the programs of this version of the module belong.
+/// The folder for the programs of this version of the module.
 pub fn folder() -> Result<PathBuf> {
-    Ok(cache::folder()?.join("cluster").join(key()))
+    Ok(cache::folder()?.join("cluster").join(build_hash()))
 }
 
-fn key() -> String {
+fn build_hash() -> String {
     let mut hash = Sha256::new();
     let target = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     for part in [GO_MOD, GO_SUM, &build_arguments(Path::new("")).join(" "), &target] {
@@ -58,7 +58,7 @@ fn key() -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Arguments of `go` that build all programs into `into`, run inside the module's folder.
+/// Arguments of `go` that build all programs into `into`. `go` must run in the folder of the module.
 pub fn build_arguments(into: &Path) -> Vec<String> {
     let version = module_version("k8s.io/kubernetes").unwrap_or_default();
     [
@@ -66,10 +66,10 @@ pub fn build_arguments(into: &Path) -> Vec<String> {
         "-v",
         "-trimpath",
         "-buildvcs=false",
-        // Nobody debugs these programs here: leaving out debug data makes the first build shorter.
+        // Debug data is not needed, and omitting it makes the first build faster.
         "-gcflags=all=-dwarf=false",
         "-tags",
-        TAGS,
+        BUILD_TAGS,
         "-ldflags",
         &format!("-s -w -X k8s.io/component-base/version.gitVersion={version}"),
         "-o",
@@ -80,22 +80,22 @@ pub fn build_arguments(into: &Path) -> Vec<String> {
     .to_vec()
 }
 
-/// Arguments of `go` that list every package the build goes through.
+/// Arguments of `go` that list every package of the build.
 pub fn list_arguments() -> Vec<String> {
-    ["list", "-deps", "-tags", TAGS, "tool"].map(String::from).to_vec()
+    ["list", "-deps", "-tags", BUILD_TAGS, "tool"].map(String::from).to_vec()
 }
 
-/// The oldest Go that can build the module, as its `go` line says.
+/// The oldest Go version that can build the module, from its `go` line.
 pub fn required_go() -> Result<(u32, u32)> {
     let line = GO_MOD.lines().find_map(|line| line.strip_prefix("go ")).context("cluster/go.mod has no `go` line")?;
     go_version(line).with_context(|| format!("cluster/go.mod: cannot read the Go version {line:?}"))
 }
 
-/// Major and minor of a Go version such as `go1.26.8` or `1.26.0`.
+/// Major and minor version of a Go version such as `go1.26.8` or `1.26.0`.
 pub fn go_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.trim().trim_start_matches("go").split('.');
     let major = parts.next()?.parse().ok()?;
-    // Release candidates carry letters: 1.27rc1.
+    // Release candidates contain letters, such as 1.27rc1.
     let minor = parts.next()?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
     Some((major, minor[..digits].parse().ok()?))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_versions_are_read_as_go_prints_them() {
+    fn go_version_parses_go_output() {
         for (text, expected) in [
             ("go1.26.8", Some((1, 26))),
             ("1.26.0", Some((1, 26))),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_has_a_tool_line_and_every_tool_line_a_program() {
+    fn programs_match_tool_lines() {
         let tools: Vec<_> = GO_MOD
             .lines()
             .skip_while(|line| *line != "tool (")
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_staging_modules_follow_its_version() {
+    fn staging_modules_match_kubernetes_version() {
         let version = module_version("k8s.io/kubernetes").unwrap();
         let staging = version.replacen("v1.", "v0.", 1);
         let replaced: Vec<_> = GO_MOD.lines().filter(|line| line.contains("=>")).collect();

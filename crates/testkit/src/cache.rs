@@ -1,5 +1,5 @@
-//! Where things live outside the clone: built tools, and one folder per run that its owner holds a lock on. A folder
-//! whose lock is free belonged to a run that was killed, and is removed by the next start.
+//! The cache folder outside the clone: built tools, and one folder per run. The owner of a run holds a lock on its folder.
+//! A folder without a held lock belongs to a killed run, and the next start removes it.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,32 +8,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
-/// Overrides the cache folder.
+/// Environment variable that overrides the cache folder.
 pub const CACHE: &str = "STEERSMAN_CACHE";
 
 /// The cache folder: `$STEERSMAN_CACHE`, else `$XDG_CACHE_HOME/steersman`, else `$HOME/.cache/steersman`.
 pub fn folder() -> Result<PathBuf> {
-    let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = of(CACHE)
-        .or_else(|| of("XDG_CACHE_HOME").map(|home| home.join("steersman")))
-        .or_else(|| of("HOME").map(|home| home.join(".cache/steersman")))
+    let path_from_variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = path_from_variable(CACHE)
+        .or_else(|| path_from_variable("XDG_CACHE_HOME").map(|home| home.join("steersman")))
+        .or_else(|| path_from_variable("HOME").map(|home| home.join(".cache/steersman")))
         .with_context(|| format!("no cache folder: set {CACHE} to a folder for built tools and running clusters"))?;
-    // Go and the tests run in folders of their own, where a relative path would mean something else.
+    // Go and the tests run in other working directories, in which a relative path would have another meaning.
     std::path::absolute(&folder).with_context(|| format!("the cache folder {} has no absolute path", folder.display()))
 }
 
-/// Where the folders of runs lie.
+/// The parent of the folders of all runs.
 pub fn runs() -> Result<PathBuf> {
     Ok(folder()?.join("runs"))
 }
 
-/// Removes what runs have left that were killed.
+/// Removes the folders of killed runs.
 pub fn clear_stale_runs() -> Result<()> {
     let runs = runs()?;
     if runs.is_dir() { remove_stale(&runs) } else { Ok(()) }
 }
 
-/// A folder for one run, removed when dropped; if the process is killed instead, the next run removes it.
+/// The folder of one run, removed when dropped. If the process is killed, the next run removes it.
 pub struct RunFolder {
     path: PathBuf,
     lock_path: PathBuf,
@@ -41,20 +41,20 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes a folder of its own for this run below `runs`, after clearing away those of runs that were killed.
+    /// Creates a folder for this run below `runs`, after removing the folders of killed runs.
     pub fn create(runs: &Path) -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
         fs::create_dir_all(runs).with_context(|| format!("cannot create the folder {}", runs.display()))?;
         remove_stale(runs)?;
         loop {
-            let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let id = format!("{}-{}", std::process::id(), NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
             let (path, lock_path) = (runs.join(&id), runs.join(format!("{id}.lock")));
             let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
-            // Another run's clean-up may have taken the file between its creation and our lock: then try the next name.
+            // The clean-up of another run may have removed the file before we locked it. Try the next name.
             if lock.try_lock().is_err() || !is_same_file(&lock, &lock_path) || path.exists() {
                 continue;
             }
-            // It will hold keys.
+            // The folder will contain private keys.
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700).create(&path).with_context(|| format!("cannot create {}", path.display()))?;
             return Ok(Self { path, lock_path, _lock: lock });
@@ -68,7 +68,7 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // Best effort: what stays is removed by the next run, which finds the lock free.
+        // Best effort: the next run finds the lock free and removes the rest.
         let _ = fs::remove_dir_all(&self.path);
         let _ = fs::remove_file(&self.lock_path);
     }
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_folder_lives_as_long_as_its_owner() {
+    fn run_folder_lives_as_long_as_owner() {
         let runs = tempfile::tempdir().unwrap();
         let first = RunFolder::create(runs.path()).unwrap();
         let second = RunFolder::create(runs.path()).unwrap();
         assert_ne!(first.path(), second.path());
-        assert!(first.path().is_dir(), "the second start must not remove what the first still holds");
+        assert!(first.path().is_dir(), "the second start must not remove the folder of the first");
         let gone = first.path().to_owned();
         drop(first);
         assert!(!gone.exists());
@@ -120,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_run_is_cleared_by_the_next_one() {
+    fn next_run_removes_killed_run() {
         let runs = tempfile::tempdir().unwrap();
-        // What a killed process leaves: the folder and a lock file that nobody holds.
+        // A killed process leaves its folder and an unlocked lock file.
         fs::create_dir(runs.path().join("77-0")).unwrap();
         fs::write(runs.path().join("77-0/etcd.log"), "x").unwrap();
         fs::write(runs.path().join("77-0.lock"), "").unwrap();

@@ -1,5 +1,4 @@
-//! Kubeconfigs and clients for the local cluster. In goes who the caller is; out comes a client that the API server knows
-//! under that name.
+//! Kubeconfigs and clients for the users of the local cluster.
 
 use std::path::Path;
 
@@ -12,13 +11,13 @@ use serde_json::json;
 
 use crate::pki::Identity;
 
-/// How a caller proves who it is.
+/// Credentials of a user.
 pub(crate) enum Credentials<'a> {
     Certificate(&'a Identity),
     Token(&'a str),
 }
 
-/// A self-contained kubeconfig: certificates are in it, not beside it.
+/// A self-contained kubeconfig: it contains the certificates instead of their paths.
 pub(crate) fn kubeconfig(
     server: &str,
     authority: &str,
@@ -26,7 +25,7 @@ pub(crate) fn kubeconfig(
     credentials: &Credentials<'_>,
 ) -> Result<Kubeconfig> {
     const NAME: &str = "steersman-local";
-    let proof = match credentials {
+    let auth_info = match credentials {
         Credentials::Certificate(identity) => json!({
             "client-certificate-data": STANDARD.encode(&identity.certificate),
             "client-key-data": STANDARD.encode(&identity.key),
@@ -40,23 +39,23 @@ pub(crate) fn kubeconfig(
         "current-context": NAME,
         "clusters": [{ "name": NAME, "cluster": cluster }],
         "contexts": [{ "name": NAME, "context": { "cluster": NAME, "user": user } }],
-        "users": [{ "name": user, "user": proof }],
+        "users": [{ "name": user, "user": auth_info }],
     });
     serde_json::from_value(config).context("cannot build a kubeconfig")
 }
 
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
-    // Whoever asks first sets the provider; that another part of the process was quicker is fine.
+    // This fails if another part of the process has already installed a provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // As long as tests wait at most: on a busy machine even a handshake takes its time.
+    // As long as the timeout of tests, because even a handshake is slow on a busy machine.
     config.connect_timeout = Some(crate::wait::LIMIT);
-    // The cluster is on this machine, whatever proxy the user's environment names.
+    // The cluster runs on this machine, so a proxy of the user's environment must not be used.
     config.proxy_url = None;
     Ok(Client::try_from(config)?)
 }
 
-/// Writes the kubeconfig readable by its owner alone: it holds a key.
+/// Writes a kubeconfig that only its owner can read, because it contains a key.
 pub(crate) fn write(path: &Path, kubeconfig: &Kubeconfig) -> Result<()> {
     let text = serde_saphyr::to_string(kubeconfig).context("cannot write the kubeconfig as YAML")?;
     crate::pki::write_private(path, &text)

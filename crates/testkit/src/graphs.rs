@@ -1,14 +1,13 @@
-//! DynamoGraphDeployments without anybody who runs them: as far as requests look at them.
-//! Comes in: how a graph fares; goes out: its status, as whoever runs graphs would write it.
+//! Fake DynamoGraphDeployments: the part of their API that requests use. No controller runs them; tests write their status.
 
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-/// The definition, which takes any spec.
+/// The CRD. It accepts any spec.
 pub const CRD: &str = include_str!("graph-crd.yaml");
 
-/// Sets the status of the graph `name`; `components` are those of the status, by name.
+/// Sets the status of the graph `name`. `components` is `status.components`, keyed by name.
 pub async fn is(
     graphs: &Api<DynamicObject>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What a person at a terminal would see: the kubectl of the cluster's own version, as its administrator.
+//! Runs kubectl, in the version of the cluster, as the administrator.
 
 use std::process::Command;
 
@@ -8,17 +8,17 @@ use crate::binaries::Binaries;
 use crate::cluster::Cluster;
 
 impl Cluster {
-    /// For those who run it themselves.
+    /// A kubectl command for the caller to run.
     pub fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
-        let program = Binaries::find()?.context("it is not built")?.path("kubectl");
+        let program = Binaries::find()?.context("kubectl is not built")?.path("kubectl");
         let mut command = Command::new(program);
-        // What it remembers of other clusters lies in the home folder.
+        // The user's home folder holds kubectl's cache of other clusters.
         command.env_clear().env("HOME", &self.folder);
         command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(arguments);
         Ok(command)
     }
 
-    /// What kubectl prints, or what it complains about.
+    /// Runs kubectl. Returns its standard output, or its standard error if it fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let run = || anyhow::Ok(self.kubectl_command(arguments)?.output()?);
         let output = run().map_err(|error| format!("kubectl cannot be run: {error:#}"))?;

@@ -1,6 +1,6 @@
-//! The local cluster for tests, benchmarks and `cargo xtask up`: a real etcd, API server, controller manager and
-//! scheduler, with nodes and pods played by kwok and metrics kept by Prometheus. In goes a flavour; out come clients for
-//! named users, fresh namespaces, simulated GPU nodes and pods that behave as told.
+//! The local cluster for tests, benchmarks and `cargo xtask up`: a real etcd, API server, controller manager, scheduler and
+//! Prometheus, with nodes and pods simulated by kwok. It provides clients for named users, fresh namespaces, GPU nodes, and
+//! pods whose behaviour a test sets with annotations.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -15,7 +15,9 @@ mod client;
 pub mod cluster;
 pub mod conditions;
 pub mod cut;
+mod exclusive;
 pub mod graphs;
+mod identities;
 mod kubectl;
 pub mod log;
 pub mod measure;
@@ -35,13 +37,12 @@ mod shared;
 pub mod shown;
 pub mod skip;
 pub mod tree;
-mod turn;
-mod users;
 pub mod wait;
 
 pub use apply::object;
 pub use cluster::{Cluster, Flavour, Options};
 pub use conditions::{condition, statement};
+pub use exclusive::{Turn, turn};
 pub use log::Log;
 pub use namespace::Namespace;
 pub use nodes::{Gpu, NodePool};
@@ -51,4 +52,3 @@ pub use pods::Pods;
 pub use profiler::Profiler;
 pub use prometheus::Prometheus;
 pub use shared::{Own, SHARED_CLUSTERS, alone, own, shared};
-pub use turn::{Turn, turn};

@@ -1,5 +1,4 @@
-//! The log of an operator or a relay: lines of JSON.
-//! Comes in: the file that the process writes; goes out: what it has said, as soon as it has.
+//! Reads the log of an operator or a relay, one JSON object per line, while the process writes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +8,8 @@ use serde_json::Value;
 
 use crate::wait;
 
-/// Lines at the end of a log that tell why a test failed.
-const LAST: usize = 40;
+/// Lines at the end of a log that are shown when a test fails.
+const MAX_END_LINES: usize = 40;
 
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -26,12 +25,12 @@ impl Log {
         &self.path
     }
 
-    /// Empty before it says anything.
+    /// The whole log. Empty if the file does not exist yet.
     pub fn text(&self) -> String {
         fs::read_to_string(&self.path).unwrap_or_default()
     }
 
-    /// Those that are JSON: the last one may be under way.
+    /// The lines that are valid JSON: the last line may be incomplete.
     pub fn lines(&self) -> Vec<Value> {
         self.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -39,10 +38,10 @@ impl Log {
     pub fn end(&self) -> String {
         let text = self.text();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LAST)..].join("\n")
+        lines[lines.len().saturating_sub(MAX_END_LINES)..].join("\n")
     }
 
-    /// How many lines say this, of those that `counts`.
+    /// Number of lines with this message for which `counts` returns true.
     pub fn times_said(&self, message: &str, counts: impl Fn(&Value) -> bool) -> usize {
         self.lines().iter().filter(|line| line["msg"] == message && counts(line)).count()
     }
@@ -55,7 +54,7 @@ impl Log {
         wait::eventually(message, async || self.said(message).then_some(())).await.with_context(|| self.end())
     }
 
-    /// Where this server of the operator listens, as a URL.
+    /// The URL at which this server of the operator listens.
     pub fn address(&self, server: &str) -> Option<String> {
         let listens = |line: &Value| line["msg"] == "listening" && line["server"] == server;
         let line = self.lines().into_iter().find(listens)?;
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_read_while_it_is_written() {
+    fn log_is_readable_while_written() {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::at(&folder.path().join("log"));
         assert_eq!((log.text().as_str(), log.said("up"), log.address("health")), ("", false, None));

@@ -1,17 +1,16 @@
-//! How long something takes, for benchmarks.
-//! Comes in: what to run, again and again; goes out: the median and the slowest of a hundred, as a row of a table.
+//! Measures the duration of functions for benchmarks, and prints the median and the 99th percentile as a table.
 
 use std::fmt::Write;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-const WARM_UP: Duration = Duration::from_millis(300);
-const MEASURED: Duration = Duration::from_secs(2);
-const RUNS: usize = 20_000;
+const WARM_UP_TIME: Duration = Duration::from_millis(300);
+const MEASURE_TIME: Duration = Duration::from_secs(2);
+const MAX_RUNS: usize = 20_000;
 
 pub struct Row {
     pub case: &'static str,
-    /// What it was run with.
+    /// The input of the measured function.
     pub of: String,
     pub goal: Duration,
     pub median: Duration,
@@ -19,7 +18,7 @@ pub struct Row {
     pub runs: usize,
 }
 
-/// `prepare` is not a part of what is measured.
+/// Measures `run` without the time of `prepare`.
 pub fn measured<I, O>(
     case: &'static str,
     of: String,
@@ -27,13 +26,13 @@ pub fn measured<I, O>(
     prepare: impl Fn() -> I,
     run: impl Fn(I) -> O,
 ) -> Row {
-    let warm = Instant::now();
-    while warm.elapsed() < WARM_UP {
+    let warm_up_start = Instant::now();
+    while warm_up_start.elapsed() < WARM_UP_TIME {
         black_box(run(black_box(prepare())));
     }
     let started = Instant::now();
-    let mut times = Vec::with_capacity(RUNS);
-    while times.len() < RUNS && (started.elapsed() < MEASURED || times.is_empty()) {
+    let mut times = Vec::with_capacity(MAX_RUNS);
+    while times.len() < MAX_RUNS && (started.elapsed() < MEASURE_TIME || times.is_empty()) {
         let input = black_box(prepare());
         let before = Instant::now();
         let output = black_box(run(input));
@@ -41,23 +40,24 @@ pub fn measured<I, O>(
         drop(output);
     }
     times.sort_unstable();
-    let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
-    Row { case, of, goal, median: at(50), p99: at(99), runs: times.len() }
+    let percentile = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+    Row { case, of, goal, median: percentile(50), p99: percentile(99), runs: times.len() }
 }
 
-/// All rows, each with a word where it misses its goal.
+/// All rows as a table. Rows that miss their goal are marked.
 pub fn table(rows: &[Row]) -> String {
     let mut table =
         format!("{:<20} {:<40} {:>10} {:>10} {:>10} {:>7}", "case", "objects", "median", "p99", "goal", "runs");
     for Row { case, of, goal, median, p99, runs } in rows {
         let verdict = if median > goal { "  above the goal" } else { "" };
         let [median, p99, goal] = [median, p99, goal].map(|time| said(*time));
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(table, "\n{case:<20} {of:<40} {median:>10} {p99:>10} {goal:>10} {runs:>7}{verdict}");
     }
     table
 }
 
+/// Formats a duration with its unit.
 pub fn said(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     match micros {

@@ -1,5 +1,5 @@
-//! A fresh namespace for one test. It stays until the cluster ends: deleting it would only keep the controllers busy, and
-//! what a failed test left in it can be looked at.
+//! A fresh namespace for one test. It is never deleted: deletion would only keep the controllers busy, and the objects of a
+//! failed test stay available for debugging.
 
 use std::fmt::Debug;
 
@@ -16,19 +16,19 @@ use crate::cluster::{Cluster, Flavour};
 use crate::play::{PLAY, Play};
 use crate::wait;
 
-/// A namespace of its own, seen by the administrator.
+/// A namespace with a client of the administrator.
 pub struct Namespace {
     name: String,
     admin: Client,
 }
 
 impl Cluster {
-    /// Makes a namespace whose name starts with `prefix` and waits until pods can be created in it.
+    /// Creates a namespace whose name starts with `prefix`, and waits until pods can be created in it.
     pub async fn namespace(&self, prefix: &str) -> Result<Namespace> {
         self.namespace_with(prefix, &[]).await
     }
 
-    /// The same with annotations, such as those that steer its pods (see [`crate::play`]).
+    /// Creates a namespace with annotations, such as those that set the behaviour of its pods (see [`crate::play`]).
     pub async fn namespace_with(&self, prefix: &str, annotations: &[(&str, &str)]) -> Result<Namespace> {
         let admin = self.admin().await?;
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -61,7 +61,7 @@ impl Namespace {
         &self.name
     }
 
-    /// All objects of a kind in this namespace, seen by the administrator.
+    /// API of a kind in this namespace, as the administrator.
     pub fn all<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -70,7 +70,7 @@ impl Namespace {
         self.seen_by(&self.admin)
     }
 
-    /// All objects of a kind in this namespace, seen by the owner of `client`.
+    /// API of a kind in this namespace, as the user of `client`.
     pub fn seen_by<K>(&self, client: &Client) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -79,13 +79,13 @@ impl Namespace {
         Api::namespaced(client.clone(), &self.name)
     }
 
-    /// Applies manifests into this namespace.
+    /// Applies manifests to this namespace.
     pub async fn apply(&self, manifests: &str) -> Result<()> {
         crate::apply::manifests(&self.admin, Some(&self.name), manifests).await?;
         Ok(())
     }
 
-    /// One object as JSON, seen by the administrator.
+    /// Reads an object as JSON, as the administrator.
     pub async fn get<K>(&self, name: &str) -> Result<Option<Value>>
     where
         K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
@@ -94,29 +94,29 @@ impl Namespace {
         Ok(self.all::<K>().get_opt(name).await?.map(|found| json!(found)))
     }
 
-    /// Pods that are made from now on do this; None: they run.
+    /// Sets the behaviour of pods that are created from now on. With `None`, they run.
     pub async fn play(&self, play: Option<Play>) -> Result<()> {
         let value = play.map(Play::value);
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { PLAY: value } } }));
         let namespaces: Api<Object> = Api::all(self.admin.clone());
         namespaces.patch(&self.name, &PatchParams::default(), &patch).await?;
-        // The API server learns of it in its own time: a pod that is not kept shows when it has.
+        // The admission policy reads namespaces from a cache. A dry run shows when it has the new annotation.
         let container = json!({ "name": "main", "image": "example.com/main:1" });
         let probe: Pod = serde_json::from_value(json!({ "metadata": { "generateName": "probe-" },
             "spec": { "containers": [container] } }))?;
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let pods = self.all::<Pod>();
-        wait::eventually("pods are told what to do", async || {
+        wait::eventually("new pods get the annotation of their namespace", async || {
             let made = pods.create(&dry_run, &probe).await.ok()?;
             (made.annotations().get(PLAY).map(String::as_str) == value).then_some(())
         })
         .await
     }
 
-    /// Type and message of the event with this reason, once there is one.
+    /// Waits for an event with this reason, and returns its type and message.
     pub async fn event(&self, reason: &str) -> Result<(String, String)> {
         let events: Api<Event> = self.all();
-        wait::eventually(&format!("an event {reason}"), async || {
+        wait::eventually(&format!("an event with reason {reason}"), async || {
             let listed = events.list(&ListParams::default()).await.ok()?;
             let found = listed.items.into_iter().find(|event| event.reason.as_deref() == Some(reason))?;
             Some((found.type_.unwrap_or_default(), found.message.unwrap_or_default()))

@@ -1,5 +1,4 @@
-//! Simulated nodes with GPUs, labelled as NVIDIA's GPU feature discovery labels real ones. In goes how many nodes of which
-//! GPU; out come Ready nodes that pods can be scheduled on.
+//! Simulated nodes with GPUs. They have the labels that NVIDIA's GPU feature discovery sets on real nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +10,20 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use crate::cluster::Cluster;
 use crate::wait;
 
-/// A GPU model with what its nodes report about it.
+/// A GPU model and the properties that its nodes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// The name that node names are made of.
+    /// The default name of a pool of such nodes.
     pub name: &'static str,
-    /// `nvidia.com/gpu.product`, spaces written as dashes.
+    /// `nvidia.com/gpu.product`, with dashes instead of spaces.
     pub product: &'static str,
     /// `nvidia.com/gpu.family`
     pub family: &'static str,
     /// `nvidia.com/gpu.memory`, in MiB.
     pub memory_mib: u32,
-    /// Major and minor of the compute capability.
+    /// Major and minor version of the compute capability.
     pub compute: (u8, u8),
-    /// GPUs in a usual machine of this kind.
+    /// GPUs of a typical node.
     pub per_node: u32,
     /// `nvidia.com/mig.capable`
     pub mig_capable: bool,
@@ -39,7 +38,7 @@ impl Gpu {
     pub const L4: Self = gpu("l4", "NVIDIA-L4", "ada-lovelace", 23_034, (8, 9), 1, false);
     pub const T4: Self = gpu("t4", "Tesla-T4", "turing", 15_360, (7, 5), 1, false);
 
-    /// The table, largest first.
+    /// All models, largest first.
     pub const ALL: [Self; 7] = [Self::B200, Self::H200, Self::H100, Self::A100, Self::L40S, Self::L4, Self::T4];
 }
 
@@ -61,7 +60,7 @@ pub struct NodePool {
     /// Node names are `<name>-0`, `<name>-1`, …; also the value of the label [`POOL`].
     pub name: String,
     pub nodes: u32,
-    /// The GPU and how many of it each node has; `None` for nodes without GPUs.
+    /// The GPU model and the count per node. `None` for nodes without GPUs.
     pub gpus: Option<(Gpu, u32)>,
 }
 
@@ -69,7 +68,7 @@ pub struct NodePool {
 pub const POOL: &str = "steersman.dev/pool";
 
 impl NodePool {
-    /// Machines as they are usually sold with this GPU.
+    /// Nodes with the usual number of GPUs.
     pub fn usual(gpu: Gpu, nodes: u32) -> Self {
         Self { name: gpu.name.to_owned(), nodes, gpus: Some((gpu, gpu.per_node)) }
     }
@@ -122,7 +121,7 @@ impl NodePool {
     }
 }
 
-/// What GPU feature discovery writes on a node, and the label of node feature discovery that starts it.
+/// The labels that GPU feature discovery sets on a node, and the label of node feature discovery that enables it.
 fn discovery_labels(gpu: Gpu, count: u32) -> BTreeMap<String, String> {
     let (count, memory) = (count.to_string(), gpu.memory_mib.to_string());
     let (major, minor) = (gpu.compute.0.to_string(), gpu.compute.1.to_string());
@@ -158,26 +157,26 @@ fn discovery_labels(gpu: Gpu, count: u32) -> BTreeMap<String, String> {
 }
 
 impl Cluster {
-    /// Adds the pool's nodes and waits until all take pods.
+    /// Adds the nodes of a pool and waits until pods can be scheduled on all of them.
     pub async fn add_nodes(&self, pool: &NodePool) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.admin().await?);
-        add(&nodes, pool).await.with_context(|| format!("cannot add the node pool {}", pool.name))
+        create_nodes(&nodes, pool).await.with_context(|| format!("cannot add the node pool {}", pool.name))
     }
 }
 
-async fn add(nodes: &Api<Node>, pool: &NodePool) -> Result<()> {
+async fn create_nodes(nodes: &Api<Node>, pool: &NodePool) -> Result<()> {
     for node in pool.objects() {
         nodes.create(&PostParams::default(), &node).await?;
     }
     for node in pool.objects() {
         let name = node.metadata.name.unwrap_or_default();
-        wait::until(nodes.clone(), &name, "is Ready and takes pods", wait::LIMIT, takes_pods).await?;
+        wait::until(nodes.clone(), &name, "is Ready and accepts pods", wait::LIMIT, accepts_pods).await?;
     }
     Ok(())
 }
 
-/// A Ready node takes pods only once the controllers have removed the taint that new nodes carry.
-fn takes_pods(node: &Node) -> bool {
+/// A Ready node accepts pods once the controllers have removed the taint of new nodes.
+fn accepts_pods(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready =
         conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");

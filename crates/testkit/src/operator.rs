@@ -1,5 +1,4 @@
-//! The operator as a process beside the cluster, as the account that is shipped and with its rights.
-//! Comes in: the program, who it is and what it is told; goes out: a process whose log and addresses can be read.
+//! Runs the operator as a process outside the cluster, with the service account and the permissions of `deploy/rbac.yaml`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,28 +14,29 @@ use crate::ports::HeldPort;
 use crate::process::{Process, spawn_bound};
 use crate::{apply, wait};
 
-/// What an administrator applies before the operator is started.
-const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+/// The manifests that an administrator applies before the operator starts.
+const SHIPPED_MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
 
-/// The operator's account with the roles that are shipped, so that what runs here has the rights it has elsewhere.
+/// The operator's service account with the shipped roles, so that tests run with the permissions of a real installation.
 pub struct Account {
     pub namespace: String,
     pub name: String,
-    /// By which a process is the account.
+    /// Kubeconfig with a token of the account.
     pub kubeconfig: PathBuf,
 }
 
 impl Account {
-    /// As an administrator, and until both of its roles count.
+    /// Creates the account as an administrator, and waits until both of its roles are effective.
     pub async fn install(cluster: &Cluster) -> Result<Self> {
-        let manifests = fs::read_to_string(SHIPPED).with_context(|| format!("cannot read {SHIPPED}"))?;
+        let manifests =
+            fs::read_to_string(SHIPPED_MANIFESTS).with_context(|| format!("cannot read {SHIPPED_MANIFESTS}"))?;
         let applied = apply::manifests(&cluster.admin().await?, None, &manifests).await?;
         let is_account = |kind: &str| kind == "ServiceAccount";
         let account = applied.iter().find(|object| object.types.as_ref().is_some_and(|types| is_account(&types.kind)));
-        let account = account.with_context(|| format!("there is no ServiceAccount in {SHIPPED}"))?;
+        let account = account.with_context(|| format!("{SHIPPED_MANIFESTS} has no ServiceAccount"))?;
         let (namespace, name) = (account.namespace().unwrap_or_default(), account.name_any());
         let client = cluster.service_account(&namespace, &name).await?;
-        // One rule of a role stands for all: they come with the same object.
+        // All rules of a role become effective together, so checking one is enough.
         wait::until_allowed(&client, "list", "llmd.ai", "variantautoscalings", None).await?;
         until_leads(&client, &namespace).await?;
         let kubeconfig = cluster.service_account_kubeconfig(&namespace, &name).await?;
@@ -44,24 +44,25 @@ impl Account {
     }
 }
 
-/// Until the account may hold its Lease in this namespace, and with that all that it may do only where it is at home.
+/// Waits until the account may write Leases in this namespace. The other permissions in its own namespace come with the
+/// same role.
 pub async fn until_leads(account: &Client, namespace: &str) -> Result<()> {
     wait::until_allowed(account, "create", "coordination.k8s.io", "leases", Some(namespace)).await
 }
 
-/// Whom the API server shall ask: families by their short names.
+/// The families, by their short names, for which the API server calls the operator's webhooks.
 pub struct Asked<'a> {
-    /// Their CRDs are installed; empty: those of all.
+    /// Families whose CRDs are installed. Empty means all.
     pub converted: &'a [&'a str],
-    /// Their objects are judged before they are stored; empty: those of all that have rules. None: nobody's.
+    /// Families with admission webhooks. Empty means all that have rules; `None` means none.
     pub judged: Option<&'a [&'a str]>,
 }
 
-/// For an operator that has its Lease to itself: a machine that stands still for a while does not take it away, and with it
-/// all that the operator has counted. Whoever comes after one that was killed waits as long, unless it has the same name.
+/// Arguments for an operator without a competitor for its Lease. It keeps the Lease, and with it its counters, even if the
+/// machine stalls for a while. The successor of a killed operator waits this long, unless it has the same identity.
 pub const STEADY: [&str; 4] = ["--lease-duration", "120", "--renew-deadline", "100"];
 
-/// How an operator is run, as often as one likes.
+/// The command line and environment of an operator, which may be started several times.
 #[derive(Clone)]
 pub struct Launch {
     program: PathBuf,
@@ -72,7 +73,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// `identity` is the name of its pod: it ends the user agent of every call that the operator makes.
+    /// `identity` is the name of the operator's pod. The user agent of every call of the operator ends with it.
     pub fn new(program: &Path, kubeconfig: &Path, identity: &str) -> Self {
         Self {
             program: program.to_owned(),
@@ -93,23 +94,23 @@ impl Launch {
         self
     }
 
-    /// Addresses that are not given are any free ones of this machine, and webhooks that are not given are off: they write
-    /// to CRDs, which belong to a whole cluster. What it says is kept in `folder`.
+    /// Starts the operator with its log in `folder`. By default, it listens on free ports of this machine, and webhooks are
+    /// off, because they write to CRDs, which are cluster-wide.
     pub fn start(&self, folder: &Path) -> Result<Operator> {
         let (log, complaint) = (folder.join("steersman.log"), folder.join("steersman.err"));
         let open = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let mut command = Command::new(&self.program);
-        // Settings of the user's are not meant for it.
+        // Settings of the user's environment must not apply.
         command.env_clear().env("POD_NAME", &self.identity);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.arg("run").arg("--kubeconfig").arg(&self.kubeconfig);
-        let given = |flag: &str| self.arguments.iter().any(|argument| argument == flag);
+        let is_set = |flag: &str| self.arguments.iter().any(|argument| argument == flag);
         for flag in ["--health-address", "--metrics-address"] {
-            if !given(flag) {
+            if !is_set(flag) {
                 command.args([flag, "127.0.0.1:0"]);
             }
         }
-        if !given("--webhooks") && !given("--webhook-url") {
+        if !is_set("--webhooks") && !is_set("--webhook-url") {
             command.args(["--webhooks", "off"]);
         }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(open(&log)?).stderr(open(&complaint)?);
@@ -117,38 +118,43 @@ impl Launch {
         Ok(Operator { process, log: Log::at(&log) })
     }
 
-    /// The same for an operator that the API server asks: with CRDs and webhook configurations that name it, installed by
-    /// an administrator, as the operator itself may not. Also returns what was said of them.
+    /// Starts an operator whose webhooks the API server calls. Its CRDs and webhook configurations are installed as an
+    /// administrator, because the operator has no permission to create them. Returns the output of the installation too.
     pub async fn start_asked(&self, cluster: &Cluster, asked: &Asked<'_>, folder: &Path) -> Result<(Operator, String)> {
-        // API servers reach the operator by this port; it is let go of at the last moment.
+        // The API server calls the operator at this port. It is released right before the operator starts.
         let port = HeldPort::any()?;
         let address = format!("127.0.0.1:{}", port.number());
         let url = format!("https://{address}");
-        let limit = wait::LIMIT.as_secs().to_string();
-        let mut said = self.install(cluster, &["crds", "--wait", &limit], asked.converted, &url).await?;
+        let timeout = wait::LIMIT.as_secs().to_string();
+        let mut output = self.install(cluster, &["crds", "--wait", &timeout], asked.converted, &url).await?;
         if let Some(judged) = asked.judged {
-            said += &self.install(cluster, &["webhooks"], judged, &url).await?;
+            output += &self.install(cluster, &["webhooks"], judged, &url).await?;
         }
         drop(port);
         let operator = self.clone().with(&["--webhook-address", &address, "--webhook-url", &url]).start(folder)?;
-        Ok((operator, said))
+        Ok((operator, output))
     }
 
-    async fn install(&self, cluster: &Cluster, what: &[&str], families: &[&str], url: &str) -> Result<String> {
-        let limit = wait::LIMIT.as_secs().to_string();
+    async fn install(&self, cluster: &Cluster, subcommand: &[&str], families: &[&str], url: &str) -> Result<String> {
+        let timeout = wait::LIMIT.as_secs().to_string();
         let mut command = Command::new(&self.program);
-        command.args(what).arg("--apply").args(families).args(["--webhook-url", url, "--request-timeout", &limit]);
+        command.args(subcommand).arg("--apply").args(families).args([
+            "--webhook-url",
+            url,
+            "--request-timeout",
+            &timeout,
+        ]);
         command.arg("--kubeconfig").arg(cluster.admin_kubeconfig()).env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let ended = tokio::task::spawn_blocking(|| spawn_bound(command)?.wait_with_output()).await?;
-        let output = ended.with_context(|| format!("cannot run {}", self.program.display()))?;
+        let result = tokio::task::spawn_blocking(|| spawn_bound(command)?.wait_with_output()).await?;
+        let output = result.with_context(|| format!("cannot run {}", self.program.display()))?;
         let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`steersman {} --apply` failed: {}", what[0], complaint.trim_end());
+        ensure!(output.status.success(), "`steersman {} --apply` failed: {}", subcommand[0], complaint.trim_end());
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-/// A running operator. Dropping it kills it: it can neither finish nor clean up anything.
+/// A running operator. Dropping it kills the process without a graceful stop.
 pub struct Operator {
     process: Process,
     log: Log,
@@ -159,22 +165,22 @@ impl Operator {
         self.process.id()
     }
 
-    /// What it says on standard output.
+    /// The standard output.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// What it says on standard error.
+    /// The standard error.
     pub fn complaint(&self) -> String {
         self.process.complaint()
     }
 
-    /// The last that it said, for whoever has to find out why something failed.
+    /// The last lines of its output, to explain a failure.
     pub fn log_end(&self) -> String {
         self.process.log_end()
     }
 
-    /// Fails, with its last words, if it has ended by itself.
+    /// Fails with the last lines of its output if the operator has ended.
     pub fn ensure_running(&mut self) -> Result<()> {
         self.process.ensure_running()
     }
@@ -192,30 +198,33 @@ impl Operator {
 mod tests {
     use super::*;
 
-    async fn said(more: &[&str]) -> String {
+    async fn command_line(extra: &[&str]) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let launch = Launch::new(Path::new("/bin/echo"), Path::new("/k"), "me").with(more);
+        let launch = Launch::new(Path::new("/bin/echo"), Path::new("/k"), "me").with(extra);
         let mut operator = launch.start(folder.path()).unwrap();
         assert!(operator.until_ended().await.unwrap().success());
         operator.log().text()
     }
 
     #[tokio::test]
-    async fn what_is_not_given_disturbs_nobody() {
-        let own = "run --kubeconfig /k --health-address 127.0.0.1:0";
-        let usual = format!("{own} --metrics-address 127.0.0.1:0 --webhooks off");
-        assert_eq!(said(&[]).await, format!("{usual}\n"));
-        assert_eq!(said(&["--controllers", "va"]).await, format!("{usual} --controllers va\n"));
-        let scraped = ["--metrics-address", "0.0.0.0:0"];
-        assert_eq!(said(&scraped).await, format!("{own} --webhooks off --metrics-address 0.0.0.0:0\n"));
-        let asked = said(&["--webhook-url", "https://127.0.0.1:1"]).await;
-        assert!(!asked.contains("--webhooks off"), "{asked}");
+    async fn default_arguments_use_free_ports_only() {
+        let fixed = "run --kubeconfig /k --health-address 127.0.0.1:0";
+        let defaults = format!("{fixed} --metrics-address 127.0.0.1:0 --webhooks off");
+        assert_eq!(command_line(&[]).await, format!("{defaults}\n"));
+        assert_eq!(command_line(&["--controllers", "va"]).await, format!("{defaults} --controllers va\n"));
+        let metrics_address = ["--metrics-address", "0.0.0.0:0"];
+        assert_eq!(
+            command_line(&metrics_address).await,
+            format!("{fixed} --webhooks off --metrics-address 0.0.0.0:0\n")
+        );
+        let with_webhooks = command_line(&["--webhook-url", "https://127.0.0.1:1"]).await;
+        assert!(!with_webhooks.contains("--webhooks off"), "{with_webhooks}");
     }
 
     #[tokio::test]
-    async fn one_that_ends_by_itself_is_told_with_its_complaint() {
+    async fn early_exit_is_reported_with_stderr() {
         let folder = tempfile::tempdir().unwrap();
-        // It takes `run` for a file, which is not there.
+        // The shell takes `run` for a script, which does not exist.
         let launch = Launch::new(Path::new("/bin/sh"), Path::new("/k"), "me");
         let mut operator = launch.start(folder.path()).unwrap();
         assert!(!operator.until_ended().await.unwrap().success());

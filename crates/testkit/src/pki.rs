@@ -1,5 +1,5 @@
-//! Certificates of one local cluster: its authority, the servers' certificates, and client certificates that make a
-//! caller a named user. Kept in a folder, so that every process of a run can issue users.
+//! Certificates of one local cluster: its authority, server certificates, and client certificates for named users. They are
+//! stored in a folder, so that every process of a run can issue certificates.
 
 use std::fs;
 use std::io::Write;
@@ -26,7 +26,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a new authority with the files that the API server and the controller manager read.
+    /// Creates an authority and the files that the API server and the controller manager read.
     pub fn create(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let key = KeyPair::generate()?;
@@ -35,8 +35,8 @@ impl Authority {
         let authority = Self::open(folder)?;
         let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         authority.store("server", &authority.server(&names)?)?;
-        // The API server calls etcd and aggregated APIs as this client; the same authority keeps the set of files small,
-        // and the name is what an aggregated API must check.
+        // The API server calls etcd and aggregated APIs as this client. It has no authority of its own, so an aggregated
+        // API has to check the name.
         authority.store("front-proxy", &authority.client("front-proxy-client", None)?)?;
         let accounts = KeyPair::generate()?;
         write(folder, "service-accounts-key.pem", &accounts.serialize_pem())?;
@@ -44,7 +44,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Reads the authority that another process of this run has made.
+    /// Opens the authority that another process of this run has created.
     pub fn open(folder: &Path) -> Result<Self> {
         let read = |name: &str| {
             let path = folder.join(name);
@@ -70,7 +70,7 @@ impl Authority {
         self.issue(CertificateParams::new(names)?, &common_name, None, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A certificate that the API server takes for the user `name`, in `group` if one is given.
+    /// A certificate of the user `name`, in `group` if there is one.
     pub fn client(&self, name: &str, group: Option<&str>) -> Result<Identity> {
         self.issue(CertificateParams::default(), name, group, ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -100,7 +100,7 @@ impl Authority {
     }
 }
 
-/// The same for every authority: what differs is the key, from which the key identifier follows.
+/// Parameters of the authority's certificate. They are the same for every authority; only the key differs.
 fn authority_parameters() -> Result<CertificateParams> {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name.push(DnType::CommonName, "steersman local cluster");
@@ -114,20 +114,20 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     write_private(&folder.join(name), text)
 }
 
-/// Writes a file that only its owner can read. Whoever reads it meanwhile sees the old one or the new one, never half of it:
-/// tests that run side by side write the kubeconfig of the same account.
+/// Writes a file that only its owner can read. The file is replaced atomically, because concurrent tests write the
+/// kubeconfig of the same account.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}-{number}", std::process::id()));
+    static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}-{number}", std::process::id()));
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&part)
+        .open(&temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&part, path))
+        .and_then(|()| fs::rename(&temporary, path))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

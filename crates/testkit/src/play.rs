@@ -1,28 +1,28 @@
-//! How simulated pods behave. The annotation stands on a pod, or on a namespace for all pods created in it later; changing
-//! it on a living pod changes what the pod does.
+//! Behaviour of simulated pods, set by annotations of a pod, or of a namespace for all pods that are created in it later. A
+//! change of the annotation on a running pod changes its behaviour.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// What a pod does: see [`Play`].
+/// Annotation with the behaviour of a pod; see [`Play`].
 pub const PLAY: &str = "steersman.dev/play";
 
-/// How long a pod takes to start, as a Go duration (`5s`).
+/// Annotation with the start delay of a pod, as a Go duration (`5s`).
 pub const PLAY_DELAY: &str = "steersman.dev/play-delay";
 
-/// What the failing container of a Job's pod says as its termination message.
+/// Annotation with the termination message of a container that fails or crashes.
 pub const PLAY_MESSAGE: &str = "steersman.dev/play-message";
 
-/// What a simulated pod does once it is scheduled.
+/// Behaviour of a simulated pod after it is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Play {
-    /// Starts and becomes Ready; a Job's pod then succeeds. This is what pods do that are not told anything.
+    /// Starts and becomes Ready; a Job's pod then succeeds. This is the default.
     Run,
     /// Never starts: its containers stay in `ContainerCreating`.
     Pending,
-    /// Its image cannot be pulled: `ImagePullBackOff`.
+    /// The image cannot be pulled: `ImagePullBackOff`.
     PullError,
-    /// Its containers exit again and again: `CrashLoopBackOff`.
+    /// Containers exit repeatedly: `CrashLoopBackOff`.
     Crash,
     /// Runs but never becomes Ready.
     Unready,
@@ -33,7 +33,7 @@ pub enum Play {
 }
 
 impl Play {
-    /// The annotation's value.
+    /// The value of the annotation.
     pub fn value(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -46,19 +46,19 @@ impl Play {
         }
     }
 
-    /// A merge patch that makes a living pod or node do this.
+    /// A merge patch that sets this behaviour on a running pod or a node.
     pub fn patch(self) -> Value {
         json!({ "metadata": { "annotations": { PLAY: self.value() } } })
     }
 }
 
-/// Whether the pod says so of itself.
+/// Whether the condition Ready of the pod is true.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|known| known.type_ == "Ready" && known.status == "True")
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether requests go to it: ready, and not about to end.
+/// Whether the pod receives requests: ready and not terminating.
 pub fn is_serving(pod: &Pod) -> bool {
     is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
 }

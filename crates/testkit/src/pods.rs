@@ -1,5 +1,5 @@
-//! Pods that only have metrics, all at one address. Comes in: what each of them says; goes out: a server that a real
-//! Prometheus scrapes at `/pods/<namespace>/<name>/metrics`. Time passes when the test changes the words.
+//! Serves the metrics of fake pods at one address, for a real Prometheus to scrape at `/pods/<namespace>/<name>/metrics`.
+//! The metrics of a pod only change when the test sets them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 type Texts = Arc<Mutex<BTreeMap<(String, String), String>>>;
 
-/// The server. Dropping it ends it.
+/// The server. It stops when dropped.
 pub struct Pods {
     address: SocketAddr,
     texts: Texts,
@@ -34,16 +34,17 @@ impl Pods {
         Self::start_at("127.0.0.1:0").await
     }
 
-    /// Where `/metrics` itself is asked for, the first pod answers: so one pod can be played at an address of its own.
+    /// Listens at `address`. `/metrics` returns the metrics of the first pod, so that a single pod can have an address of
+    /// its own.
     pub async fn start_at(address: &str) -> Result<Self> {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen at {address}"))?;
         let (address, texts) = (listener.local_addr()?, Texts::default());
         let router = Router::new()
             .route("/pods/{namespace}/{name}/metrics", get(metrics))
-            .route("/metrics", get(first))
+            .route("/metrics", get(first_pod))
             .with_state(texts.clone());
         let server = tokio::spawn(async move {
-            // It only ends with the test, which then has no use for a reason.
+            // The server only ends with the test, which does not need the error then.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { address, texts, server })
@@ -53,17 +54,17 @@ impl Pods {
         self.address
     }
 
-    /// From now on the pod says this, in Prometheus' text format.
+    /// Sets the metrics of a pod, in Prometheus' text format.
     pub fn say(&self, namespace: &str, name: &str, text: impl Into<String>) {
         self.texts().insert((namespace.to_owned(), name.to_owned()), text.into());
     }
 
-    /// From now on the pod says nothing: a scrape fails.
+    /// Makes scrapes of a pod fail.
     pub fn silence(&self, namespace: &str, name: &str) {
         self.texts().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Labels of the target that the pod is, as a ServiceMonitor would set them, and where it is scraped.
+    /// The labels of a pod's scrape target, as a ServiceMonitor would set them, and its path.
     pub fn labels(namespace: &str, name: &str) -> Value {
         json!({
             "namespace": namespace,
@@ -79,13 +80,13 @@ impl Pods {
 }
 
 async fn metrics(State(texts): State<Texts>, Path(pod): Path<(String, String)>) -> (StatusCode, String) {
-    answer(texts.lock().unwrap_or_else(PoisonError::into_inner).get(&pod))
+    response(texts.lock().unwrap_or_else(PoisonError::into_inner).get(&pod))
 }
 
-async fn first(State(texts): State<Texts>) -> (StatusCode, String) {
-    answer(texts.lock().unwrap_or_else(PoisonError::into_inner).values().next())
+async fn first_pod(State(texts): State<Texts>) -> (StatusCode, String) {
+    response(texts.lock().unwrap_or_else(PoisonError::into_inner).values().next())
 }
 
-fn answer(text: Option<&String>) -> (StatusCode, String) {
+fn response(text: Option<&String>) -> (StatusCode, String) {
     text.map_or((StatusCode::SERVICE_UNAVAILABLE, String::new()), |text| (StatusCode::OK, text.clone()))
 }

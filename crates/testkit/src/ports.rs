@@ -1,8 +1,8 @@
-//! Ports of our own. A port is held by a bound socket while the server that shall listen on it starts: asking for a free
-//! port and letting go of it would let another run take it in between.
+//! Reserves ports. A bound socket holds a port until its server has started, so that no other run takes the port in
+//! between.
 //!
-//! Not every server can share a port with its holder. For those it is let go of at the last moment, and they may stop and
-//! start again on it; that is why ports are below those that the system gives to whoever asks for any.
+//! Some servers cannot share a port with its holder. Their port is released right before they start, and they may restart
+//! on it. Ports are therefore chosen below the ephemeral range of the system.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result, bail};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-/// No system gives these to who connects or listens on any port.
-const OURS: std::ops::Range<u16> = 12_000..32_000;
+/// Ports below the ephemeral range of any system.
+const PORT_RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 /// A port of the loopback address that only a server with port sharing (`SO_REUSEPORT`) of the same user can listen on.
 pub struct HeldPort {
@@ -24,16 +24,16 @@ pub struct HeldPort {
 impl HeldPort {
     /// Any free port.
     pub fn any() -> Result<Self> {
-        // Runs side by side begin at different ones.
-        let begin = (RandomState::new().hash_one(()) % OURS.len() as u64) as usize;
-        let mut numbers = OURS.cycle().skip(begin).take(OURS.len());
-        let held = numbers.find_map(Self::free);
+        // Concurrent runs start their search at different ports.
+        let start = (RandomState::new().hash_one(()) % PORT_RANGE.len() as u64) as usize;
+        let mut numbers = PORT_RANGE.cycle().skip(start).take(PORT_RANGE.len());
+        let held = numbers.find_map(Self::try_hold);
         held.context("cannot reserve a free port on 127.0.0.1: every one that was tried is taken")
     }
 
-    /// This very port, or a sentence that says who has it.
+    /// The port `number`, or an error that says why it is not available.
     pub fn exactly(number: u16) -> Result<Self> {
-        // Port sharing would let us in beside another of our own clusters; a plain bind tells whether anyone is there.
+        // With port sharing, the bind would succeed even if another of our clusters uses the port. A plain bind fails.
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
             let why = match error.kind() {
                 ErrorKind::AddrInUse => "is taken by another process: free it".to_owned(),
@@ -42,20 +42,20 @@ impl HeldPort {
             };
             bail!("port {number} on 127.0.0.1 {why}, or leave the port out to use any free one");
         }
-        // Shared at once: connections of an earlier server may still be there for a minute.
+        // Port sharing is set before the bind, because connections of an earlier server may linger for a minute.
         let held = socket().and_then(|socket| {
             sockopt::set_socket_reuseport(&socket, true)?;
-            bind(&socket, &at(number))?;
+            bind(&socket, &loopback(number))?;
             Ok(Self { number, _socket: socket })
         });
         held.with_context(|| format!("cannot reserve port {number} on 127.0.0.1"))
     }
 
-    /// None: it is taken.
-    fn free(number: u16) -> Option<Self> {
+    /// `None` if the port is taken.
+    fn try_hold(number: u16) -> Option<Self> {
         let socket = socket().ok()?;
-        bind(&socket, &at(number)).ok()?;
-        // Only now: with port sharing, another holder of ours would be let in.
+        bind(&socket, &loopback(number)).ok()?;
+        // Port sharing is set after the bind; otherwise two of our holders could bind the same port.
         sockopt::set_socket_reuseport(&socket, true).ok()?;
         Some(Self { number, _socket: socket })
     }
@@ -69,7 +69,7 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-fn at(number: u16) -> SocketAddrV4 {
+fn loopback(number: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, number)
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_port_is_nobody_elses() {
+    fn held_port_is_exclusive() {
         let held: Vec<_> = (0..200).map(|_| HeldPort::any().unwrap()).collect();
         let mut numbers: Vec<_> = held.iter().map(HeldPort::number).collect();
         numbers.sort_unstable();
@@ -91,11 +91,11 @@ mod tests {
         assert!(message.contains("is taken by another process"), "{message}");
     }
     #[test]
-    fn a_server_that_shares_ports_listens_on_a_held_one() {
+    fn port_sharing_server_listens_on_held_port() {
         let held = HeldPort::any().unwrap();
         let server = socket().unwrap();
         sockopt::set_socket_reuseport(&server, true).unwrap();
-        bind(&server, &at(held.number())).unwrap();
+        bind(&server, &loopback(held.number())).unwrap();
         listen(&server, 1).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! Processes that cannot outlive us. Each is started with a parent-death signal, so that even `kill -9` of the owner ends
-//! it; in the ordinary case it ends when its handle is dropped.
+//! Child processes that cannot outlive this process. A child ends when its handle is dropped. A parent-death signal ends it
+//! even if this process is killed with `kill -9`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,16 +13,16 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 
-/// How far the heap of a Go program grows before it is collected, in percent; Go's own value is 100. The cluster's programs
-/// are short-lived and bound by the processor, so they trade memory for time.
+/// `GOGC`, the growth of the heap in percent that triggers a collection of garbage; the default is 100. The cluster's
+/// programs are short-lived and bound by the processor, so they trade memory for time.
 const GC_PERCENT: &str = "300";
 
-/// A running program with its output in a log file. Dropping it ends it.
+/// A running program with its output in a log file. Dropping it kills the program.
 pub struct Process {
     name: String,
     child: Child,
     log: PathBuf,
-    /// Where standard error goes, if not to the log.
+    /// The file with the standard error, unless that goes to the log.
     complaint: Option<PathBuf>,
 }
 
@@ -37,13 +37,13 @@ impl Process {
     ) -> Result<Self> {
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut command = Command::new(program);
-        // Some of the programs read settings from the environment or the home folder: the user's are not meant for them.
+        // Some programs read settings from the environment or the home folder; those of the user must not apply.
         command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GOGC", GC_PERCENT);
         command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Self::spawn(name, command, log, None)
     }
 
-    /// Starts a command whose standard output goes to `log`, and standard error there or to `complaint`.
+    /// Starts a command. Its standard output goes to `log`, and its standard error to `complaint` if given.
     pub fn spawn(name: &str, command: Command, log: PathBuf, complaint: Option<PathBuf>) -> Result<Self> {
         let program = command.get_program().to_owned();
         let started = spawn_bound(command);
@@ -63,15 +63,15 @@ impl Process {
         &self.log
     }
 
-    /// Fails, with the last lines of its log, if the process has ended by itself.
+    /// Fails with the last lines of the log if the process has ended.
     pub fn ensure_running(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
-            Some(status) => Err(self.end(status)),
+            Some(status) => Err(self.exit_error(status)),
         }
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -80,32 +80,32 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
-    /// What it wrote to standard error, where that is not a part of the log.
+    /// The standard error, unless that goes to the log.
     pub fn complaint(&self) -> String {
         self.complaint.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
     }
 
-    fn end(&self, status: ExitStatus) -> anyhow::Error {
-        let (name, said) = (&self.name, self.log_end());
-        if said.contains("no space left on device") {
+    fn exit_error(&self, status: ExitStatus) -> anyhow::Error {
+        let (name, log_end) = (&self.name, self.log_end());
+        if log_end.contains("no space left on device") {
             let log = self.log.display();
-            return anyhow!("the disk is full: {name} cannot write beside {log}; free some room and run this again");
+            return anyhow!("the disk is full: {name} cannot write next to {log}; free some space and run this again");
         }
-        anyhow!("{name} ended by itself ({status}); its log ends with:\n{said}")
+        anyhow!("{name} ended by itself ({status}); its log ends with:\n{log_end}")
     }
 
-    /// The last lines of the log, and of what it wrote to standard error.
+    /// The last lines of the log, and the standard error.
     pub fn log_end(&self) -> String {
-        const BYTES: u64 = 3000;
+        const MAX_LOG_END_BYTES: u64 = 3000;
         let read = || -> io::Result<String> {
             let mut file = File::open(&self.log)?;
             let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG_END_BYTES)))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let whole_lines =
-                if length > BYTES { text.split_once('\n').map(|(_, rest)| rest.to_owned()) } else { None };
+                if length > MAX_LOG_END_BYTES { text.split_once('\n').map(|(_, rest)| rest.to_owned()) } else { None };
             Ok(whole_lines.unwrap_or(text))
         };
         read().unwrap_or_else(|error| format!("({}: {error})", self.log.display())) + &self.complaint()
@@ -114,13 +114,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Killed, not asked: what these programs hold is thrown away, and an orderly stop takes some of them seconds.
+        // Killed without a graceful stop: the data is discarded, and a graceful stop of some programs takes seconds.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts a command that is killed when this process ends, in whatever way.
+/// Starts a command that is killed when this process ends for any reason.
 pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
     die_with_parent(&mut command);
     let (answer, result) = mpsc::channel();
@@ -128,25 +128,25 @@ pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
     result.recv().map_err(|_| io::Error::other("the thread that starts processes is gone"))?
 }
 
-type Order = (Command, mpsc::Sender<io::Result<Child>>);
+type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
 
-/// The kernel sends the parent-death signal when the *thread* that forked ends. Test threads come and go, so all children
-/// are started by one thread that stays.
-static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-    let (orders, inbox) = mpsc::channel::<Order>();
+/// The kernel sends the parent-death signal when the *thread* that forked ends. Test threads are short-lived, so one
+/// permanent thread starts all children.
+static SPAWNER: LazyLock<mpsc::Sender<SpawnRequest>> = LazyLock::new(|| {
+    let (requests, received) = mpsc::channel::<SpawnRequest>();
     thread::spawn(move || {
-        for (mut command, answer) in inbox {
+        for (mut command, answer) in received {
             let _ = answer.send(command.spawn());
         }
     });
-    orders
+    requests
 });
 
-/// Puts the command into a session of its own: signals to our process group pass it by, and so does a terminal that
-/// stops background processes when they write.
+/// Runs the command in a session of its own, so that it neither receives signals to our process group nor is stopped by the
+/// terminal when it writes in the background.
 #[allow(unsafe_code, reason = "pre_exec is the only way to call setsid between fork and exec")]
 pub fn detach(command: &mut Command) {
-    // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
+    // SAFETY: setsid is async-signal-safe, and the closure calls nothing else.
     unsafe {
         command.pre_exec(|| setsid().map(|_| ()).map_err(Into::into));
     }
@@ -159,13 +159,13 @@ fn die_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have died before the call above took effect; then no signal would ever come.
+            // The parent may have died before the call above; then no signal would be sent.
             if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(3)) }
         });
     }
 }
 
-/// Whether a process with this id is running; one that has ended and waits to be collected is not.
+/// Whether a process with this id is running. A zombie is not.
 pub fn is_running(id: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat"))
         .ok()
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_ends_when_dropped_even_if_it_ignores_requests() {
+    fn dropped_process_ends_even_ignoring_sigterm() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c", "trap '' TERM; echo started; while :; do sleep 0.05; done"];
         let process =
@@ -189,7 +189,7 @@ mod tests {
         let id = process.id();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !process.log_end().contains("started") {
-            assert!(Instant::now() < deadline, "it never starts");
+            assert!(Instant::now() < deadline, "the process does not start");
             thread::sleep(Duration::from_millis(5));
         }
         assert!(is_running(id));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_by_itself_is_reported_with_its_log() {
+    fn early_exit_is_reported_with_log() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c", "echo port 6443 busy; exit 3"];
         let mut process =
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_one_sentence() {
+    fn full_disk_error_omits_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let script = ["-c", "echo a long trace; echo 'wal: write: no space left on device'; exit 2"];
         let mut process =
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn children_outlive_the_thread_that_asked_for_them() {
+    fn child_outlives_the_thread_that_started_it() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().to_owned();
         let start =

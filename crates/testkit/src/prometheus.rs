@@ -1,5 +1,5 @@
-//! A real Prometheus, by https. Comes in: whom it lets in and what it shall scrape; goes out: a server that a test can stop
-//! and start again. The one beside a cluster is started with the same words.
+//! Runs a real Prometheus with HTTPS, which a test can stop and restart. The Prometheus of a cluster uses the same
+//! configuration and arguments.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use crate::pki::{self, Authority};
 use crate::ports::HeldPort;
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often it scrapes, unless told otherwise.
-pub(crate) const EVERY: Duration = Duration::from_secs(1);
+/// The default scrape interval.
+pub(crate) const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whom it lets in.
+/// The clients that Prometheus accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     Open,
-    /// Only users with [`USER`] and [`PASSWORD`].
+    /// Clients with [`USER`] and [`PASSWORD`].
     Login,
-    /// Only clients with a certificate of its authority.
+    /// Clients with a certificate of its authority.
     Certificate,
 }
 
 pub const USER: &str = "steersman";
 pub const PASSWORD: &str = "U*U";
-/// Of the password, by bcrypt: from the test vectors of the algorithm.
-const HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
+/// bcrypt hash of [`PASSWORD`], from the test vectors of the algorithm.
+const PASSWORD_HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
 
-/// A Prometheus of one test alone. Dropping it ends it.
+/// A Prometheus for a single test. It stops when dropped.
 pub struct Prometheus {
-    // In this order: the folder goes last.
+    // Dropped in this order: the folder must be last.
     process: Option<Process>,
     authority: Authority,
     binaries: Binaries,
@@ -46,12 +46,12 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// None: the cluster's programs are not built.
+    /// Starts Prometheus. `None` if the cluster's programs are not built.
     pub async fn start(door: Door) -> Result<Option<Self>> {
-        Self::start_scraping(door, EVERY).await
+        Self::start_scraping(door, SCRAPE_INTERVAL).await
     }
 
-    /// The same where a second is too short for all that there is to scrape.
+    /// Starts Prometheus with a scrape interval, for more targets than it can scrape in a second.
     pub async fn start_scraping(door: Door, every: Duration) -> Result<Option<Self>> {
         let Some(binaries) = Binaries::find()? else { return Ok(None) };
         let run = RunFolder::create(&cache::runs()?)?;
@@ -59,24 +59,24 @@ impl Prometheus {
         let authority = Authority::create(&folder.join("pki"))?;
         authority.store("client", &authority.client("a-test", None)?)?;
         write_configuration(&folder, &authority, door, every, vec![])?;
-        // Prometheus shares no ports, so that it is let go of here.
+        // Prometheus cannot share a port, so the port is released here.
         let port = HeldPort::any()?.number();
         let mut started = Self { process: None, authority, binaries, port, folder, _run: run };
         started.start_again().await?;
         Ok(Some(started))
     }
 
-    /// At the same address, with what it knew before.
+    /// Starts Prometheus at the same address and with the same data.
     pub async fn start_again(&mut self) -> Result<()> {
         let program = self.binaries.path("prometheus");
         let (arguments, log) = (arguments(&self.folder, self.port), self.folder.join("prometheus.log"));
         let mut process = Process::start("prometheus", &program, &arguments, &self.folder, log)?;
-        ready(&mut process).await?;
+        wait_until_ready(&mut process).await?;
         self.process = Some(process);
         Ok(())
     }
 
-    /// From now on nobody answers at its address.
+    /// Stops Prometheus: its address refuses connections.
     pub fn stop(&mut self) {
         self.process = None;
     }
@@ -98,22 +98,22 @@ impl Prometheus {
         &self.authority
     }
 
-    /// Scrapes `http://<address>/metrics` again and again, with these labels. The same name again replaces the target.
+    /// Adds the target `http://<address>/metrics` with these labels. A target of the same name is replaced.
     pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
         scrape(&self.folder, name, address, labels)
     }
 
-    /// Forgets a target: its series end.
+    /// Removes a target: its series end.
     pub fn forget(&self, name: &str) -> Result<()> {
         forget(&self.folder, name)
     }
 
-    /// The current value of `query`, where everybody may ask.
+    /// The current value of `query`. Prometheus must accept all clients.
     pub async fn query(&self, query: &str) -> Result<Value> {
         self::query(&self.url(), &self.authority, query).await
     }
 
-    /// How many queries it has answered, by its own count.
+    /// The number of queries that Prometheus has answered, from its own metrics.
     pub async fn queries(&self) -> Result<u64> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         let text = client(&self.url(), &self.authority)?.request_text(request).await?;
@@ -122,7 +122,7 @@ impl Prometheus {
     }
 }
 
-/// Writes what it reads at its start, into `folder`.
+/// Writes the configuration files into `folder`.
 pub(crate) fn write_configuration(
     folder: &Path,
     authority: &Authority,
@@ -145,7 +145,7 @@ pub(crate) fn write_configuration(
     });
     match door {
         Door::Open => {}
-        Door::Login => web["basic_auth_users"] = json!({ USER: HASH }),
+        Door::Login => web["basic_auth_users"] = json!({ USER: PASSWORD_HASH }),
         Door::Certificate => {
             web["tls_server_config"]["client_ca_file"] = json!(authority.file("ca.pem"));
             web["tls_server_config"]["client_auth_type"] = json!("RequireAndVerifyClientCert");
@@ -156,7 +156,7 @@ pub(crate) fn write_configuration(
     Ok(())
 }
 
-/// Port 0: it cannot share a port that we hold, so it chooses one itself and says which in its log.
+/// The command line. With port 0, Prometheus chooses a port and logs it: it cannot share a port that we hold.
 pub(crate) fn arguments(folder: &Path, port: u16) -> [String; 4] {
     [
         format!("--config.file={}", folder.join("prometheus.yml").display()),
@@ -166,9 +166,9 @@ pub(crate) fn arguments(folder: &Path, port: u16) -> [String; 4] {
     ]
 }
 
-/// Waits until it answers, and returns its port.
-pub(crate) async fn ready(process: &mut Process) -> Result<u16> {
-    let deadline = Instant::now() + START_LIMIT;
+/// Waits until Prometheus is ready, and returns its port.
+pub(crate) async fn wait_until_ready(process: &mut Process) -> Result<u16> {
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         process.ensure_running()?;
         let log = std::fs::read_to_string(process.log())?;
@@ -176,13 +176,13 @@ pub(crate) async fn ready(process: &mut Process) -> Result<u16> {
             return Ok(port);
         }
         if Instant::now() > deadline {
-            bail!("Prometheus is not ready after {START_LIMIT:?}; its log ends with:\n{}", process.log_end());
+            bail!("Prometheus is not ready after {START_TIMEOUT:?}; its log ends with:\n{}", process.log_end());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// The port in the last log line that names an address; the first such line still says port 0.
+/// The port in the last log line with an address. The first such line has port 0.
 fn listening_port(log: &str) -> Option<u16> {
     log.lines().rev().find_map(|line| {
         let (_, address) = line.split_once("address=127.0.0.1:")?;
@@ -194,10 +194,10 @@ fn listening_port(log: &str) -> Option<u16> {
 pub(crate) fn scrape(folder: &Path, name: &str, address: &str, labels: &Value) -> Result<()> {
     let target = json!([{ "targets": [address], "labels": labels }]);
     let folder = folder.join("targets");
-    // Prometheus reads the folder at any moment: only a rename shows it a whole file.
-    let part = folder.join(format!("{name}.part"));
-    std::fs::write(&part, serde_json::to_vec(&target)?)?;
-    std::fs::rename(part, folder.join(format!("{name}.json")))?;
+    // Prometheus may read the folder at any time, so the file is created by a rename.
+    let temporary = folder.join(format!("{name}.part"));
+    std::fs::write(&temporary, serde_json::to_vec(&target)?)?;
+    std::fs::rename(temporary, folder.join(format!("{name}.json")))?;
     Ok(())
 }
 
@@ -212,7 +212,7 @@ pub(crate) async fn query(url: &str, authority: &Authority, query: &str) -> Resu
     Ok(answer["data"]["result"].clone())
 }
 
-/// Kubernetes' client is an HTTPS client that trusts the authority: one more is not needed.
+/// An HTTPS client that trusts the authority.
 fn client(url: &str, authority: &Authority) -> Result<kube::Client> {
     let mut config = kube::Config::new(url.parse()?);
     config.proxy_url = None;

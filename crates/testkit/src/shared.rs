@@ -1,5 +1,5 @@
-//! The clusters that all tests of a run share. `cargo xtask test` starts them once and names their folder; a plain
-//! `cargo test` starts its own, on first use, for as long as the test process lives.
+//! Clusters that all tests of a run share. `cargo xtask test` starts them and passes their folder to the tests; with a
+//! plain `cargo test`, each test process starts its own on first use.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use crate::cache::{self, RunFolder};
 use crate::cluster::{Cluster, Flavour, Options};
 use crate::skip;
 
-/// Names the folder with the shared clusters of this run, one sub-folder per flavour.
+/// Environment variable with the folder of the shared clusters, which has one sub-folder per flavour.
 pub const SHARED_CLUSTERS: &str = "STEERSMAN_CLUSTERS";
 
-/// The run's cluster of this flavour, or `None` (after saying so) where the cluster's programs are not built.
+/// The shared cluster of this flavour, or `None` after reporting a skip if the cluster's programs are not built.
 #[track_caller]
 #[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
 pub fn shared(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>> {
@@ -32,7 +32,7 @@ pub fn shared(flavour: Flavour) -> impl Future<Output = Option<&'static Cluster>
                 skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
                 None
             }
-            Err(error) => panic!("the local cluster is not to be had: {error:?}"),
+            Err(error) => panic!("cannot use the local cluster: {error:?}"),
         }
     }
 }
@@ -44,15 +44,15 @@ async fn find_or_start(flavour: Flavour) -> Result<Option<Cluster>> {
     Ok(own(&Options::new(flavour)).await?.map(|own| own.cluster))
 }
 
-/// A cluster that no other process knows of.
+/// A cluster of this process only.
 pub struct Own {
     pub cluster: Cluster,
-    /// For what runs beside it.
+    /// A folder for files of programs that use the cluster.
     pub folder: PathBuf,
 }
 
-/// The cluster of some tests alone, which `cell` stands for, prepared once; `None` (after saying so) where the cluster's
-/// programs are not built.
+/// The cluster of the tests that share `cell`. It is started and prepared on first use. `None` after reporting a skip if
+/// the cluster's programs are not built.
 #[allow(clippy::panic, reason = "a test whose cluster does not start has failed, with the reason")]
 pub async fn alone(
     cell: &'static OnceCell<Option<Cluster>>,
@@ -64,22 +64,22 @@ pub async fn alone(
         prepare(&own.cluster).await?;
         anyhow::Ok(Some(own.cluster))
     };
-    let cluster = cell.get_or_try_init(start).await.unwrap_or_else(|error| panic!("no cluster: {error:?}"));
+    let cluster = cell.get_or_try_init(start).await.unwrap_or_else(|error| panic!("cannot start a cluster: {error:?}"));
     if cluster.is_none() {
         skip::skip(&test, "the local cluster is not built; `cargo xtask test` builds it");
     }
     cluster.as_ref()
 }
 
-/// Starts a cluster for as long as the test process lives. None: the cluster's programs are not built.
+/// Starts a cluster that lives as long as the test process. `None` if the cluster's programs are not built.
 pub async fn own(options: &Options) -> Result<Option<Own>> {
     let Some(binaries) = Binaries::find()? else { return Ok(None) };
     let run = RunFolder::create(&cache::runs()?)?;
     let folder = run.path().join(options.flavour.folder_name());
-    // The cluster belongs to the whole test process, which ends without dropping it: the programs then die with it, and
-    // the next run clears the folder.
+    // The cluster lives as long as the test process, which never drops it. Its programs die with the process, and the next
+    // run removes the folder.
     std::mem::forget(run);
-    // Its own runtime would be gone with the test that happened to come first; the programs do not depend on it.
+    // The programs do not depend on the runtime of the test that starts them, which ends with that test.
     let started = Cluster::start(&binaries, &folder, options).await;
     let cluster = started.map_err(|error| anyhow!(error)).context("cannot start the local cluster")?;
     Ok(Some(Own { cluster, folder }))

@@ -1,16 +1,15 @@
-//! What a person sees of an object at a terminal.
-//! Comes in: what kubectl printed; goes out: its columns, and whether the description says the same at more length.
+//! Checks the output of `kubectl get` and `kubectl describe` for one object.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// Names a folder in which to keep what was shown, for people to read.
-const KEEP: &str = "STEERSMAN_SHOWN";
+/// Environment variable with a folder to which the output is written, for review.
+const OUTPUT_FOLDER: &str = "STEERSMAN_SHOWN";
 
-/// Keeps what was shown in this situation, where somebody wants to read it.
+/// Writes the output of a situation to the folder of `STEERSMAN_SHOWN`, if that is set.
 pub fn keep(situation: &str, text: &str) -> Result<()> {
-    if let Some(folder) = std::env::var_os(KEEP).map(PathBuf::from) {
+    if let Some(folder) = std::env::var_os(OUTPUT_FOLDER).map(PathBuf::from) {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(format!("{situation}.txt")), text)?;
     }
@@ -24,20 +23,20 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// `short` is what kubectl calls the kind.
+    /// `short` is the short name of the kind.
     pub fn new(situation: &str, short: &str, table: String, description: String) -> Result<Self> {
         keep(situation, &format!("$ kubectl get {short}\n{table}\n$ kubectl describe {short}\n{description}"))?;
         Ok(Self { table, description })
     }
 
-    /// A value by the head of its column.
+    /// The value of a column.
     #[track_caller]
     #[allow(clippy::panic, reason = "a test that looks for a column that is not there has failed")]
     pub fn column(&self, name: &str) -> &str {
         self.find(name).unwrap_or_else(|| panic!("no column {name}:\n{}", self.table))
     }
 
-    /// kubectl aligns a value under the head of its column.
+    /// kubectl aligns a value with the header of its column.
     fn find(&self, name: &str) -> Option<&str> {
         let (head, rest) = self.table.split_once('\n')?;
         let row = rest.lines().next()?;
@@ -47,18 +46,18 @@ impl Shown {
         Some(row.get(start..end.min(row.len()))?.trim_end())
     }
 
-    /// Phase and reason, and all of these in the message; the description says it too, and which events there were.
+    /// Asserts the phase, the reason, parts of the message, and the events. The description must contain the message too.
     #[track_caller]
     pub fn assert(&self, phase: &str, reason: &str, says: &[&str], events: &[&str]) {
         assert_eq!((self.column("PHASE"), self.column("REASON")), (phase, reason), "{}", self.table);
         let message = self.column("MESSAGE");
         for part in says {
-            assert!(message.contains(part), "{part:?} is in: {message}");
+            assert!(message.contains(part), "the message must contain {part:?}: {message}");
         }
-        assert!(self.description.contains(message), "it is described:\n{}", self.description);
-        let (_, told) = self.description.split_once("Events:").unwrap_or_default();
+        assert!(self.description.contains(message), "the description must contain the message:\n{}", self.description);
+        let (_, shown_events) = self.description.split_once("Events:").unwrap_or_default();
         for event in events {
-            assert!(told.contains(event), "{event} is among the events:\n{}", self.description);
+            assert!(shown_events.contains(event), "the events must contain {event}:\n{}", self.description);
         }
     }
 }
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_is_what_stands_under_its_head() {
+    fn column_value_is_aligned_with_header() {
         let table = "NAME   PHASE     REASON   MESSAGE       AGE\nqwen   Pending            not yet, no   5s\n";
         let shown = Shown { table: table.into(), description: String::new() };
         let columns = ["PHASE", "REASON", "MESSAGE", "AGE"].map(|name| shown.column(name));

@@ -1,4 +1,4 @@
-//! The processes below one process, read from /proc, and their end.
+//! Finds the descendants of a process in /proc, and ends them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long processes may take to stop when asked before they are killed.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for a graceful stop before processes are killed.
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Ends every descendant of `root`, those included that appear while this runs.
+/// Ends every descendant of `root`, including those that appear while this runs.
 pub fn end_descendants(root: u32) {
-    let asked_at = Instant::now();
-    let mut asked = Vec::new();
+    let start = Instant::now();
+    let mut signalled = Vec::new();
     loop {
         let living = descendants(root);
         if living.is_empty() {
             return;
         }
-        let signal = if asked_at.elapsed() < GRACE { Signal::TERM } else { Signal::KILL };
+        let signal = if start.elapsed() < GRACE_PERIOD { Signal::TERM } else { Signal::KILL };
         for id in living {
-            // Asking twice makes some programs give up their orderly stop.
-            if signal == Signal::KILL || !asked.contains(&id) {
-                asked.push(id);
+            // A second SIGTERM makes some programs abort their graceful stop.
+            if signal == Signal::KILL || !signalled.contains(&id) {
+                signalled.push(id);
                 if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
                     let _ = kill_process(pid, signal);
                 }
@@ -33,7 +33,7 @@ pub fn end_descendants(root: u32) {
     }
 }
 
-/// Ids of all living processes below `root`. An orphan counts as long as `root` is the one who adopts orphans.
+/// Ids of all living descendants of `root`. Orphans are included if `root` is the subreaper that adopts them.
 pub fn descendants(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -43,20 +43,20 @@ pub fn descendants(root: u32) -> Vec<u32> {
         }
     }
     let mut found = Vec::new();
-    let mut below = vec![root];
-    while let Some(parent) = below.pop() {
+    let mut pending = vec![root];
+    while let Some(parent) = pending.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
             found.push(child);
-            below.push(child);
+            pending.push(child);
         }
     }
     found
 }
 
-/// The parent of a process, or `None` if the process has ended. The ended ones that wait to be collected have ended.
+/// The parent of a process, or `None` if the process has ended or is a zombie.
 fn living_parent(id: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The program's name stands in parentheses and may hold anything, parentheses too.
+    // The name of the program is in parentheses and may itself contain parentheses.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?;
     let parent = words.next()?.parse().ok()?;

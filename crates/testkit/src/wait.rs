@@ -1,5 +1,5 @@
-//! Waiting for an object to become what a test expects, by watching it: no polling, no sleeping. When time runs out, the
-//! error shows the object as it was last seen.
+//! Waits for the state that a test expects, by watching the object instead of polling. The error after a timeout shows the
+//! last state of the object.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What tests wait for at most. Long, because it only matters when something is broken.
+/// Timeout of tests. It is long, because it only matters for a test that fails.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Between two questions.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until the object `name` exists and `holds` is true of it, and returns it.
+/// Waits until the object `name` exists and `holds` returns true for it, and returns the object.
 pub async fn until<K>(api: Api<K>, name: &str, what: &str, limit: Duration, holds: impl Fn(&K) -> bool) -> Result<K>
 where
     K: kube::Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
     let deadline = Instant::now() + limit;
-    match watched(&api, name, deadline, |object| object.is_some_and(&holds)).await {
+    match watch_until(&api, name, deadline, |object| object.is_some_and(&holds)).await {
         Ok(Some(object)) => Ok(object),
         Ok(None) => Err(anyhow!("{} {name} vanished while waiting until it {what}", kind::<K>())),
-        Err(trouble) => {
+        Err(watch_error) => {
             let last = match tokio::time::timeout(Duration::from_secs(10), api.get_opt(name)).await {
                 Ok(Ok(Some(object))) => serde_json::to_string_pretty(&object)?,
                 Ok(Ok(None)) => "it does not exist".to_owned(),
@@ -36,16 +36,16 @@ where
                 Err(_) => "it cannot be read: the API server does not answer".to_owned(),
             };
             Err(anyhow!(
-                "after {limit:?} {} {name} is not seen to be what was expected ({what}){trouble}. Last seen:\n{last}",
+                "after {limit:?}, {} {name} is not in the expected state ({what}){watch_error}. Last state:\n{last}",
                 kind::<K>()
             ))
         }
     }
 }
 
-/// The object once `holds` is true of it. A watch that breaks is begun anew: a busy API server refuses some, and that is no
-/// answer. Err: time has run out, with the words about the last watch that broke, if one did.
-async fn watched<K>(
+/// Waits until `holds` returns true, and returns the object. A broken watch is restarted, because a busy API server rejects
+/// some. The error after the deadline is the last failure of a watch, or empty.
+async fn watch_until<K>(
     api: &Api<K>,
     name: &str,
     deadline: Instant,
@@ -55,41 +55,40 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let mut trouble = String::new();
+    let mut watch_error = String::new();
     loop {
         let watch = await_condition(api.clone(), name, &holds);
         match tokio::time::timeout_at(deadline.into(), watch).await {
             Ok(Ok(object)) => return Ok(object),
             Ok(Err(error)) if Instant::now() < deadline => {
-                trouble = format!("; the last watch that broke: {error}");
-                tokio::time::sleep(PAUSE).await;
+                watch_error = format!("; the last watch that broke: {error}");
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Ok(Err(error)) => return Err(format!("; the last watch that broke: {error}")),
-            Err(_) => return Err(trouble),
+            Err(_) => return Err(watch_error),
         }
     }
 }
 
-/// Asks again and again until there is an answer: for what cannot be watched, such as Prometheus or a cache of the API
-/// server.
+/// Polls until `ask` returns a value, for state that cannot be watched, such as Prometheus or a cache of the API server.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     eventually_within(LIMIT, what, ask).await
 }
 
-/// The same for what may take longer, or is not worth waiting for as long.
+/// Polls with a timeout other than [`LIMIT`].
 pub async fn eventually_within<T>(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
         match tokio::time::timeout_at(deadline.into(), ask()).await {
             Ok(Some(answer)) => return Ok(answer),
-            Ok(None) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            Ok(None) if Instant::now() < deadline => tokio::time::sleep(RETRY_INTERVAL).await,
             Ok(None) | Err(_) => return Err(anyhow!("not seen within {limit:?}: {what}")),
         }
     }
 }
 
-/// Waits until the owner of `client` may `verb` the resource. The authorizer reads roles from a cache of its own, which
-/// follows within moments.
+/// Waits until the user of `client` may `verb` the resource. The authorizer reads roles from a cache, which is updated with
+/// a delay.
 pub async fn until_allowed(
     client: &Client,
     verb: &str,
@@ -114,14 +113,14 @@ pub async fn until_allowed(
     .await
 }
 
-/// Waits until the object `name` is gone.
+/// Waits until the object `name` is deleted.
 pub async fn until_gone<K>(api: Api<K>, name: &str) -> Result<()>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let gone = watched(&api, name, Instant::now() + LIMIT, |object: Option<&K>| object.is_none()).await;
-    gone.map(|_| ()).map_err(|trouble| anyhow!("{} {name} still exists after {LIMIT:?}{trouble}", kind::<K>()))
+    let gone = watch_until(&api, name, Instant::now() + LIMIT, |object: Option<&K>| object.is_none()).await;
+    gone.map(|_| ()).map_err(|watch_error| anyhow!("{} {name} still exists after {LIMIT:?}{watch_error}", kind::<K>()))
 }
 
 fn kind<K: kube::Resource>() -> String

@@ -17,7 +17,7 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const CONDITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Condition";
 
-/// Types whose OpenAPI has less than a CRD must have, or more than it may have; they are not in the stored file.
+/// Types whose OpenAPI lacks keys that a CRD needs, or has fields that it must not have. They are not in the stored file.
 pub const WRITTEN_BY_HAND: [&str; 4] = [QUANTITY, INT_OR_STRING, OBJECT_META, CONDITION];
 
 /// Deepest nesting: the deepest of Kubernetes' types has about twenty levels.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_of_references_win() {
+    fn reference_siblings_win() {
         let definitions = definitions(json!({
             "a.Outer": { "type": "object", "properties": { "inner": { "$ref": "a.Inner", "default": {} } } },
             "a.Inner": { "type": "object", "properties": { "size": { "$ref": QUANTITY } } },
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn property_may_be_named_like_a_keyword() {
+    fn property_may_be_named_like_keyword() {
         let schema = json!({ "properties": { "$ref": { "type": "string" }, "items": { "type": "string" } } });
         assert_eq!(definitions(json!({})).resolve(schema.clone()).unwrap(), schema);
     }
 
     #[test]
-    fn what_cannot_be_resolved_is_named() {
+    fn unresolvable_reference_error_names_definition() {
         let definitions = definitions(json!({
             "a.Loop": { "$ref": "a.Loop" },
             "a.Tree": { "properties": { "child": { "$ref": "a.Tree" } } },
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_at_any_depth() {
+    fn definition_names_are_found_at_any_depth() {
         let mut found = BTreeSet::new();
         let list = json!({ "items": { CORE: "a.Listed" } });
         names(&json!({ "properties": { "one": { CORE: "a.One" }, "many": list } }), &mut found);

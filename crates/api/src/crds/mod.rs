@@ -1,4 +1,4 @@
-//! Builds the CustomResourceDefinitions of all families, the same bytes on every run.
+//! Builds the CustomResourceDefinitions of all families. The output is deterministic.
 
 mod core;
 mod schema;
@@ -23,7 +23,8 @@ pub const FAMILIES: [Family; 3] = [Family::Dgdr, Family::Llsd, Family::Va];
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The conversion webhook. None: objects can be read in each version, but only in the fields that both versions share.
+    /// The conversion webhook. Without one, objects can be read in each version, but only in the fields that both versions
+    /// share.
     pub conversion: Option<WebhookClientConfig>,
 }
 

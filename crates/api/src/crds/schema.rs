@@ -1,4 +1,4 @@
-//! Turns the schema that schemars derives into the structural schema of a CRD, as the Go tools would write it.
+//! Converts the schema that schemars derives into the structural schema of a CRD, in the form that controller-gen emits.
 
 use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ pub fn subschemas(schema: &mut Value) -> Vec<&mut Value> {
     below
 }
 
-/// Removes keywords that a structural schema may not have or the Go tools would not write.
+/// Removes keywords that are not allowed in a structural schema or that controller-gen does not emit.
 pub fn tidy(schema: &mut Value) {
     // schemars writes `true` for a schema without restrictions.
     if *schema == Value::Bool(true) {
@@ -69,7 +69,7 @@ fn tidy_fields(fields: &mut Map<String, Value>) {
         fields.remove("format");
     }
     match fields.get("additionalProperties") {
-        // Unknown fields are pruned, not refused.
+        // The API server prunes unknown fields instead of rejecting the object.
         Some(Value::Bool(false)) => {
             fields.remove("additionalProperties");
         }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_schemars_needs_is_taken_away() {
+    fn tidy_removes_schemars_keywords() {
         let cases = [
             (json!({ "title": "T", "$schema": "s", "type": "object" }), json!({ "type": "object" })),
             (json!({ "type": "string", "nullable": true, "default": null }), json!({ "type": "string" })),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_with_the_names_of_keywords_stay() {
+    fn properties_named_like_keywords_stay() {
         let field = json!({ "type": "string" });
         let schema = json!({ "type": "object", "properties": { "title": field, "nullable": field, "format": field } });
         let mut tidied = schema.clone();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_paragraphs_and_lists_stay_lists() {
+    fn lines_are_joined_but_lists_stay() {
         let text = "One sentence\nover two lines.\n\nA list:\n- first\n- second";
         assert_eq!(unwrapped(text), "One sentence over two lines.\n\nA list:\n- first\n- second");
     }

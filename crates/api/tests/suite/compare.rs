@@ -1,6 +1,5 @@
-//! Two structural schemas, side by side.
-//! Comes in: a schema of ours and one that its project publishes; goes out: where they differ, or where ours accepts less,
-//! and a failed test for each difference that nobody has named and justified.
+//! Compares our structural schemas with those that upstream projects publish. A test fails for each difference that is not
+//! listed with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,11 +9,11 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, Options};
 
-/// What the two have to be to each other.
+/// The required relation between our schema and the published one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Aim {
+pub enum Compatibility {
     Equal,
-    /// Whatever theirs accepts, ours accepts too, with the same defaults, and keeps every field of it.
+    /// Our schema accepts every object that theirs accepts, applies the same defaults and keeps every field.
     AcceptsAll,
 }
 
@@ -32,81 +31,85 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A difference that is meant. `*` stands for any text.
-pub struct Named {
+/// An intended difference. `*` in the path or key matches any text.
+pub struct ExpectedDifference {
     pub path: &'static str,
     pub key: &'static str,
     pub why: &'static str,
 }
 
-impl Named {
+impl ExpectedDifference {
     fn covers(&self, difference: &Difference) -> bool {
-        like(self.key, &difference.key) && like(self.path, &difference.path)
+        matches_wildcard(self.key, &difference.key) && matches_wildcard(self.path, &difference.path)
     }
 }
 
-fn like(pattern: &str, text: &str) -> bool {
+fn matches_wildcard(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
-        Some((start, rest)) => text
-            .strip_prefix(start)
-            .is_some_and(|text| (0..=text.len()).any(|at| text.is_char_boundary(at) && like(rest, &text[at..]))),
+        Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {
+            (0..=text.len()).any(|at| text.is_char_boundary(at) && matches_wildcard(rest, &text[at..]))
+        }),
     }
 }
 
-/// Fails with every difference that is not named, and with every name that stands for none: a stale excuse hides a new one.
-pub fn assert_named(what: &str, differences: &[Difference], named: &[Named]) {
-    let unnamed: Vec<_> =
-        differences.iter().filter(|it| !named.iter().any(|name| name.covers(it))).map(ToString::to_string).collect();
-    let unused: Vec<_> = named
+/// Fails for every difference that is not expected, and for every expectation that matches no difference: an outdated one
+/// could hide a new difference.
+pub fn assert_only_expected(subject: &str, differences: &[Difference], expected: &[ExpectedDifference]) {
+    let unexpected: Vec<_> =
+        differences.iter().filter(|it| !expected.iter().any(|name| name.covers(it))).map(ToString::to_string).collect();
+    let unused: Vec<_> = expected
         .iter()
         .filter(|name| !differences.iter().any(|it| name.covers(it)))
         .map(|name| format!("{} {} ({})", name.path, name.key, name.why))
         .collect();
-    assert!(unnamed.is_empty(), "{what}: {} unnamed differences:\n{}", unnamed.len(), unnamed.join("\n"));
-    assert!(unused.is_empty(), "{what}: named, but no longer there:\n{}", unused.join("\n"));
+    assert!(
+        unexpected.is_empty(),
+        "{subject}: {} unexpected differences:\n{}",
+        unexpected.len(),
+        unexpected.join("\n")
+    );
+    assert!(unused.is_empty(), "{subject}: expected differences that no longer exist:\n{}", unused.join("\n"));
 }
 
-/// Our CRD, as it is printed.
-pub fn ours(family: Family) -> Value {
+/// Our CRD as a JSON manifest.
+pub fn our_crd(family: Family) -> Value {
     crds::manifest(&crds::crd(family, &Options::default()).unwrap()).unwrap()
 }
 
-/// A published CRD.
 #[expect(clippy::disallowed_methods, reason = "a test may read files")]
-pub fn theirs(path: &Path) -> Value {
+pub fn published_crd(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let options = serde_saphyr::options! { budget: None };
     serde_saphyr::from_str_with_options(&text, options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// One version of a CRD.
 pub fn version<'a>(crd: &'a Value, name: &str) -> &'a Value {
     let mut versions = crd["spec"]["versions"].as_array().unwrap().iter();
     versions.find(|version| version["name"] == name).unwrap_or_else(|| panic!("there is no version {name}"))
 }
 
-/// The schemas of two versions.
-pub fn schemas(ours: &Value, theirs: &Value, aim: Aim) -> Vec<Difference> {
-    let schema = |version: &Value| normal(&version["schema"]["openAPIV3Schema"]);
-    let mut walk = Walk { aim, found: Vec::new() };
-    walk.schema("", &schema(ours), &schema(theirs));
-    walk.found.sort();
-    walk.found
+/// Differences between the schemas of two versions.
+pub fn schemas(ours: &Value, theirs: &Value, compatibility: Compatibility) -> Vec<Difference> {
+    let schema = |version: &Value| normalize(&version["schema"]["openAPIV3Schema"]);
+    let mut comparison = Comparison { compatibility, found: Vec::new() };
+    comparison.compare_schemas("", &schema(ours), &schema(theirs));
+    comparison.found.sort();
+    comparison.found
 }
 
-/// All else that two versions say of themselves.
+/// Differences in the other properties of two versions, such as columns and subresources.
 pub fn presentation(ours: &Value, theirs: &Value) -> Vec<Difference> {
-    let mut walk = Walk { aim: Aim::Equal, found: Vec::new() };
+    let mut comparison = Comparison { compatibility: Compatibility::Equal, found: Vec::new() };
     let keys = ["additionalPrinterColumns", "deprecated", "deprecationWarning", "selectableFields", "subresources"];
     for key in keys {
-        walk.differ("", key, ours.get(key), theirs.get(key));
+        comparison.compare_values("", key, ours.get(key), theirs.get(key));
     }
-    walk.found
+    comparison.found
 }
 
-/// Says the same in the same words, where the API server reads two forms alike.
-fn normal(schema: &Value) -> Value {
+/// Brings forms that are equivalent to the API server into one form.
+fn normalize(schema: &Value) -> Value {
     let Some(fields) = schema.as_object() else { return schema.clone() };
     let mut out = BTreeMap::new();
     for (key, value) in fields {
@@ -115,9 +118,9 @@ fn normal(schema: &Value) -> Value {
             // Every integer in JSON that Kubernetes reads is an int64; only int32 is a limit.
             "format" if value == "int64" => continue,
             "properties" => {
-                value.as_object().unwrap().iter().map(|(name, schema)| (name.clone(), normal(schema))).collect()
+                value.as_object().unwrap().iter().map(|(name, schema)| (name.clone(), normalize(schema))).collect()
             }
-            "items" | "additionalProperties" => normal(value),
+            "items" | "additionalProperties" => normalize(value),
             "required" | "enum" => {
                 let mut values = value.as_array().unwrap().clone();
                 values.sort_by_key(Value::to_string);
@@ -125,7 +128,7 @@ fn normal(schema: &Value) -> Value {
             }
             // controller-gen writes an enum twice where both the type and the field have the marker.
             "allOf" if value.as_array().unwrap().iter().all(|part| part == &value[0] && part.get("enum").is_some()) => {
-                out.extend(normal(&value[0]).as_object().unwrap().clone());
+                out.extend(normalize(&value[0]).as_object().unwrap().clone());
                 continue;
             }
             _ => value.clone(),
@@ -135,64 +138,64 @@ fn normal(schema: &Value) -> Value {
     json!(out)
 }
 
-struct Walk {
-    aim: Aim,
+struct Comparison {
+    compatibility: Compatibility,
     found: Vec<Difference>,
 }
 
-impl Walk {
+impl Comparison {
     fn report(&mut self, path: &str, key: &str, ours: impl fmt::Display, theirs: impl fmt::Display) {
         let (path, key) = (path.to_owned(), key.to_owned());
         self.found.push(Difference { path, key, ours: ours.to_string(), theirs: theirs.to_string() });
     }
 
-    fn differ(&mut self, path: &str, key: &str, ours: Option<&Value>, theirs: Option<&Value>) {
-        let shown = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    fn compare_values(&mut self, path: &str, key: &str, ours: Option<&Value>, theirs: Option<&Value>) {
+        let render = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
         if ours != theirs {
-            self.report(path, key, shown(ours), shown(theirs));
+            self.report(path, key, render(ours), render(theirs));
         }
     }
 
-    fn schema(&mut self, path: &str, ours: &Value, theirs: &Value) {
+    fn compare_schemas(&mut self, path: &str, ours: &Value, theirs: &Value) {
         let none = serde_json::Map::new();
         let fields = |schema: &Value| schema.as_object().unwrap_or(&none).keys().cloned().collect::<BTreeSet<_>>();
         for key in fields(ours).union(&fields(theirs)) {
             match key.as_str() {
-                _ if self.aim == Aim::AcceptsAll && speaks_of_another_type(key, theirs) => {}
-                "properties" => self.properties(path, ours, theirs),
-                "items" => self.below(&format!("{path}[]"), key, ours, theirs),
-                "additionalProperties" => self.below(&format!("{path}{{}}"), key, ours, theirs),
-                "required" => self.required(path, ours, theirs),
-                "x-kubernetes-validations" => self.rules(path, ours, theirs),
-                _ if self.aim == Aim::AcceptsAll && is_wider(key, ours, theirs) => {}
-                _ => self.differ(path, key, ours.get(key), theirs.get(key)),
+                _ if self.compatibility == Compatibility::AcceptsAll && constrains_other_type(key, theirs) => {}
+                "properties" => self.compare_properties(path, ours, theirs),
+                "items" => self.compare_nested(&format!("{path}[]"), key, ours, theirs),
+                "additionalProperties" => self.compare_nested(&format!("{path}{{}}"), key, ours, theirs),
+                "required" => self.compare_required(path, ours, theirs),
+                "x-kubernetes-validations" => self.compare_rules(path, ours, theirs),
+                _ if self.compatibility == Compatibility::AcceptsAll && is_wider(key, ours, theirs) => {}
+                _ => self.compare_values(path, key, ours.get(key), theirs.get(key)),
             }
         }
     }
 
-    fn below(&mut self, path: &str, key: &str, ours: &Value, theirs: &Value) {
+    fn compare_nested(&mut self, path: &str, key: &str, ours: &Value, theirs: &Value) {
         match (ours.get(key), theirs.get(key)) {
-            (Some(ours), Some(theirs)) => self.schema(path, ours, theirs),
-            (None, Some(_)) if self.aim == Aim::AcceptsAll && keeps_all(ours) => {}
-            (ours, theirs) => self.differ(path, key, ours, theirs),
+            (Some(ours), Some(theirs)) => self.compare_schemas(path, ours, theirs),
+            (None, Some(_)) if self.compatibility == Compatibility::AcceptsAll && keeps_unknown_fields(ours) => {}
+            (ours, theirs) => self.compare_values(path, key, ours, theirs),
         }
     }
 
-    fn properties(&mut self, path: &str, ours: &Value, theirs: &Value) {
+    fn compare_properties(&mut self, path: &str, ours: &Value, theirs: &Value) {
         let none = serde_json::Map::new();
         let fields = |schema: &'_ Value| schema["properties"].as_object().unwrap_or(&none).clone();
         let (our_fields, their_fields) = (fields(ours), fields(theirs));
         for (name, field) in &their_fields {
             let path = format!("{path}.{name}");
             match our_fields.get(name) {
-                Some(our_field) => self.schema(&path, our_field, field),
-                None if self.aim == Aim::AcceptsAll && keeps_all(ours) => {}
+                Some(our_field) => self.compare_schemas(&path, our_field, field),
+                None if self.compatibility == Compatibility::AcceptsAll && keeps_unknown_fields(ours) => {}
                 None => self.report(&path, "field", "has it not", "has it"),
             }
         }
         for (name, field) in our_fields.iter().filter(|(name, _)| !their_fields.contains_key(*name)) {
             let path = format!("{path}.{name}");
-            if self.aim == Aim::Equal {
+            if self.compatibility == Compatibility::Equal {
                 self.report(&path, "field", "has it", "has it not");
             } else if let Some(default) = field.get("default") {
                 self.report(&path, "default", default, "no such field");
@@ -200,7 +203,7 @@ impl Walk {
         }
     }
 
-    fn required(&mut self, path: &str, ours: &Value, theirs: &Value) {
+    fn compare_required(&mut self, path: &str, ours: &Value, theirs: &Value) {
         let names = |schema: &Value| -> BTreeSet<String> {
             let names = schema["required"].as_array().into_iter().flatten();
             names.map(|name| name.as_str().unwrap().to_owned()).collect()
@@ -209,28 +212,29 @@ impl Walk {
         for name in ours.difference(&theirs) {
             self.report(&format!("{path}.{name}"), "required", "yes", "no");
         }
-        let aim = self.aim;
-        for name in theirs.difference(&ours).filter(|_| aim == Aim::Equal) {
+        let compatibility = self.compatibility;
+        for name in theirs.difference(&ours).filter(|_| compatibility == Compatibility::Equal) {
             self.report(&format!("{path}.{name}"), "required", "no", "yes");
         }
     }
 
-    /// A rule is its own key, by its text; that two rules of different texts mean the same is for people to say.
-    fn rules(&mut self, path: &str, ours: &Value, theirs: &Value) {
+    /// Rules are compared by their text. Rules that mean the same in different words have to be listed as expected.
+    fn compare_rules(&mut self, path: &str, ours: &Value, theirs: &Value) {
         let rules = |schema: &Value| schema["x-kubernetes-validations"].as_array().cloned().unwrap_or_default();
         let (ours, theirs) = (rules(ours), rules(theirs));
         for rule in ours.iter().filter(|rule| !theirs.contains(rule)) {
             self.report(path, rule["rule"].as_str().unwrap(), rule, "no such rule");
         }
-        let aim = self.aim;
-        for rule in theirs.iter().filter(|rule| !ours.contains(rule) && aim == Aim::Equal) {
+        let compatibility = self.compatibility;
+        for rule in theirs.iter().filter(|rule| !ours.contains(rule) && compatibility == Compatibility::Equal) {
             self.report(path, rule["rule"].as_str().unwrap(), "no such rule", rule);
         }
     }
 }
 
-/// Ours may accept several types where theirs is of one; what it says of the others limits nothing.
-fn speaks_of_another_type(key: &str, theirs: &Value) -> bool {
+/// Whether `key` constrains a type that theirs does not accept. Our schema may accept several types; a constraint on the
+/// other ones rejects nothing that theirs accepts.
+fn constrains_other_type(key: &str, theirs: &Value) -> bool {
     let types: &[&str] = match key {
         "properties" | "required" | "additionalProperties" | "minProperties" | "maxProperties" => &["object"],
         "items" | "minItems" | "maxItems" => &["array"],
@@ -241,14 +245,14 @@ fn speaks_of_another_type(key: &str, theirs: &Value) -> bool {
     theirs["type"].as_str().is_some_and(|type_| !types.contains(&type_))
 }
 
-fn keeps_all(schema: &Value) -> bool {
+fn keeps_unknown_fields(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
 /// Whether, by `key` alone, ours accepts at least what theirs does.
 fn is_wider(key: &str, ours: &Value, theirs: &Value) -> bool {
     let (Some(ours), theirs) = (ours.get(key), &theirs[key]) else {
-        // What theirs keeps, ours must keep; what theirs fills in, ours must fill in; merging must not change.
+        // Defaults, preserved fields and merge strategies of theirs must be in ours; other keys only constrain.
         return !matches!(key, "default" | "nullable") && !key.starts_with("x-kubernetes-");
     };
     let numbers = ours.as_f64().zip(theirs.as_f64());
@@ -261,9 +265,9 @@ fn is_wider(key: &str, ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// A comparison that finds nothing proves nothing, unless it is known to find.
+/// Tests the comparison itself: without this, a comparison without findings would prove nothing.
 #[test]
-fn each_way_of_accepting_less_is_found() {
+fn comparison_finds_each_narrower_schema() {
     let text = json!({ "type": "string" });
     let of = |key: &str, value: Value| {
         let mut schema = text.clone();
@@ -322,8 +326,8 @@ fn each_way_of_accepting_less_is_found() {
     ];
     for (name, ours, theirs, narrower, unequal) in cases {
         let wrap = |schema: Value| json!({ "schema": { "openAPIV3Schema": { "type": "array", "items": schema } } });
-        let found = |aim| schemas(&wrap(ours.clone()), &wrap(theirs.clone()), aim);
-        assert_eq!(found(Aim::AcceptsAll).len(), narrower, "{name}: {:?}", found(Aim::AcceptsAll));
-        assert_eq!(found(Aim::Equal).len(), unequal, "{name}: {:?}", found(Aim::Equal));
+        let found = |compatibility| schemas(&wrap(ours.clone()), &wrap(theirs.clone()), compatibility);
+        assert_eq!(found(Compatibility::AcceptsAll).len(), narrower, "{name}: {:?}", found(Compatibility::AcceptsAll));
+        assert_eq!(found(Compatibility::Equal).len(), unequal, "{name}: {:?}", found(Compatibility::Equal));
     }
 }

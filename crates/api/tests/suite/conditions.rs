@@ -1,4 +1,4 @@
-//! Conditions: a table for each effect of setting one, and the laws that hold for all.
+//! Conditions: tables for the effects of setting one, and laws of merging them.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -13,14 +13,14 @@ fn ready(truth: Truth, reason: &str, message: &str) -> Statement {
     Statement { type_: "Ready".into(), truth, reason: reason.into(), message: message.into() }
 }
 
-fn said(statement: &Statement) -> Condition {
+fn new_condition(statement: &Statement) -> Condition {
     let mut conditions = vec![];
     conditions::set(&mut conditions, statement, Some(1), at(100));
     conditions.remove(0)
 }
 
 #[test]
-fn each_kind_of_change_is_told_and_only_a_new_status_moves_the_time() {
+fn set_reports_change_and_transition_time() {
     let before = ready(Truth::False, "Waiting", "no pod yet");
     let cases = [
         ("same words", before.clone(), Some(1), Change::Unchanged, 100),
@@ -31,28 +31,28 @@ fn each_kind_of_change_is_told_and_only_a_new_status_moves_the_time() {
         ("another status", ready(Truth::True, "Waiting", "no pod yet"), Some(1), Change::Transitioned, 200),
         ("unknown status", ready(Truth::Unknown, "Lost", ""), Some(1), Change::Transitioned, 200),
     ];
-    for (name, now_said, generation, change, since) in cases {
-        let mut conditions = vec![said(&before)];
-        assert_eq!(conditions::set(&mut conditions, &now_said, generation, at(200)), change, "{name}");
+    for (name, statement, generation, change, since) in cases {
+        let mut conditions = vec![new_condition(&before)];
+        assert_eq!(conditions::set(&mut conditions, &statement, generation, at(200)), change, "{name}");
         let [condition] = &conditions[..] else { panic!("{name}: {conditions:?}") };
         assert_eq!(condition.last_transition_time, Time(at(since)), "{name}");
         assert_eq!(condition.observed_generation, generation, "{name}");
-        assert_eq!(condition.status, now_said.truth.as_str(), "{name}");
-        assert_eq!((&condition.reason, &condition.message), (&now_said.reason, &now_said.message), "{name}");
+        assert_eq!(condition.status, statement.truth.as_str(), "{name}");
+        assert_eq!((&condition.reason, &condition.message), (&statement.reason, &statement.message), "{name}");
     }
 }
 
 #[test]
-fn a_first_statement_is_a_transition_and_goes_last() {
-    let mut conditions = vec![said(&Statement { type_: "Other".into(), ..ready(Truth::True, "Fine", "") })];
+fn new_condition_is_transition_and_goes_last() {
+    let mut conditions = vec![new_condition(&Statement { type_: "Other".into(), ..ready(Truth::True, "Fine", "") })];
     let change = conditions::set(&mut conditions, &ready(Truth::True, "Fine", ""), None, at(7));
     assert_eq!(change, Change::Transitioned);
     assert_eq!(conditions.iter().map(|c| &*c.type_).collect::<Vec<_>>(), ["Other", "Ready"]);
 }
 
 #[test]
-fn a_condition_is_found_and_removed_by_type() {
-    let mut conditions = vec![said(&ready(Truth::True, "Fine", ""))];
+fn condition_is_found_and_removed_by_type() {
+    let mut conditions = vec![new_condition(&ready(Truth::True, "Fine", ""))];
     assert!(conditions::find(&conditions, "Ready").is_some());
     assert!(!conditions::remove(&mut conditions, "Other"));
     assert!(conditions::remove(&mut conditions, "Ready"));
@@ -61,7 +61,7 @@ fn a_condition_is_found_and_removed_by_type() {
 }
 
 #[test]
-fn times_have_whole_seconds_as_the_api_server_stores_them() {
+fn transition_time_has_whole_seconds() {
     let mut conditions = vec![];
     let now: Timestamp = "2026-11-15T23:00:00.987654321Z".parse().unwrap();
     conditions::set(&mut conditions, &ready(Truth::True, "Fine", ""), None, now);
@@ -70,7 +70,7 @@ fn times_have_whole_seconds_as_the_api_server_stores_them() {
 }
 
 #[test]
-fn reasons_are_made_acceptable() {
+fn invalid_reasons_are_sanitized() {
     let cases = [
         ("CrashLoopBackOff", "CrashLoopBackOff"),
         ("Error: ErrImagePull", "Error:_ErrImagePull"),
@@ -81,17 +81,17 @@ fn reasons_are_made_acceptable() {
         ("Ends:,", "Ends"),
         ("Größe", "Gr__e"),
     ];
-    for (given, reason) in cases {
-        assert_eq!(said(&ready(Truth::False, given, "")).reason, reason, "{given}");
+    for (text, reason) in cases {
+        assert_eq!(new_condition(&ready(Truth::False, text, "")).reason, reason, "{text}");
     }
-    assert_eq!(said(&ready(Truth::False, &"a".repeat(5_000), "")).reason.len(), REASON_LIMIT);
+    assert_eq!(new_condition(&ready(Truth::False, &"a".repeat(5_000), "")).reason.len(), REASON_LIMIT);
 }
 
 #[test]
-fn a_message_beyond_the_limit_is_cut_and_says_so() {
+fn message_beyond_limit_is_marked_truncated() {
     let longest = "ü".repeat(MESSAGE_LIMIT);
-    assert_eq!(said(&ready(Truth::True, "Fine", &longest)).message, longest);
-    let cut = said(&ready(Truth::True, "Fine", &format!("{longest}x"))).message;
+    assert_eq!(new_condition(&ready(Truth::True, "Fine", &longest)).message, longest);
+    let cut = new_condition(&ready(Truth::True, "Fine", &format!("{longest}x"))).message;
     assert_eq!(cut.chars().count(), MESSAGE_LIMIT);
     assert!(cut.ends_with("ü … (cut)"));
 }
@@ -106,17 +106,17 @@ fn statement() -> impl Strategy<Value = Statement> {
     })
 }
 
-fn stored() -> impl Strategy<Value = Vec<Condition>> {
-    prop::collection::vec((statement(), prop::option::of(0..9i64), 0..1_000i64), 0..8).prop_map(|said| {
+fn stored_conditions() -> impl Strategy<Value = Vec<Condition>> {
+    prop::collection::vec((statement(), prop::option::of(0..9i64), 0..1_000i64), 0..8).prop_map(|statements| {
         let mut conditions = vec![];
-        for (statement, generation, second) in said {
+        for (statement, generation, second) in statements {
             conditions::set(&mut conditions, &statement, generation, at(second));
         }
         conditions
     })
 }
 
-fn acceptable(reason: &str) -> bool {
+fn is_valid_reason(reason: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     reason.starts_with(|c: char| c.is_ascii_alphabetic())
         && reason.chars().all(inner)
@@ -126,23 +126,28 @@ fn acceptable(reason: &str) -> bool {
 
 proptest! {
     #[test]
-    fn saying_it_again_changes_nothing(stored in stored(), said in prop::collection::vec(statement(), 0..4), now in 0..2_000i64) {
-        // Two statements of one type contradict each other; only a list without such can settle.
+    fn merging_twice_changes_nothing(
+        stored in stored_conditions(), statements in prop::collection::vec(statement(), 0..4), now in 0..2_000i64,
+    ) {
+        // Two statements of one type overwrite each other, so only a list with unique types can settle.
         let mut types = std::collections::BTreeSet::new();
-        let said: Vec<_> = said.into_iter().filter(|statement| types.insert(statement.type_.clone())).collect();
-        let once = conditions::merge(&stored, &said, Some(3), at(now));
+        let statements: Vec<_> =
+            statements.into_iter().filter(|statement| types.insert(statement.type_.clone())).collect();
+        let once = conditions::merge(&stored, &statements, Some(3), at(now));
         let mut twice = once.clone();
-        for statement in &said {
+        for statement in &statements {
             prop_assert_eq!(conditions::set(&mut twice, statement, Some(3), at(now + 60)), Change::Unchanged);
         }
         prop_assert_eq!(once, twice);
     }
 
     #[test]
-    fn the_time_moves_exactly_when_the_status_does(stored in stored(), said in statement(), now in 2_000..3_000i64) {
-        let old = conditions::find(&stored, &said.type_).cloned();
-        let merged = conditions::merge(&stored, std::slice::from_ref(&said), None, at(now));
-        let new = conditions::find(&merged, &said.type_).unwrap();
+    fn transition_time_moves_exactly_with_status(
+        stored in stored_conditions(), statement in statement(), now in 2_000..3_000i64,
+    ) {
+        let old = conditions::find(&stored, &statement.type_).cloned();
+        let merged = conditions::merge(&stored, std::slice::from_ref(&statement), None, at(now));
+        let new = conditions::find(&merged, &statement.type_).unwrap();
         match old {
             Some(old) if old.status == new.status => prop_assert_eq!(&old.last_transition_time, &new.last_transition_time),
             _ => prop_assert_eq!(&Time(at(now)), &new.last_transition_time),
@@ -150,21 +155,23 @@ proptest! {
     }
 
     #[test]
-    fn what_others_said_stays_in_its_place(stored in stored(), said in prop::collection::vec(statement(), 0..4)) {
-        let merged = conditions::merge(&stored, &said, Some(3), at(5));
+    fn merge_keeps_other_conditions_in_place(
+        stored in stored_conditions(), statements in prop::collection::vec(statement(), 0..4),
+    ) {
+        let merged = conditions::merge(&stored, &statements, Some(3), at(5));
         for (place, old) in stored.iter().enumerate() {
             prop_assert_eq!(&merged[place].type_, &old.type_);
-            if said.iter().all(|statement| statement.type_ != old.type_) {
+            if statements.iter().all(|statement| statement.type_ != old.type_) {
                 prop_assert_eq!(&merged[place], old);
             }
         }
     }
 
     #[test]
-    fn every_reason_becomes_acceptable_and_acceptable_ones_stay(given in prop_oneof![any::<String>(), "[A-Za-z][A-Za-z0-9_,:]{0,8}[a-z]"]) {
-        let reason = said(&ready(Truth::True, &given, "")).reason;
-        prop_assert!(acceptable(&reason), "{reason:?}");
-        if acceptable(&given) {
+    fn reason_becomes_valid_and_valid_ones_stay(given in prop_oneof![any::<String>(), "[A-Za-z][A-Za-z0-9_,:]{0,8}[a-z]"]) {
+        let reason = new_condition(&ready(Truth::True, &given, "")).reason;
+        prop_assert!(is_valid_reason(&reason), "{reason:?}");
+        if is_valid_reason(&given) {
             prop_assert_eq!(reason, given);
         }
     }

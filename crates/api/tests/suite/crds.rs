@@ -1,4 +1,4 @@
-//! All CRDs together: what the API server demands of every schema, and what users of `kubectl explain` and of the wire do.
+//! Requirements on all CRDs: structural schemas, complete descriptions for `kubectl explain`, and a bounded size.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::crds::{self, FAMILIES, Options};
 
-use crate::compare::ours;
+use crate::compare::our_crd;
 
-/// All CRDs travel together: in one list, in one request of an installer.
-const LIMIT: usize = 700_000;
+/// Most bytes of all CRDs together: installers send them in one list or request.
+const MAX_TOTAL_BYTES: usize = 700_000;
 
 #[test]
-fn all_crds_together_stay_small() {
-    let sizes = FAMILIES.map(|family| (family.crd_name(), serde_json::to_string(&ours(family)).unwrap().len()));
+fn all_crds_stay_below_size_limit() {
+    let sizes = FAMILIES.map(|family| (family.crd_name(), serde_json::to_string(&our_crd(family)).unwrap().len()));
     let sum: usize = sizes.iter().map(|(_, size)| size).sum();
     println!("{sizes:?}, together {sum} bytes of compact JSON");
-    assert!(sum <= LIMIT, "{sizes:?} are {sum} bytes, more than {LIMIT}");
+    assert!(sum <= MAX_TOTAL_BYTES, "{sizes:?} are {sum} bytes, more than {MAX_TOTAL_BYTES}");
 }
 
 #[test]
-fn the_same_bytes_come_out_every_time() {
+fn crd_output_is_deterministic() {
     for family in FAMILIES {
-        assert_eq!(ours(family).to_string(), ours(family).to_string());
+        assert_eq!(our_crd(family).to_string(), our_crd(family).to_string());
     }
 }
 
 #[test]
-fn names_and_versions_are_those_of_the_family() {
+fn crd_names_and_versions_match_family() {
     for (family, crd) in FAMILIES.into_iter().zip(crds::all(&Options::default()).unwrap()) {
         assert_eq!(crd.metadata.name.as_deref(), Some(family.crd_name()));
         assert_eq!(crd.spec.group, family.group());
@@ -49,19 +49,19 @@ fn names_and_versions_are_those_of_the_family() {
 }
 
 #[test]
-fn only_a_crd_of_several_versions_is_converted_and_only_where_somebody_serves_it() {
+fn conversion_webhook_only_for_several_versions() {
     let service = ServiceReference { name: "steersman".into(), namespace: "here".into(), ..Default::default() };
     let client = WebhookClientConfig { service: Some(service), ..Default::default() };
     let served = Options { conversion: Some(client.clone()) };
     for family in FAMILIES {
         let conversion = |options: &Options| crds::crd(family, options).unwrap().spec.conversion.unwrap();
         assert_eq!(conversion(&Options::default()).strategy, "None", "{family}");
-        let with = conversion(&served);
+        let conversion_with_client = conversion(&served);
         if family.served_versions().len() == 1 {
-            assert_eq!(with.strategy, "None", "{family}");
+            assert_eq!(conversion_with_client.strategy, "None", "{family}");
         } else {
-            assert_eq!(with.strategy, "Webhook", "{family}");
-            let webhook = with.webhook.unwrap();
+            assert_eq!(conversion_with_client.strategy, "Webhook", "{family}");
+            let webhook = conversion_with_client.webhook.unwrap();
             assert_eq!(webhook.client_config, Some(client.clone()), "{family}");
             assert_eq!(webhook.conversion_review_versions, ["v1"], "{family}");
         }
@@ -69,58 +69,59 @@ fn only_a_crd_of_several_versions_is_converted_and_only_where_somebody_serves_it
 }
 
 #[test]
-fn a_family_without_a_crd_says_so() {
+fn family_without_crd_is_an_error() {
     let error = crds::crd(Family::Dgd, &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "there is no CRD for dgd in this version of Steersman");
 }
 
 #[test]
-fn schemas_are_structural_and_hold_nothing_foreign() {
+fn schemas_are_structural_without_foreign_keys() {
     for family in FAMILIES {
-        for version in ours(family)["spec"]["versions"].as_array().unwrap() {
+        for version in our_crd(family)["spec"]["versions"].as_array().unwrap() {
             let root = &version["schema"]["openAPIV3Schema"];
-            let mut wrong = Vec::new();
-            walk(root, &format!("{family} {}", version["name"]), &mut |path, schema| {
-                wrong.extend(faults(schema).into_iter().map(|fault| format!("{path}: {fault}")));
+            let mut problems = Vec::new();
+            visit_schemas(root, &format!("{family} {}", version["name"]), &mut |path, schema| {
+                problems.extend(schema_problems(schema).into_iter().map(|problem| format!("{path}: {problem}")));
             });
-            assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+            assert!(problems.is_empty(), "{}", problems.join("\n"));
         }
     }
 }
 
-/// `kubectl explain` is the reference of our fields. Kubernetes' own types carry no description at all: a type of which some
-/// fields have one is ours, and one of them was forgotten.
+/// `kubectl explain` is the reference of our fields. We embed Kubernetes' own types without descriptions, so a type with a
+/// description on some of its fields is ours and lacks the others.
 #[test]
-fn every_field_of_ours_is_described_and_none_of_kubernetes_own() {
+fn every_own_field_has_a_description() {
     for family in FAMILIES {
-        for version in ours(family)["spec"]["versions"].as_array().unwrap() {
+        for version in our_crd(family)["spec"]["versions"].as_array().unwrap() {
             let root = &version["schema"]["openAPIV3Schema"];
             assert!(root.get("description").is_some(), "{family} {}", version["name"]);
-            let mut forgotten = Vec::new();
+            let mut undescribed = Vec::new();
             for part in ["spec", "status"] {
                 let top = format!("{family} {} .{part}", version["name"]);
                 assert!(root["properties"][part].get("description").is_some(), "{top}");
-                walk(&root["properties"][part], &top, &mut |path, schema| {
+                visit_schemas(&root["properties"][part], &top, &mut |path, schema| {
                     let fields: Vec<_> = schema["properties"].as_object().into_iter().flatten().collect();
-                    let silent = fields.iter().filter(|(_, field)| field.get("description").is_none());
-                    let silent: Vec<_> = silent.map(|(name, _)| format!("{path}.{name}")).collect();
-                    if silent.len() < fields.len() || path == top {
-                        forgotten.extend(silent);
+                    let without_description = fields.iter().filter(|(_, field)| field.get("description").is_none());
+                    let without_description: Vec<_> =
+                        without_description.map(|(name, _)| format!("{path}.{name}")).collect();
+                    if without_description.len() < fields.len() || path == top {
+                        undescribed.extend(without_description);
                     }
                 });
             }
-            assert!(forgotten.is_empty(), "without a description: {}", forgotten.join(", "));
+            assert!(undescribed.is_empty(), "without a description: {}", undescribed.join(", "));
         }
     }
 }
 
-/// Descriptions are written in lines and read in windows of another width.
+/// Doc comments are wrapped in the source, but `kubectl explain` wraps them at the width of the terminal.
 #[test]
-fn descriptions_are_paragraphs_not_lines() {
+fn descriptions_have_no_hard_line_breaks() {
     for family in FAMILIES {
-        for version in ours(family)["spec"]["versions"].as_array().unwrap() {
-            walk(&version["schema"]["openAPIV3Schema"], &family.to_string(), &mut |path, schema| {
-                let text = schema["description"].as_str().unwrap_or("said");
+        for version in our_crd(family)["spec"]["versions"].as_array().unwrap() {
+            visit_schemas(&version["schema"]["openAPIV3Schema"], &family.to_string(), &mut |path, schema| {
+                let text = schema["description"].as_str().unwrap_or("none");
                 let broken = text
                     .lines()
                     .zip(text.lines().skip(1))
@@ -131,22 +132,22 @@ fn descriptions_are_paragraphs_not_lines() {
     }
 }
 
-/// Every schema that stands for a value of its own, with its path.
-fn walk(schema: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
-    see(path, schema);
+/// Calls `visit` for the schema of each value, with its path.
+fn visit_schemas(schema: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
+    visit(path, schema);
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        walk(field, &format!("{path}.{name}"), see);
+        visit_schemas(field, &format!("{path}.{name}"), visit);
     }
-    for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
-        if let Some(below) = schema.get(key) {
-            walk(below, &format!("{path}{mark}"), see);
+    for (key, suffix) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if let Some(nested) = schema.get(key) {
+            visit_schemas(nested, &format!("{path}{suffix}"), visit);
         }
     }
 }
 
-fn faults(schema: &Value) -> Vec<String> {
+fn schema_problems(schema: &Value) -> Vec<String> {
     let Some(fields) = schema.as_object() else { return vec![format!("{schema} is no schema object")] };
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     for key in fields.keys() {
         let known = [
             "additionalProperties",
@@ -180,29 +181,29 @@ fn faults(schema: &Value) -> Vec<String> {
             "x-kubernetes-validations",
         ];
         if !known.contains(&key.as_str()) {
-            faults.push(format!("{key} does not belong here"));
+            problems.push(format!("{key} does not belong here"));
         }
     }
     let untyped =
         schema["x-kubernetes-int-or-string"] == true || schema["x-kubernetes-preserve-unknown-fields"] == true;
     if !schema["type"].is_string() && !untyped {
-        faults.push("has no type".to_owned());
+        problems.push("has no type".to_owned());
     }
     let formats = [Value::Null, json!("int32"), json!("int64"), json!("date-time"), json!("byte")];
     if !formats.contains(&schema["format"]) {
-        faults.push(format!("format {} is not one that Kubernetes knows", schema["format"]));
+        problems.push(format!("format {} is not one that Kubernetes knows", schema["format"]));
     }
     for name in schema["required"].as_array().into_iter().flatten() {
         if schema["properties"].get(name.as_str().unwrap()).is_none() {
-            faults.push(format!("requires {name}, which it does not have"));
+            problems.push(format!("requires {name}, which it does not have"));
         }
     }
     for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten() {
         let element = &schema["items"];
         let required = element["required"].as_array().is_some_and(|names| names.contains(key));
         if !required && element["properties"][key.as_str().unwrap()].get("default").is_none() {
-            faults.push(format!("key {key} of its elements is neither required nor defaulted"));
+            problems.push(format!("key {key} of its elements is neither required nor defaulted"));
         }
     }
-    faults
+    problems
 }

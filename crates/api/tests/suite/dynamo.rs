@@ -1,5 +1,5 @@
-//! DynamoGraphDeploymentRequest: what is read is written back unchanged, in both versions.
-//! The fixtures are also what the API server is shown; each that it must refuse says in its first line how.
+//! DynamoGraphDeploymentRequest: both versions deserialize and serialize without a change. The same fixtures are sent to a
+//! real API server by the tests of the operator; the first line of an invalid one is the expected error.
 
 use std::path::Path;
 
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use steersman_api::dynamo::v1beta1::GpuSku;
 use steersman_api::dynamo::{v1alpha1, v1beta1};
 
-use crate::manifests::{self, Manifest, REFUSED, manifests, through};
+use crate::manifests::{self, EXPECTED_ERROR_PREFIX, Manifest, manifests, round_trip_as};
 use crate::upstream;
 
 fn fixtures(folder: &str) -> Vec<Manifest> {
     manifests::fixtures(&format!("dynamo/{folder}"))
 }
 
-/// `object` after it was read and written as its own version.
-fn rewritten(object: &Value) -> Result<Value, serde_json::Error> {
+/// Deserializes `object` as the type of its version and serializes it again.
+fn round_trip(object: &Value) -> Result<Value, serde_json::Error> {
     match object["apiVersion"].as_str() {
-        Some("nvidia.com/v1alpha1") => through::<v1alpha1::DynamoGraphDeploymentRequest>(object),
-        Some("nvidia.com/v1beta1") => through::<v1beta1::DynamoGraphDeploymentRequest>(object),
+        Some("nvidia.com/v1alpha1") => round_trip_as::<v1alpha1::DynamoGraphDeploymentRequest>(object),
+        Some("nvidia.com/v1beta1") => round_trip_as::<v1beta1::DynamoGraphDeploymentRequest>(object),
         other => panic!("unknown version {other:?}"),
     }
 }
 
-/// A v1beta1 request with `spec` beside the model.
+/// A v1beta1 request with these fields and a model.
 fn request(mut spec: Value) -> Value {
     spec["model"] = json!("Qwen/Qwen3-8B");
     json!({
@@ -34,28 +34,28 @@ fn request(mut spec: Value) -> Value {
     })
 }
 
-fn comes_back_unchanged(manifest: &Manifest) {
+fn assert_round_trip(manifest: &Manifest) {
     let (name, object) = (&manifest.name, manifest.object());
-    let written = rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let written = round_trip(object).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(written, *object, "{name}");
 }
 
 #[test]
-fn what_a_user_writes_comes_back_unchanged() {
+fn valid_manifests_round_trip_through_types() {
     for folder in ["valid", "valid-status"] {
-        fixtures(folder).iter().for_each(comes_back_unchanged);
+        fixtures(folder).iter().for_each(assert_round_trip);
     }
 }
 
 #[test]
-fn the_published_examples_come_back_unchanged() {
+fn published_examples_round_trip_through_types() {
     let Some(folder) = upstream::files() else { return };
-    let wanted = |name: &str| name.starts_with("example-") || name.starts_with("sample-dgdr-");
-    manifests(&folder.join("dynamo"), wanted).iter().for_each(comes_back_unchanged);
+    let is_example = |name: &str| name.starts_with("example-") || name.starts_with("sample-dgdr-");
+    manifests(&folder.join("dynamo"), is_example).iter().for_each(assert_round_trip);
 }
 
-/// The API server compares a written spec with the stored one value by value, and 500.0 is not 500: a notation that is
-/// lost on the way through Rust types raises the generation of an object that nobody has changed.
+/// The API server compares a written spec with the stored one value by value, and 500.0 differs from 500: a notation that
+/// is lost in Rust types increases the generation of an unchanged object.
 #[test]
 fn values_keep_their_notation() {
     let container = |resources: Value| json!({ "name": "profiler", "resources": resources });
@@ -73,20 +73,20 @@ fn values_keep_their_notation() {
     ];
     for (name, spec) in cases {
         let object = request(spec);
-        assert_eq!(rewritten(&object).unwrap(), object, "{name}");
+        assert_eq!(round_trip(&object).unwrap(), object, "{name}");
     }
 }
 
 #[test]
-fn a_gpu_that_an_earlier_version_stored_stays_readable() {
+fn unknown_stored_gpu_sku_stays_readable() {
     let object = request(json!({ "hardware": { "gpuSku": "NVIDIA-H200-SXM" } }));
     let typed: v1beta1::DynamoGraphDeploymentRequest = serde_json::from_value(object.clone()).unwrap();
     assert_eq!(typed.spec.hardware.unwrap().gpu_sku, Some(GpuSku::Other("NVIDIA-H200-SXM".into())));
-    assert_eq!(rewritten(&object).unwrap(), object);
+    assert_eq!(round_trip(&object).unwrap(), object);
 }
 
 #[test]
-fn a_known_gpu_is_never_other() {
+fn known_gpu_skus_have_own_variants() {
     let names = [
         ("gb200_sxm", GpuSku::Gb200Sxm),
         ("gb10", GpuSku::Gb10),
@@ -113,24 +113,24 @@ fn a_known_gpu_is_never_other() {
 }
 
 #[test]
-fn a_word_outside_an_enum_is_not_read_either() {
-    let mut tried = 0;
+fn values_outside_enums_fail_to_deserialize() {
+    let mut checked = 0;
     for folder in ["invalid", "invalid-status"] {
         for manifest in fixtures(folder) {
             let (text, object) = (&manifest.text, manifest.object());
             let other_gpu = object.pointer("/spec/hardware/gpuSku").is_some();
-            let of_a_condition = text.starts_with("# refused: status.conditions");
-            if text.lines().next().unwrap().contains("Unsupported value") && !other_gpu && !of_a_condition {
-                assert!(rewritten(object).is_err(), "{}", manifest.name);
-                tried += 1;
+            let is_condition = text.starts_with("# refused: status.conditions");
+            if text.lines().next().unwrap().contains("Unsupported value") && !other_gpu && !is_condition {
+                assert!(round_trip(object).is_err(), "{}", manifest.name);
+                checked += 1;
             }
         }
     }
-    assert_eq!(tried, 9, "backend (twice, and of v1alpha1), strategy, optimisation, two phases, two states");
+    assert_eq!(checked, 9, "backend (twice, and of v1alpha1), strategy, optimisation, two phases, two states");
 }
 
 #[test]
-fn every_fixture_says_what_it_is() {
+fn fixture_names_match_their_content() {
     for folder in ["valid", "invalid", "valid-status", "invalid-status"] {
         let refused = folder.starts_with("invalid");
         for manifest in fixtures(folder) {
@@ -138,7 +138,7 @@ fn every_fixture_says_what_it_is() {
             let file = Path::new(name).file_name().unwrap().to_string_lossy();
             let version = object["apiVersion"].as_str().unwrap().trim_start_matches("nvidia.com/");
             assert!(file.starts_with(&format!("{version}-")), "{name} holds {version}");
-            assert_eq!(text.starts_with(REFUSED), refused, "{name}");
+            assert_eq!(text.starts_with(EXPECTED_ERROR_PREFIX), refused, "{name}");
             assert_eq!(object.get("status").is_some(), folder.ends_with("-status"), "{name}");
         }
     }

@@ -1,4 +1,4 @@
-//! Names and versions of the families, against each other and against the CRDs that their projects publish.
+//! Names and versions of the families: consistent with each other and with the CRDs that upstream projects publish.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use steersman_api::{Family, LEGACY_LEASES};
 use crate::upstream::{self, Crd};
 
 #[test]
-fn a_family_is_found_by_its_short_name_and_by_nothing_else() {
+fn family_parses_from_short_name_only() {
     for family in Family::ALL {
         assert_eq!(family.short_name().parse(), Ok(family));
         assert_eq!(family.to_string(), family.short_name());
     }
-    for given in ["", "DGDR", " va", "dgdr,va", "VariantAutoscaling"] {
-        let error = given.parse::<Family>().unwrap_err().to_string();
-        assert_eq!(error, format!("there is no controller {given:?}; the names are dgdr, dgd, llsd, va"));
+    for text in ["", "DGDR", " va", "dgdr,va", "VariantAutoscaling"] {
+        let error = text.parse::<Family>().unwrap_err().to_string();
+        assert_eq!(error, format!("there is no controller {text:?}; the names are dgdr, dgd, llsd, va"));
     }
 }
 
 #[test]
-fn the_facts_of_a_family_agree_with_each_other() {
+fn family_names_are_consistent() {
     for family in Family::ALL {
         assert_eq!(family.crd_name(), format!("{}.{}", family.plural(), family.group()));
         assert_eq!(family.plural(), format!("{}s", family.kind().to_lowercase()));
@@ -30,14 +30,14 @@ fn the_facts_of_a_family_agree_with_each_other() {
 }
 
 #[test]
-fn every_family_knows_the_lease_of_its_earlier_operator() {
+fn every_family_has_a_legacy_lease() {
     for family in Family::ALL {
         assert!(LEGACY_LEASES.iter().any(|lease| lease.families.contains(&family)), "{family} has no legacy lease");
     }
 }
 
 #[test]
-fn the_facts_equal_the_published_crds() {
+fn family_names_match_published_crds() {
     let Some(files) = upstream::files() else { return };
     let cases = [
         (Family::Dgdr, "dynamo/crd-dynamographdeploymentrequests.yaml"),
@@ -60,7 +60,7 @@ fn the_facts_equal_the_published_crds() {
 }
 
 #[test]
-fn the_last_released_llama_stack_crd_has_only_the_older_version() {
+fn released_llsd_crd_serves_only_v1alpha1() {
     let Some(files) = upstream::files() else { return };
     let crd = Crd::read(&files.join("llamastack/crd-v1alpha1.yaml"));
     assert_eq!(crd.metadata.name, Family::Llsd.crd_name());

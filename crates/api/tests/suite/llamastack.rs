@@ -1,5 +1,5 @@
-//! LlamaStackDistribution: what is read is written back in the form in which it came, in both versions.
-//! The fixtures are also what the API server is shown; each that it must refuse says in its first line how.
+//! LlamaStackDistribution: both versions deserialize and serialize without a change of form. The same fixtures are sent to
+//! a real API server by the tests of the operator; the first line of an invalid one is the expected error.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use steersman_api::llamastack::v1alpha2::{ExposeForm, Model, ModelForm, Provider, ProviderForm, SecretKey, SecretRef};
 use steersman_api::llamastack::{v1alpha1, v1alpha2};
 
-use crate::manifests::{self, Manifest, REFUSED, manifests, through};
+use crate::manifests::{self, EXPECTED_ERROR_PREFIX, Manifest, manifests, round_trip_as};
 use crate::upstream;
 
 fn fixtures(folder: &str) -> Vec<Manifest> {
     manifests::fixtures(&format!("llamastack/{folder}"))
 }
 
-/// `object` after it was read and written as its own version.
-fn rewritten(object: &Value) -> Result<Value, serde_json::Error> {
+/// Deserializes `object` as the type of its version and serializes it again.
+fn round_trip(object: &Value) -> Result<Value, serde_json::Error> {
     match object["apiVersion"].as_str() {
-        Some("llamastack.io/v1alpha1") => through::<v1alpha1::LlamaStackDistribution>(object),
-        Some("llamastack.io/v1alpha2") => through::<v1alpha2::LlamaStackDistribution>(object),
+        Some("llamastack.io/v1alpha1") => round_trip_as::<v1alpha1::LlamaStackDistribution>(object),
+        Some("llamastack.io/v1alpha2") => round_trip_as::<v1alpha2::LlamaStackDistribution>(object),
         other => panic!("unknown version {other:?}"),
     }
 }
@@ -34,22 +34,22 @@ fn typed<T: DeserializeOwned>(value: &Value) -> T {
 }
 
 #[test]
-fn what_a_user_writes_comes_back_unchanged() {
+fn valid_manifests_round_trip_through_types() {
     for folder in ["valid", "valid-status"] {
         for Manifest { name, objects, .. } in fixtures(folder) {
-            let [object] = &objects[..] else { panic!("{name}: one object a file") };
-            assert_eq!(&rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
+            let [object] = &objects[..] else { panic!("{name} must hold one object") };
+            assert_eq!(&round_trip(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
         }
     }
 }
 
 #[test]
-fn the_published_samples_come_back_unchanged() {
+fn published_samples_round_trip_through_types() {
     let Some(folder) = upstream::files() else { return };
     let mut compared = 0;
     for Manifest { name, objects, .. } in manifests(&folder.join("llamastack"), |name| name.starts_with("sample-")) {
         for object in objects.iter().filter(|object| object["kind"] == "LlamaStackDistribution") {
-            assert_eq!(&rewritten(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
+            assert_eq!(&round_trip(object).unwrap_or_else(|error| panic!("{name}: {error}")), object, "{name}");
             compared += 1;
         }
     }
@@ -57,18 +57,18 @@ fn the_published_samples_come_back_unchanged() {
 }
 
 #[test]
-fn every_valid_manifest_has_a_name_of_its_own() {
+fn valid_manifests_have_unique_names() {
     let mut names = BTreeSet::new();
     for folder in ["valid", "valid-status"] {
         for Manifest { name, objects, .. } in fixtures(folder) {
-            let own = objects[0]["metadata"]["name"].as_str().unwrap().to_owned();
-            assert!(names.insert(own.clone()), "{name}: {own} is taken");
+            let object_name = objects[0]["metadata"]["name"].as_str().unwrap().to_owned();
+            assert!(names.insert(object_name.clone()), "{name}: {object_name} is not unique");
         }
     }
 }
 
 #[test]
-fn providers_are_one_or_many() {
+fn provider_is_an_object_or_a_list() {
     let cases = [
         ("one", json!({ "provider": "vllm" }), vec![provider("vllm")]),
         ("a list of one", json!([{ "provider": "vllm" }]), vec![provider("vllm")]),
@@ -83,7 +83,7 @@ fn providers_are_one_or_many() {
 }
 
 #[test]
-fn a_model_is_a_name_or_an_object() {
+fn model_is_a_name_or_an_object() {
     let named = Model { name: "Qwen/Qwen3-8B".into(), ..Model::default() };
     let cases = [
         ("name", json!("Qwen/Qwen3-8B"), named.clone()),
@@ -102,7 +102,7 @@ fn a_model_is_a_name_or_an_object() {
 }
 
 #[test]
-fn exposure_is_a_word_or_an_object() {
+fn expose_is_a_bool_or_an_object() {
     let cases = [
         (json!(true), true, None),
         (json!(false), false, None),
@@ -119,20 +119,21 @@ fn exposure_is_a_word_or_an_object() {
 }
 
 #[test]
-fn a_secret_is_named_flat_or_nested() {
-    let meant = SecretKey { name: "qwen".into(), key: "token".into() };
+fn secret_reference_is_flat_or_nested() {
+    let expected = SecretKey { name: "qwen".into(), key: "token".into() };
     for value in
         [json!({ "name": "qwen", "key": "token" }), json!({ "secretKeyRef": { "name": "qwen", "key": "token" } })]
     {
         let reference: SecretRef = typed(&value);
-        assert_eq!(reference.key(), &meant, "{value}");
+        assert_eq!(reference.key(), &expected, "{value}");
         assert_eq!(serde_json::to_value(&reference).unwrap(), value);
     }
 }
 
-/// What the schema cannot refuse, because no node has two types, or what reaches us by another way than the API server.
+/// The schema cannot reject these values, because a schema node with two types is not structural, or they do not come from
+/// the API server.
 #[test]
-fn a_wrong_form_is_told_with_what_was_expected() {
+fn wrong_form_error_says_what_was_expected() {
     let key = |key: Value| json!({ "providers": { "inference": { "provider": "vllm", "apiKey": key } } });
     let cases = [
         (
@@ -162,17 +163,17 @@ fn a_wrong_form_is_told_with_what_was_expected() {
         ),
         (key(json!({ "secretKeyRef": { "name": "qwen" } })), "missing field `key`"),
     ];
-    for (mut spec, told) in cases {
+    for (mut spec, message) in cases {
         spec["distribution"] = json!({ "name": "starter" });
         let error =
             serde_json::from_value::<v1alpha2::LlamaStackDistributionSpec>(spec.clone()).unwrap_err().to_string();
-        assert!(error.starts_with(told), "{spec}: {error}");
+        assert!(error.starts_with(message), "{spec}: {error}");
     }
 }
 
-/// The API server prunes nothing below these nodes, so what is there must not vanish without a word.
+/// The API server prunes nothing below these nodes, so unknown fields must stay visible to validation.
 #[test]
-fn a_misspelt_field_stays_to_be_reported() {
+fn misspelt_field_is_kept_for_reporting() {
     let value = json!({ "provider": "vllm", "endpont": "http://qwen.models.svc:8000/v1" });
     let form: ProviderForm = typed(&value);
     assert_eq!(form.all()[0].unknown.keys().collect::<Vec<_>>(), ["endpont"]);
@@ -190,19 +191,20 @@ fn a_misspelt_field_stays_to_be_reported() {
     assert_eq!(serde_json::to_value(&form).unwrap(), value);
 }
 
-/// What the manifests of `version` that must be refused expect to read.
-fn refusals(version: &str) -> Vec<String> {
+/// The errors that the invalid manifests of `version` expect.
+fn expected_errors(version: &str) -> Vec<String> {
     let texts = ["invalid", "invalid-status"].into_iter().flat_map(fixtures).map(|Manifest { name, text, objects }| {
-        let refused = text.lines().next().and_then(|line| line.strip_prefix(REFUSED));
-        let refused = refused.unwrap_or_else(|| panic!("{name}: no first line {REFUSED:?}")).to_owned();
-        let [object] = &objects[..] else { panic!("{name}: one object a file") };
-        (object["apiVersion"] == format!("llamastack.io/{version}")).then_some(refused)
+        let expected_error = text.lines().next().and_then(|line| line.strip_prefix(EXPECTED_ERROR_PREFIX));
+        let expected_error =
+            expected_error.unwrap_or_else(|| panic!("{name}: no first line {EXPECTED_ERROR_PREFIX:?}")).to_owned();
+        let [object] = &objects[..] else { panic!("{name} must hold one object") };
+        (object["apiVersion"] == format!("llamastack.io/{version}")).then_some(expected_error)
     });
     texts.flatten().collect()
 }
 
-/// Every rule with its message and every enum with its values, by path.
-fn promises(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
+/// Collects the message of every rule and the values of every enum, with their paths.
+fn collect_rules(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         found.push((path.to_owned(), rule["message"].as_str().unwrap().to_owned()));
     }
@@ -210,35 +212,35 @@ fn promises(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
         let values: Vec<_> = values.iter().filter(|value| !value.is_null()).map(Value::to_string).collect();
         found.push((path.to_owned(), format!("supported values: {}", values.join(", "))));
     }
-    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        promises(below, &format!("{path}.{name}"), found);
+    for (name, nested) in schema["properties"].as_object().into_iter().flatten() {
+        collect_rules(nested, &format!("{path}.{name}"), found);
     }
     if schema["items"].is_object() {
-        promises(&schema["items"], &format!("{path}[]"), found);
+        collect_rules(&schema["items"], &format!("{path}[]"), found);
     }
 }
 
 #[test]
-fn every_rule_and_every_enum_has_a_manifest_that_breaks_it() {
+fn every_rule_and_enum_has_violating_manifest() {
     for (version, crd) in
         [("v1alpha1", v1alpha1::LlamaStackDistribution::crd()), ("v1alpha2", v1alpha2::LlamaStackDistribution::crd())]
     {
         let crd = serde_json::to_value(crd).unwrap();
-        let mut promised = Vec::new();
-        promises(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut promised);
-        assert!(!promised.is_empty(), "{version}: no rule found");
-        let refusals = refusals(version);
-        for (path, text) in promised {
+        let mut rules = Vec::new();
+        collect_rules(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut rules);
+        assert!(!rules.is_empty(), "{version}: no rule found");
+        let expected_errors = expected_errors(version);
+        for (path, text) in rules {
             assert!(
-                refusals.iter().any(|refusal| refusal.contains(&text)),
-                "{version} {path}: nothing breaks {text:?}"
+                expected_errors.iter().any(|expected_error| expected_error.contains(&text)),
+                "{version} {path}: no manifest violates {text:?}"
             );
         }
     }
 }
 
 #[test]
-fn columns_are_as_documented() {
+fn printer_columns_match_documentation() {
     let columns = |crd| -> Vec<(String, i64)> {
         let crd = serde_json::to_value(crd).unwrap();
         let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap().clone();

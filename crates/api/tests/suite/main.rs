@@ -1,4 +1,4 @@
-//! The contract of `steersman-api`: tables for what is fixed, laws for what holds for every input.
+//! Tests of `steersman-api`: tables for single cases, property tests ("laws") for every input.
 
 #[cfg(test)]
 mod compare;

@@ -1,5 +1,4 @@
-//! Manifests to test with: the project's own fixtures, and files of a folder.
-//! Comes in: a folder; goes out: its YAML files with their texts and objects, in the order of their names.
+//! Reads the manifests of a folder, in the order of their names: our fixtures, examples, and files of upstream projects.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The first line of a manifest that must be refused.
-pub const REFUSED: &str = "# refused: ";
+/// First line of a fixture that the API server must reject. The expected error follows the prefix.
+pub const EXPECTED_ERROR_PREFIX: &str = "# refused: ";
 
 pub struct Manifest {
     pub name: String,
@@ -17,9 +16,9 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The object of a file that holds one.
+    /// The object of a file with a single object.
     pub fn object(&self) -> &Value {
-        assert_eq!(self.objects.len(), 1, "{} holds one object", self.name);
+        assert_eq!(self.objects.len(), 1, "{} must hold one object", self.name);
         &self.objects[0]
     }
 }
@@ -32,23 +31,23 @@ pub fn read(path: &Path) -> Manifest {
     Manifest { name, text, objects }
 }
 
-/// The files of `folder` whose names are wanted; at least one.
-pub fn manifests(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Manifest> {
-    let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())));
+/// The files of `folder` whose names match. Fails if there are none.
+pub fn manifests(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<Manifest> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.file_name().is_some_and(|name| is_wanted(&name.to_string_lossy())));
     paths.sort();
     assert!(!paths.is_empty(), "nothing to test in {}", folder.display());
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// The project's own manifests, for example `llamastack/valid`.
+/// Our fixtures in a folder such as `llamastack/valid`.
 pub fn fixtures(folder: &str) -> Vec<Manifest> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(folder);
     manifests(&folder, |name| name.ends_with(".yaml"))
 }
 
-/// `object` after it was read and written as a `K`.
-pub fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
+/// Deserializes `object` as a `K` and serializes it again.
+pub fn round_trip_as<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
     serde_json::from_value::<K>(object.clone()).map(|typed| serde_json::to_value(typed).unwrap())
 }

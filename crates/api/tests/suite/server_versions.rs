@@ -1,9 +1,9 @@
-//! Version texts as API servers of several vendors give them.
+//! Parsing of the versions that API servers of several vendors report.
 
 use steersman_api::meta::ServerVersion;
 
 #[test]
-fn git_versions_of_all_vendors_are_read() {
+fn git_version_parses_for_all_vendors() {
     let cases = [
         ("v1.36.3", (1, 36)),
         ("1.36.3", (1, 36)),
@@ -14,23 +14,23 @@ fn git_versions_of_all_vendors_are_read() {
         ("v1.37.0-alpha.1.42+0123456789abcd-dirty", (1, 37)),
         ("v0.0.0-master+$Format:%H$", (0, 0)),
     ];
-    for (given, (major, minor)) in cases {
-        assert_eq!(given.parse(), Ok(ServerVersion::new(major, minor)), "{given}");
+    for (text, (major, minor)) in cases {
+        assert_eq!(text.parse(), Ok(ServerVersion::new(major, minor)), "{text}");
     }
 }
 
 #[test]
-fn what_is_no_version_is_refused_with_its_text() {
-    for given in
+fn invalid_version_error_quotes_the_text() {
+    for text in
         ["", "v", "v1", "v1.", "1.x.3", "v1.33.5.1", "v+1.33", "v1.-33", "v1.33.", "v1.4294967296.0", "vv1.33.0"]
     {
-        let error = given.parse::<ServerVersion>().unwrap_err();
-        assert_eq!(error.to_string(), format!("{given:?} is not a Kubernetes version such as \"v1.33.5\""));
+        let error = text.parse::<ServerVersion>().unwrap_err();
+        assert_eq!(error.to_string(), format!("{text:?} is not a Kubernetes version such as \"v1.33.5\""));
     }
 }
 
 #[test]
-fn major_and_minor_are_read_with_the_vendors_plus() {
+fn minor_version_may_end_with_plus() {
     assert_eq!(ServerVersion::from_parts("1", "33+"), Ok(ServerVersion::new(1, 33)));
     assert_eq!(ServerVersion::from_parts("1", "36"), Ok(ServerVersion::new(1, 36)));
     for (major, minor) in [("", ""), ("1", ""), ("", "33"), ("1", "+33"), ("1", "33++"), ("1", "x")] {
@@ -40,9 +40,9 @@ fn major_and_minor_are_read_with_the_vendors_plus() {
 
 #[test]
 fn versions_compare_as_numbers() {
-    let read = |text: &str| text.parse::<ServerVersion>().unwrap();
-    assert!(read("v1.9.0") < read("v1.10.0"));
-    assert!(read("v1.36.0") < read("v2.0.0"));
-    assert_eq!(read("v1.33.1"), read("v1.33.9"));
-    assert_eq!(read("v1.33.1").to_string(), "1.33");
+    let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
+    assert!(parse("v1.9.0") < parse("v1.10.0"));
+    assert!(parse("v1.36.0") < parse("v2.0.0"));
+    assert_eq!(parse("v1.33.1"), parse("v1.33.9"));
+    assert_eq!(parse("v1.33.1").to_string(), "1.33");
 }

@@ -1,4 +1,4 @@
-//! The fields that two versions share, held against the published schemas and against the conversion.
+//! The table of fields that two versions share: consistent with the published schemas and with the conversion.
 
 use serde_json::{Value, json};
 use steersman_api::Family;
@@ -14,41 +14,42 @@ fn tables() -> Vec<(Family, &'static str, Vec<SharedField>)> {
 fn spec_schema(family: Family, version: &str) -> Value {
     let crd = crds::manifest(&crds::crd(family, &Options::default()).unwrap()).unwrap();
     let versions = crd["spec"]["versions"].as_array().unwrap();
-    let one = versions.iter().find(|one| one["name"] == version).unwrap();
-    one.pointer("/schema/openAPIV3Schema/properties/spec").unwrap().clone()
+    let version_entry = versions.iter().find(|version_entry| version_entry["name"] == version).unwrap();
+    version_entry.pointer("/schema/openAPIV3Schema/properties/spec").unwrap().clone()
 }
 
-fn is_open(schema: &Value) -> bool {
+fn accepts_any_field(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true || schema["additionalProperties"] == true
 }
 
-/// None: there is no such field. What is in an object of any form cannot be checked.
+/// The schema of a field. `None` if there is no such field. Below an object that accepts any field, the schema of that
+/// object is returned.
 fn field<'a>(schema: &'a Value, path: &[&str]) -> Option<&'a Value> {
     let mut node = schema;
     for name in path {
         match node["properties"].get(name) {
             Some(inner) => node = inner,
-            None if is_open(node) => return Some(node),
+            None if accepts_any_field(node) => return Some(node),
             None => return None,
         }
     }
     Some(node)
 }
 
-/// The fields that are inside `stored` and not inside `written`.
-fn lacking(stored: &Value, written: &Value, at: &str, found: &mut Vec<String>) {
-    if is_open(written) {
+/// Collects the fields of `stored` that `written` lacks.
+fn collect_missing(stored: &Value, written: &Value, at: &str, missing: &mut Vec<String>) {
+    if accepts_any_field(written) {
         return;
     }
     for (name, inner) in stored["properties"].as_object().into_iter().flatten() {
         match written["properties"].get(name) {
-            Some(other) => lacking(inner, other, &format!("{at}.{name}"), found),
-            None => found.push(format!("{at}.{name}")),
+            Some(other) => collect_missing(inner, other, &format!("{at}.{name}"), missing),
+            None => missing.push(format!("{at}.{name}")),
         }
     }
     for part in ["items", "additionalProperties"] {
         if stored[part].is_object() {
-            lacking(&stored[part], &written[part], &format!("{at}[]"), found);
+            collect_missing(&stored[part], &written[part], &format!("{at}[]"), missing);
         }
     }
 }
@@ -67,21 +68,22 @@ fn shared_fields_are_in_both_published_schemas() {
     for (family, version, fields) in tables().into_iter().filter(|(_, _, fields)| !fields.is_empty()) {
         let (stored, written) = (spec_schema(family, family.storage_version()), spec_schema(family, version));
         for shared in fields {
-            let there = field(&written, shared.written);
-            assert!(there.is_some(), "{family} {version}: no field {:?}", shared.written);
+            let written_field = field(&written, shared.written);
+            assert!(written_field.is_some(), "{family} {version}: no field {:?}", shared.written);
             let StoredPlace::Spec(path) = shared.stored else { continue };
-            let here = field(&stored, path);
-            assert!(here.is_some(), "{family} {}: no field {path:?}", family.storage_version());
-            if let (true, Some(here), Some(there)) = (shared.with_content, here, there) {
-                let mut found = Vec::new();
-                lacking(here, there, &path.join("."), &mut found);
-                assert_eq!(found, Vec::<String>::new(), "{family} {version} lacks these");
+            let stored_field = field(&stored, path);
+            assert!(stored_field.is_some(), "{family} {}: no field {path:?}", family.storage_version());
+            if let (true, Some(stored_field), Some(written_field)) = (shared.with_content, stored_field, written_field)
+            {
+                let mut missing = Vec::new();
+                collect_missing(stored_field, written_field, &path.join("."), &mut missing);
+                assert_eq!(missing, Vec::<String>::new(), "{family} {version} lacks these");
             }
         }
     }
 }
 
-/// A value that the schema has for the field.
+/// A value that is valid for the field.
 fn sample(schema: &Value, name: &str) -> Value {
     match (name, schema["type"].as_str()) {
         ("optimizationType", _) => json!("latency"),
@@ -101,7 +103,7 @@ fn conversion_moves_each_shared_field() {
         for shared in fields.into_iter().filter(|shared| shared.with_content) {
             let StoredPlace::Spec(path) = shared.stored else { continue };
             let value = match shared.written {
-                // v1alpha2 keeps the name alone.
+                // v1alpha2 only has the name.
                 ["server", "userConfig"] => json!({ "configMapName": "a" }),
                 _ => sample(field(&schema, path).unwrap(), path.last().unwrap()),
             };
@@ -114,8 +116,8 @@ fn conversion_moves_each_shared_field() {
             });
             let to = format!("{}/{}", family.group(), family.storage_version());
             let converted = convert(object, &to).unwrap().object;
-            let found = path.iter().fold(&converted["spec"], |value, name| &value[*name]);
-            assert_eq!(*found, value, "{:?} is {path:?}: {converted}", shared.written);
+            let actual = path.iter().fold(&converted["spec"], |value, name| &value[*name]);
+            assert_eq!(*actual, value, "{:?} is {path:?}: {converted}", shared.written);
         }
     }
 }

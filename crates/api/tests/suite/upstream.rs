@@ -1,11 +1,11 @@
-//! The CRDs as their projects publish them, where the developer's machine has them.
-//! Comes in: the folder beside the repository; goes out: the few fields that name an API, or a visible skip.
+//! The CRDs that upstream projects publish, if the developer's machine has them next to the repository. Tests that need
+//! them are reported as skipped otherwise.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// None, and one line that says so, where the files are not at hand: they are not part of the project.
+/// `None` after reporting a skip if the files are missing: they are not part of this repository.
 pub fn files() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/upstream");
     if folder.is_dir() {
@@ -52,7 +52,7 @@ impl Crd {
     #[expect(clippy::disallowed_methods, reason = "a test may read files")]
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // These files are larger than the limits that protect a server from its callers.
+        // Published CRDs exceed the default limits of the parser, which protect servers from their callers.
         let options = serde_saphyr::options! { budget: None };
         serde_saphyr::from_str_with_options(&text, options)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()))

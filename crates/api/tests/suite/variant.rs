@@ -1,75 +1,91 @@
-//! VariantAutoscaling: against the CRDs of the generations that it replaces, and its manifests through the types.
+//! VariantAutoscaling: its CRD against the CRDs of the generations that it replaces, and its manifests against its types.
 
 use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_api::variant::v1alpha1::VariantAutoscaling;
 
-use crate::compare::{self, Aim, Named, ours, theirs, version};
-use crate::manifests::{REFUSED, fixtures};
+use crate::compare::{self, Compatibility, ExpectedDifference, our_crd, published_crd, version};
+use crate::manifests::{EXPECTED_ERROR_PREFIX, fixtures};
 use crate::upstream;
 
-/// The first generation is refused by rules, so that its users read what to write instead of `Required value`.
-const RULES: [Named; 2] = [
-    Named {
+/// Rules that reject objects of the first generation, so that the error says what to write instead of `Required value`.
+const FIRST_GENERATION_RULES: [ExpectedDifference; 2] = [
+    ExpectedDifference {
         path: ".spec",
         key: "!has(self.modelProfile)",
         why: "a field of the first generation, unknown to the later ones",
     },
-    Named {
+    ExpectedDifference {
         path: ".spec",
         key: "has(self.scaleTargetRef) || has(self.modelProfile)",
-        why: "stands for the published `required`, which would keep the rule above from being asked",
+        why: "replaces the published `required`, which would prevent the evaluation of the rule above",
     },
 ];
 
 #[test]
-fn what_generation_b_accepts_is_accepted_with_its_defaults() {
+fn schema_accepts_everything_generation_b_accepts() {
     let Some(files) = upstream::files() else { return };
-    let theirs = theirs(&files.join("variant/crd-b.yaml"));
-    let (ours, theirs) = (ours(Family::Va), version(&theirs, "v1alpha1").clone());
-    let differences = compare::schemas(version(&ours, "v1alpha1"), &theirs, Aim::AcceptsAll);
-    compare::assert_named("generation B", &differences, &RULES);
+    let theirs = published_crd(&files.join("variant/crd-b.yaml"));
+    let (ours, theirs) = (our_crd(Family::Va), version(&theirs, "v1alpha1").clone());
+    let differences = compare::schemas(version(&ours, "v1alpha1"), &theirs, Compatibility::AcceptsAll);
+    compare::assert_only_expected("generation B", &differences, &FIRST_GENERATION_RULES);
 }
 
 #[test]
-fn what_generation_c_accepts_is_accepted_with_its_defaults() {
+fn schema_accepts_everything_generation_c_accepts() {
     let Some(files) = upstream::files() else { return };
-    let theirs = theirs(&files.join("variant/crd-c.yaml"));
-    let (ours, theirs) = (ours(Family::Va), version(&theirs, "v1alpha1").clone());
-    let differences = compare::schemas(version(&ours, "v1alpha1"), &theirs, Aim::AcceptsAll);
+    let theirs = published_crd(&files.join("variant/crd-c.yaml"));
+    let (ours, theirs) = (our_crd(Family::Va), version(&theirs, "v1alpha1").clone());
+    let differences = compare::schemas(version(&ours, "v1alpha1"), &theirs, Compatibility::AcceptsAll);
     let defaults = [
-        Named { path: ".spec.variantCost", key: "default", why: "\"10\" of B instead of \"10.0\": the same number" },
-        Named { path: ".spec.minReplicas", key: "default", why: "C has no bounds; 0, as in B, bounds nothing" },
-        Named {
+        ExpectedDifference {
+            path: ".spec.variantCost",
+            key: "default",
+            why: "\"10\" of B instead of \"10.0\": the same number",
+        },
+        ExpectedDifference {
+            path: ".spec.minReplicas",
+            key: "default",
+            why: "C has no bounds; 0, as in B, is no constraint",
+        },
+        ExpectedDifference {
             path: ".spec",
             key: "!has(self.maxReplicas) || !has(self.minReplicas) || self.maxReplicas >= self.minReplicas",
             why: "C has no bounds that could contradict each other",
         },
-        Named { path: ".spec.scaleTargetRef", key: "x-kubernetes-map-type", why: "merged by field, as in B" },
-        Named { path: ".spec.scaleTargetRef.apiVersion", key: "minLength", why: "left out or meant, as in B" },
-        Named {
+        ExpectedDifference {
+            path: ".spec.scaleTargetRef",
+            key: "x-kubernetes-map-type",
+            why: "merged by field, as in B",
+        },
+        ExpectedDifference {
+            path: ".spec.scaleTargetRef.apiVersion",
+            key: "minLength",
+            why: "either absent or not empty, as in B",
+        },
+        ExpectedDifference {
             path: ".spec.scaleTargetRef.kind",
             key: "minLength",
             why: "B refuses it; nothing can be done without it",
         },
-        Named {
+        ExpectedDifference {
             path: ".spec.scaleTargetRef.name",
             key: "minLength",
             why: "B refuses it; nothing can be done without it",
         },
-        Named {
+        ExpectedDifference {
             path: ".status.desiredOptimizedAlloc.numReplicas",
             key: "format",
             why: "int32, as in B and in every scale subresource; no workload can have more replicas",
         },
     ];
-    let named: Vec<_> = RULES.into_iter().chain(defaults).collect();
-    compare::assert_named("generation C", &differences, &named);
+    let expected: Vec<_> = FIRST_GENERATION_RULES.into_iter().chain(defaults).collect();
+    compare::assert_only_expected("generation C", &differences, &expected);
 }
 
 #[test]
-fn the_columns_of_generation_b_come_first_and_ours_are_wide() {
-    let crd = ours(Family::Va);
+fn generation_b_columns_precede_wide_ones() {
+    let crd = our_crd(Family::Va);
     let columns = version(&crd, "v1alpha1")["additionalPrinterColumns"].as_array().unwrap().clone();
     let (wide, narrow): (Vec<_>, Vec<_>) = columns.into_iter().partition(|column| column.get("priority").is_some());
     let names =
@@ -80,16 +96,16 @@ fn the_columns_of_generation_b_come_first_and_ours_are_wide() {
     );
     assert_eq!(names(&wide), ["Wanted", "DecidedBy", "Target", "Min", "Max", "Reason"]);
     let Some(files) = upstream::files() else { return };
-    let published = theirs(&files.join("variant/crd-b.yaml"));
+    let published = published_crd(&files.join("variant/crd-b.yaml"));
     assert_eq!(json!(narrow), version(&published, "v1alpha1")["additionalPrinterColumns"]);
 }
 
-/// What is valid is read without loss; only defaults are added.
+/// Valid objects are read without loss; only defaults are added.
 #[test]
-fn valid_manifests_survive_the_types() {
+fn valid_manifests_round_trip_with_defaults() {
     for manifest in fixtures("variant/valid") {
         let given = manifest.object().clone();
-        // An object without a spec is no `VariantAutoscaling` yet; who watches it sees the error of this conversion.
+        // An object without a spec cannot be deserialized; a watch reports this error.
         if given.get("spec").is_none() {
             assert!(serde_json::from_value::<VariantAutoscaling>(given).is_err());
             continue;
@@ -105,17 +121,17 @@ fn valid_manifests_survive_the_types() {
 }
 
 #[test]
-fn invalid_manifests_say_how_they_are_refused() {
+fn invalid_manifests_state_expected_error() {
     for manifest in fixtures("variant/invalid") {
-        let refusal = manifest.text.lines().next().and_then(|line| line.strip_prefix(REFUSED));
+        let refusal = manifest.text.lines().next().and_then(|line| line.strip_prefix(EXPECTED_ERROR_PREFIX));
         assert!(refusal.is_some_and(|text| !text.is_empty()), "{}", manifest.name);
         assert_eq!(manifest.object()["kind"], Family::Va.kind(), "{}", manifest.name);
     }
 }
 
-/// Objects that the first generation stored are still there after the CRD changed, and must not stall whoever reads them.
+/// Objects stored by the first generation still exist after the CRD changed, and must not stall a watch.
 #[test]
-fn a_stored_object_of_the_first_generation_is_readable() {
+fn stored_first_generation_object_is_readable() {
     let all = fixtures("variant/invalid");
     let stored = all.iter().find(|manifest| manifest.name.ends_with("first-generation.yaml")).unwrap();
     let typed: VariantAutoscaling = serde_json::from_value(stored.object().clone()).unwrap();
@@ -123,17 +139,17 @@ fn a_stored_object_of_the_first_generation_is_readable() {
     assert!(typed.spec.model_profile.is_some());
 }
 
-/// The newer generation accepted them, and what is stored is not asked again.
+/// Generation C accepted empty names, and stored objects are not validated again.
 #[test]
-fn a_stored_object_with_empty_names_is_readable() {
+fn stored_object_with_empty_target_is_readable() {
     let spec = json!({ "modelID": "m", "scaleTargetRef": { "apiVersion": "", "kind": "", "name": "" } });
     let typed: VariantAutoscaling = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
     assert_eq!(serde_json::to_value(typed.spec.scale_target_ref).unwrap(), spec["scaleTargetRef"]);
 }
 
 #[test]
-fn a_status_of_each_generation_is_readable() {
-    let written = [
+fn status_of_each_generation_is_readable() {
+    let statuses = [
         json!({
             "currentAlloc": { "numReplicas": 2 },
             "desiredOptimizedAlloc": {
@@ -146,7 +162,7 @@ fn a_status_of_each_generation_is_readable() {
         json!({ "desiredOptimizedAlloc": { "accelerator": "H100", "numReplicas": 3 } }),
         json!({ "desiredOptimizedAlloc": { "lastRunTime": "2026-11-15T23:00:00Z" } }),
     ];
-    for status in written {
+    for status in statuses {
         let object = json!({ "metadata": { "name": "a" }, "spec": { "modelID": "m" }, "status": status });
         let typed: VariantAutoscaling = serde_json::from_value(object).unwrap();
         assert_eq!(serde_json::to_value(typed.status).unwrap(), status);

@@ -1,4 +1,4 @@
-//! The fleet against what must hold whatever happens to it.
+//! The simulated fleet: single cases, and laws for any sequence of changes.
 
 use proptest::prelude::*;
 use steersman_sim::fleet::Fleet;
@@ -6,7 +6,7 @@ use steersman_sim::load::{Load, Rate, Step};
 use steersman_sim::server::{Shape, Speed};
 
 const SHAPE: Shape = Shape { input: 100, output: 50, known: 0 };
-/// Two seconds for a request: one to read, one to write.
+/// A request takes two seconds: one of prefill, one of decode.
 const SPEED: Speed = Speed { start: 5_000, prefill: 100, decode: 50, sequences: 4, blocks: 100, block_size: 16 };
 
 fn constant(per_second: u32) -> Load {
@@ -14,7 +14,7 @@ fn constant(per_second: u32) -> Load {
 }
 
 #[test]
-fn a_request_waits_for_a_pod_that_starts_and_is_then_served_in_its_time() {
+fn request_waits_for_starting_pod() {
     let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(1000), lasts: 1000 }]));
     fleet.add("a", SPEED);
     fleet.run_until(4_999);
@@ -26,13 +26,13 @@ fn a_request_waits_for_a_pod_that_starts_and_is_then_served_in_its_time() {
     fleet.run_until(7_000);
     assert_eq!((fleet.served(), fleet.running()), (1, 0));
     let counted = fleet.counted("a");
-    // It came after one second, began after five and had read after six.
+    // The request arrived after 1 s, started after 5 s and finished its prefill after 6 s.
     assert_eq!((counted.requests, counted.input, counted.output), (1, 100, 50));
     assert_eq!((counted.first_token, counted.writing), (5_000, 1_000));
 }
 
 #[test]
-fn the_cache_fills_while_a_prompt_is_read_and_an_answer_written() {
+fn cache_fills_during_prefill_and_decode() {
     let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(1000), lasts: 1000 }]));
     fleet.add("a", Speed { start: 0, ..SPEED });
     for (time, held) in [(1_000, 0), (1_500, 50), (2_000, 100), (2_500, 125), (2_999, 149), (3_000, 0)] {
@@ -42,8 +42,8 @@ fn the_cache_fills_while_a_prompt_is_read_and_an_answer_written() {
 }
 
 #[test]
-fn what_does_not_fit_waits_and_is_spread_over_the_pods() {
-    // Two requests fill the cache of 320 tokens, though four could be served at a time.
+fn excess_requests_wait_spread_over_pods() {
+    // Two requests fill the cache of 320 tokens, although four could run at the same time.
     let small = Speed { blocks: 20, start: 0, ..SPEED };
     let mut fleet = Fleet::new(SHAPE, constant(10));
     fleet.add("a", small);
@@ -55,15 +55,11 @@ fn what_does_not_fit_waits_and_is_spread_over_the_pods() {
     let mut never = Fleet::new(long, constant(1));
     never.add("a", small);
     never.run_until(60_000);
-    assert_eq!(
-        (never.served(), never.waiting_at("a")),
-        (0, 60),
-        "a request that is too long for the cache is never begun"
-    );
+    assert_eq!((never.served(), never.waiting_at("a")), (0, 60), "a request that exceeds the cache must not start");
 }
 
 #[test]
-fn a_restart_loses_counters_and_no_request() {
+fn restart_loses_counters_but_no_request() {
     let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(2000), lasts: 4_000 }]));
     fleet.add("a", Speed { start: 0, ..SPEED });
     fleet.run_until(3_000);
@@ -71,15 +67,15 @@ fn a_restart_loses_counters_and_no_request() {
     fleet.silence("a", true);
     fleet.restart("a");
     assert_eq!((fleet.counted("a").requests, fleet.running()), (0, 0));
-    assert!(fleet.pods()["a"].silent && !fleet.pods()["a"].ready, "it was silent before");
+    assert!(fleet.pods()["a"].silent && !fleet.pods()["a"].ready, "a restarted pod stays silent");
     fleet.run_until(60_000);
     assert_eq!((fleet.arrived(), fleet.served(), fleet.waiting()), (8, 8, 0));
-    // Whose turn it was before is first.
+    // Interrupted requests keep their place in the queue.
     assert!(fleet.counted("a").first_token > 0);
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Add(u8),
     Remove(u8),
     Restart(u8),
@@ -87,13 +83,13 @@ enum Act {
     Pass(u64),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        (0..4u8).prop_map(Act::Add),
-        (0..4u8).prop_map(Act::Remove),
-        (0..4u8).prop_map(Act::Restart),
-        (0..4u8).prop_map(Act::Silence),
-        (1..4_000u64).prop_map(Act::Pass),
+        (0..4u8).prop_map(Action::Add),
+        (0..4u8).prop_map(Action::Remove),
+        (0..4u8).prop_map(Action::Restart),
+        (0..4u8).prop_map(Action::Silence),
+        (1..4_000u64).prop_map(Action::Pass),
     ]
 }
 
@@ -107,37 +103,37 @@ fn shape() -> impl Strategy<Value = Shape> {
     (0..300u32, 0..200u32, 0..300u32).prop_map(|(input, output, known)| Shape { input, output, known })
 }
 
-fn play(fleet: &mut Fleet, act: &Act, speed: Speed, steps: u64) {
+fn apply_action(fleet: &mut Fleet, action: &Action, speed: Speed, steps: u64) {
     let name = |number: &u8| format!("pod-{number}");
-    match act {
-        Act::Add(number) => fleet.add(&name(number), speed),
-        Act::Remove(number) => fleet.remove(&name(number)),
-        Act::Restart(number) => fleet.restart(&name(number)),
-        Act::Silence(number) => fleet.silence(&name(number), true),
-        Act::Pass(time) => {
+    match action {
+        Action::Add(number) => fleet.add(&name(number), speed),
+        Action::Remove(number) => fleet.remove(&name(number)),
+        Action::Restart(number) => fleet.restart(&name(number)),
+        Action::Silence(number) => fleet.silence(&name(number), true),
+        Action::Pass(time) => {
             let start = fleet.now();
             (1..=steps).for_each(|step| fleet.run_until(start + time * step / steps));
         }
     }
 }
 
-/// All that can be seen of it.
+/// The observable state of a fleet.
 fn state(fleet: &Fleet) -> (u64, u64, u64, u64, String) {
-    let said = fleet.pods().keys().filter_map(|name| steersman_sim::expose::pod(fleet, name, "m"));
-    (fleet.arrived(), fleet.served(), fleet.waiting(), fleet.running(), said.collect())
+    let metrics = fleet.pods().keys().filter_map(|name| steersman_sim::expose::pod(fleet, name, "m"));
+    (fleet.arrived(), fleet.served(), fleet.waiting(), fleet.running(), metrics.collect())
 }
 
 proptest! {
     #[test]
-    fn no_request_is_lost_or_doubled_and_no_cache_overflows(
-        acts in prop::collection::vec(act(), 0..40), speed in speed(), shape in shape(), rate in 0..20u32,
+    fn no_request_lost_and_no_cache_overflow(
+        actions in prop::collection::vec(action(), 0..40), speed in speed(), shape in shape(), rate in 0..20u32,
     ) {
         let mut fleet = Fleet::new(shape, constant(rate));
-        for act in &acts {
-            play(&mut fleet, act, speed, 1);
+        for action in &actions {
+            apply_action(&mut fleet, action, speed, 1);
             prop_assert_eq!(fleet.arrived(), fleet.served() + fleet.running() + fleet.waiting());
-            let shown: u64 = fleet.pods().keys().map(|name| fleet.waiting_at(name)).sum();
-            prop_assert_eq!(shown + fleet.waiting_before(), fleet.waiting());
+            let waiting_at_pods: u64 = fleet.pods().keys().map(|name| fleet.waiting_at(name)).sum();
+            prop_assert_eq!(waiting_at_pods + fleet.waiting_before(), fleet.waiting());
             for pod in fleet.pods().values() {
                 prop_assert!(pod.held(shape, fleet.now()) <= speed.capacity());
                 prop_assert!(pod.running() <= speed.sequences as usize);
@@ -148,37 +144,37 @@ proptest! {
     }
 
     #[test]
-    fn the_steps_in_which_time_passes_change_nothing(
-        acts in prop::collection::vec(act(), 0..25), speed in speed(), shape in shape(), rate in 0..20u32,
+    fn step_size_does_not_change_the_result(
+        actions in prop::collection::vec(action(), 0..25), speed in speed(), shape in shape(), rate in 0..20u32,
     ) {
         let mut fleets = [Fleet::new(shape, constant(rate)), Fleet::new(shape, constant(rate))];
-        for act in &acts {
+        for action in &actions {
             for (fleet, steps) in fleets.iter_mut().zip([1, 7]) {
-                play(fleet, act, speed, steps);
+                apply_action(fleet, action, speed, steps);
             }
             prop_assert_eq!(state(&fleets[0]), state(&fleets[1]));
         }
     }
 
     #[test]
-    fn when_nothing_comes_any_more_all_is_served(speed in speed(), pods in 1..5u8, rate in 0..30u32) {
+    fn all_requests_are_served_after_load_ends(speed in speed(), pods in 1..5u8, rate in 0..30u32) {
         prop_assume!(speed.capacity() >= u64::from(SHAPE.input + SHAPE.output));
         let mut fleet = Fleet::new(SHAPE, Load::Steps(vec![Step { rate: Rate(rate * 1000), lasts: 10_000 }]));
         (0..pods).for_each(|number| fleet.add(&format!("pod-{number}"), speed));
-        // One after the other, that is how long all of them take at the slowest server.
-        let each = speed.reading(SHAPE) + speed.writing(SHAPE);
-        fleet.run_until(10_000 + speed.start + each * (u64::from(rate) * 10 + 1));
+        // Upper bound: one pod serves all requests one after the other.
+        let request_time = speed.reading(SHAPE) + speed.writing(SHAPE);
+        fleet.run_until(10_000 + speed.start + request_time * (u64::from(rate) * 10 + 1));
         prop_assert_eq!((fleet.served(), fleet.waiting(), fleet.running()), (u64::from(rate) * 10, 0, 0));
     }
 
     #[test]
-    fn more_pods_never_serve_less(speed in speed(), pods in 0..5u8, rate in 0..40u32, later in 0..20_000u64) {
+    fn more_pods_never_serve_less(speed in speed(), pods in 0..5u8, rate in 0..40u32, added_at in 0..20_000u64) {
         let mut few = Fleet::new(SHAPE, constant(rate));
         (0..pods).for_each(|number| few.add(&format!("pod-{number}"), speed));
         let mut more = few.clone();
         for second in 0..40 {
             let time = second * 1_000;
-            if (time..time + 1_000).contains(&later) {
+            if (time..time + 1_000).contains(&added_at) {
                 more.add("one-more", speed);
             }
             few.run_until(time + 1_000);

@@ -1,4 +1,4 @@
-//! Load curves: known areas, and the laws that make arrivals independent of how a run is cut into steps.
+//! Load curves: known areas, and laws that make arrivals independent of the step size.
 
 use proptest::prelude::*;
 use steersman_sim::load::{Load, MILLIONTHS, Rate, Step};
@@ -49,7 +49,7 @@ fn known_curves_have_known_areas() {
 }
 
 #[test]
-fn half_a_wave_is_close_to_the_sine_and_a_deep_trough_stays_empty() {
+fn wave_approximates_sine_without_negative_rates() {
     let wave = |amplitude| Load::Wave { mean: per_second(10), amplitude: per_second(amplitude), period: 60 * SECOND };
     let crest = wave(8).integral(0, 30 * SECOND) as f64 / MILLIONTHS as f64;
     let sine = 10.0 * 30.0 + 8.0 * 60.0 / std::f64::consts::PI;
@@ -58,7 +58,7 @@ fn half_a_wave_is_close_to_the_sine_and_a_deep_trough_stays_empty() {
 }
 
 #[test]
-fn the_rate_is_that_of_the_millisecond_which_begins() {
+fn rate_is_that_of_the_next_millisecond() {
     let ramp = Load::Ramp { start: SECOND, end: 3 * SECOND, from: per_second(0), to: per_second(2_000) };
     let cases = [(0, 0), (SECOND, 500), (2 * SECOND, 1_000_500), (3 * SECOND, 2_000_000), (9 * SECOND, 2_000_000)];
     for (time, rate) in cases {
@@ -69,7 +69,7 @@ fn the_rate_is_that_of_the_millisecond_which_begins() {
 }
 
 #[test]
-fn arrivals_come_when_the_integral_reaches_the_next_whole_number() {
+fn request_arrives_when_integral_reaches_whole_number() {
     let steady = Load::Constant(per_second(4));
     assert_eq!(steady.arrivals(0, SECOND).collect::<Vec<_>>(), [250, 500, 750, 1_000]);
     assert_eq!(steady.arrivals(250, 500).collect::<Vec<_>>(), [500]);
@@ -80,7 +80,7 @@ fn arrivals_come_when_the_integral_reaches_the_next_whole_number() {
 }
 
 #[test]
-fn extreme_curves_and_times_are_answered() {
+fn extreme_curves_and_times_do_not_overflow() {
     let most = Rate(u32::MAX);
     let loads = [
         Load::Constant(most),
@@ -120,19 +120,19 @@ fn load() -> impl Strategy<Value = Load> {
 
 proptest! {
     #[test]
-    fn the_parts_of_an_interval_add_up(load in load(), mut cuts in prop::collection::vec(0..60_000u64, 2..9)) {
+    fn parts_of_an_interval_add_up(load in load(), mut cuts in prop::collection::vec(0..60_000u64, 2..9)) {
         cuts.sort_unstable();
         let parts: u128 = cuts.windows(2).map(|cut| load.integral(cut[0], cut[1])).sum();
         prop_assert_eq!(parts, load.integral(cuts[0], cuts[cuts.len() - 1]));
     }
 
     #[test]
-    fn the_integral_never_falls(load in load(), time in 0..60_000u64) {
+    fn integral_never_decreases(load in load(), time in 0..60_000u64) {
         prop_assert!(load.integral(0, time) <= load.integral(0, time + 1));
     }
 
     #[test]
-    fn as_many_arrive_as_the_integral_says_and_in_order(load in load(), until in 0..30_000u64) {
+    fn arrivals_match_integral_in_order(load in load(), until in 0..30_000u64) {
         let times: Vec<_> = load.arrivals(0, until).collect();
         prop_assert_eq!(times.len() as u128, load.integral(0, until) / MILLIONTHS);
         prop_assert!(times.is_sorted());
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn arrivals_do_not_depend_on_the_step_size(load in load(), until in 0..20_000u64, step in 1..5_000u64) {
+    fn arrivals_do_not_depend_on_step_size(load in load(), until in 0..20_000u64, step in 1..5_000u64) {
         let stepped: Vec<_> = (0..until.div_ceil(step))
             .flat_map(|n| load.arrivals(n * step, ((n + 1) * step).min(until)).collect::<Vec<_>>())
             .collect();
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_has_the_area_of_its_parts(loads in prop::collection::vec(load(), 0..4), from in 0..9_000u64, to in 0..9_000u64) {
+    fn sum_has_the_area_of_its_parts(loads in prop::collection::vec(load(), 0..4), from in 0..9_000u64, to in 0..9_000u64) {
         let parts: u128 = loads.iter().map(|load| load.integral(from, to)).sum();
         prop_assert_eq!(Load::Sum(loads).integral(from, to), parts);
     }

@@ -1,10 +1,10 @@
-//! The laws of the simulator's clock, load and fleet.
+//! Tests of the simulator: event queue, load curves, fleet and metrics.
 
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
-mod queue;
+mod metrics;
 #[cfg(test)]
-mod said;
+mod queue;

@@ -1,4 +1,4 @@
-//! The queue against the obvious model: a list sorted by time, stable.
+//! The event queue, compared with a stable sort by time.
 
 use proptest::prelude::*;
 use steersman_sim::queue::Queue;
@@ -8,7 +8,7 @@ fn drain<E>(queue: &mut Queue<E>) -> Vec<(u64, E)> {
 }
 
 #[test]
-fn the_clock_follows_the_events_and_never_runs_backwards() {
+fn clock_follows_events_and_never_goes_back() {
     let mut queue = Queue::default();
     queue.schedule(10, "late");
     queue.schedule(5, "early");
@@ -20,7 +20,7 @@ fn the_clock_follows_the_events_and_never_runs_backwards() {
 }
 
 #[test]
-fn a_ticket_works_once_and_only_before_the_event() {
+fn ticket_cancels_once_and_before_the_event() {
     let mut queue = Queue::default();
     let kept = queue.schedule(3, "kept");
     let dropped = queue.schedule(3, "dropped");
@@ -32,7 +32,7 @@ fn a_ticket_works_once_and_only_before_the_event() {
 
 proptest! {
     #[test]
-    fn events_come_by_time_and_ties_in_the_order_of_scheduling(times in prop::collection::vec(0..20u64, 0..60)) {
+    fn events_are_ordered_by_time_then_scheduling(times in prop::collection::vec(0..20u64, 0..60)) {
         let mut queue = Queue::default();
         let mut model: Vec<(u64, usize)> = times.iter().copied().zip(0..).collect();
         for (at, event) in &model {
@@ -43,33 +43,33 @@ proptest! {
     }
 
     #[test]
-    fn cancelling_removes_exactly_the_cancelled(events in prop::collection::vec((0..20u64, any::<bool>()), 0..60)) {
+    fn cancel_removes_exactly_the_cancelled_events(events in prop::collection::vec((0..20u64, any::<bool>()), 0..60)) {
         let mut queue = Queue::default();
         let tickets: Vec<_> = events.iter().enumerate().map(|(event, (at, _))| queue.schedule(*at, event)).collect();
         for (event, ticket) in tickets.iter().enumerate().filter(|(event, _)| events[*event].1) {
             prop_assert_eq!(queue.cancel(*ticket), Some(event));
         }
-        let mut left: Vec<_> = drain(&mut queue).into_iter().map(|(_, event)| event).collect();
-        left.sort_unstable();
+        let mut remaining: Vec<_> = drain(&mut queue).into_iter().map(|(_, event)| event).collect();
+        remaining.sort_unstable();
         let kept: Vec<_> = (0..events.len()).filter(|event| !events[*event].1).collect();
-        prop_assert_eq!(left, kept);
+        prop_assert_eq!(remaining, kept);
     }
 
     #[test]
-    fn scheduling_while_events_happen_keeps_time_in_order(seeds in prop::collection::vec((0..50u64, 0..50u64), 1..40)) {
+    fn scheduling_during_events_keeps_time_order(seeds in prop::collection::vec((0..50u64, 0..50u64), 1..40)) {
         let mut queue = Queue::default();
         for (at, after) in &seeds {
             queue.schedule(*at, Some(*after));
         }
-        let mut seen = vec![];
+        let mut times = vec![];
         while let Some((now, event)) = queue.pop() {
             prop_assert_eq!(now, queue.now());
-            seen.push(now);
+            times.push(now);
             if let Some(after) = event {
                 queue.schedule(now + after, None);
             }
         }
-        prop_assert!(seen.is_sorted());
-        prop_assert_eq!(seen.len(), 2 * seeds.len());
+        prop_assert!(times.is_sorted());
+        prop_assert_eq!(times.len(), 2 * seeds.len());
     }
 }

@@ -1,5 +1,5 @@
-//! One local cluster: started from the built programs into a folder, stopped when dropped. Other processes of the same run
-//! open it by that folder and act as whoever they ask to be.
+//! A local cluster, started from the built programs in a folder and stopped when dropped. Other processes of the same run
+//! open it by its folder and get clients for any user.
 
 mod parts;
 mod prometheus;
@@ -20,18 +20,18 @@ use crate::nodes::NodePool;
 use crate::pki::Authority;
 use crate::process::Process;
 
-/// Which programs run.
+/// The set of programs that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flavour {
-    /// Everything: controllers, scheduler, simulated nodes, Prometheus. Deployments become pods that run.
+    /// All programs: controllers, scheduler, simulated nodes, Prometheus. Deployments get running pods.
     Full,
-    /// etcd and the API server alone: objects stay exactly as they were written.
+    /// Only etcd and the API server: no controller changes an object.
     Bare,
 }
 
 impl Flavour {
-    /// The name of the cluster's folder inside a run.
+    /// The name of the cluster's folder in the folder of the run.
     pub fn folder_name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -40,26 +40,26 @@ impl Flavour {
     }
 }
 
-/// How to start a cluster.
+/// Options of a new cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub flavour: Flavour,
-    /// The API server's port; any free one if `None`.
+    /// Port of the API server. A free one if `None`.
     pub api_port: Option<u16>,
-    /// Prometheus' port; any free one if `None`.
+    /// Port of Prometheus. A free one if `None`.
     pub prometheus_port: Option<u16>,
-    /// The nodes that a full cluster has from the start.
+    /// The initial nodes of a full cluster.
     pub fleet: Vec<NodePool>,
 }
 
 impl Options {
-    /// Any free ports, and nodes without GPUs: a test that wants GPUs adds them.
+    /// Free ports, and nodes without GPUs. A test that needs GPUs adds nodes.
     pub fn new(flavour: Flavour) -> Self {
         Self { flavour, api_port: None, prometheus_port: None, fleet: vec![NodePool::plain("plain", 2)] }
     }
 }
 
-/// What another process needs to know to use a running cluster.
+/// Data that another process needs to use a running cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
     pub flavour: Flavour,
@@ -82,24 +82,24 @@ pub struct Cluster {
     pub(crate) folder: PathBuf,
     pub(crate) authority: Authority,
     description: Description,
-    /// Empty where the cluster was opened, not started.
+    /// Empty if another process started the cluster.
     processes: Vec<Process>,
 }
 
 impl Cluster {
-    /// Starts a cluster of its own in `folder` and waits until it answers.
+    /// Starts a cluster in `folder` and waits until it is ready.
     pub async fn start(binaries: &Binaries, folder: &Path, options: &Options) -> Result<Self> {
         start::start(binaries, folder, options).await
     }
 
     /// Opens a cluster that another process of this run has started in `folder`.
     pub fn open(folder: &Path) -> Result<Self> {
-        let path = folder.join(DESCRIPTION);
+        let path = folder.join(DESCRIPTION_FILE);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("no running cluster in {}: cannot read {}", folder.display(), path.display()))?;
         Ok(Self {
             folder: folder.to_owned(),
-            authority: Authority::open(&folder.join(PKI))?,
+            authority: Authority::open(&folder.join(PKI_FOLDER))?,
             description: serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))?,
             processes: Vec::new(),
         })
@@ -109,12 +109,12 @@ impl Cluster {
         &self.description
     }
 
-    /// The kubeconfig file of the cluster's administrator.
+    /// The path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("admin.kubeconfig")
     }
 
-    /// A client with all rights, for preparing what a test needs. What is tested acts as somebody else.
+    /// A client with all permissions, to prepare a test. The code under test must act as another user.
     pub async fn admin(&self) -> Result<Client> {
         client::client(client::read(&self.admin_kubeconfig())?).await
     }
@@ -128,11 +128,11 @@ impl Cluster {
         client::kubeconfig(&self.description.api_url, self.authority.certificate(), user, credentials)
     }
 
-    /// Fails if one of the cluster's programs has ended by itself.
+    /// Fails if one of the cluster's programs has ended.
     pub fn ensure_running(&mut self) -> Result<()> {
         self.processes.iter_mut().try_for_each(Process::ensure_running)
     }
 }
 
-const DESCRIPTION: &str = "cluster.json";
-const PKI: &str = "pki";
+const DESCRIPTION_FILE: &str = "cluster.json";
+const PKI_FOLDER: &str = "pki";

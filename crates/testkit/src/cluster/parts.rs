@@ -1,15 +1,15 @@
-//! The programs of the cluster with their arguments. In go paths and ports; out come command lines.
+//! The command lines of the cluster's programs.
 
 use std::path::Path;
 
 use crate::audit;
 use crate::pki::Authority;
 
-/// The address range for Services, as kubeadm has it.
+/// The address range of Services; kubeadm's default.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-/// Addresses that simulated pods get: reserved for benchmarks, so that nothing real answers there, and accepted in
-/// EndpointSlices, which refuse the loopback range. Nodes have the lower half of the same block.
+/// Addresses of simulated pods. The range is reserved for benchmarks, so that no real host has these addresses, and
+/// EndpointSlices accept it, unlike loopback addresses. Nodes use the lower half of the same block.
 const POD_RANGE: &str = "198.19.0.0/16";
 
 pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String> {
@@ -18,18 +18,18 @@ pub(super) fn etcd(authority: &Authority, data: &Path, port: u16) -> Vec<String>
         flag("data-dir", data.display()),
         flag("listen-client-urls", format_args!("https://127.0.0.1:{port}")),
         flag("advertise-client-urls", format_args!("https://127.0.0.1:{port}")),
-        // Without this, any user of the machine could write past the API server.
+        // Without this, any user of the machine could bypass the API server.
         flag("client-cert-auth", true),
         flag("trusted-ca-file", pki("ca.pem")),
         flag("cert-file", pki("server.pem")),
         flag("key-file", pki("server-key.pem")),
-        // It asks itself for what comes by plain HTTP, as a client among others.
+        // etcd's HTTP gateway is a client of etcd and needs a certificate too.
         flag("client-cert-file", pki("front-proxy.pem")),
         flag("client-key-file", pki("front-proxy-key.pem")),
         flag("listen-peer-urls", "http://127.0.0.1:0"),
-        // The port is held by us until etcd listens on it.
+        // We hold the port until etcd listens on it.
         flag("socket-reuse-port", true),
-        // The data is thrown away with the run: durability would only cost time.
+        // The data is discarded after the run, so durability would only cost time.
         flag("unsafe-no-fsync", true),
         flag("log-level", "warn"),
     ]
@@ -55,7 +55,7 @@ pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_p
         flag("service-account-key-file", pki("service-accounts.pem")),
         flag("service-account-signing-key-file", pki("service-accounts-key.pem")),
         flag("service-cluster-ip-range", SERVICE_RANGE),
-        // 127.0.0.1 is refused as an endpoint; nothing inside this cluster calls the API server through its Service.
+        // 127.0.0.1 is not allowed as an endpoint, and no program calls the API server through its Service.
         flag("endpoint-reconciler-type", "none"),
         flag("requestheader-client-ca-file", pki("ca.pem")),
         flag("requestheader-allowed-names", "front-proxy-client"),
@@ -65,8 +65,8 @@ pub(super) fn api_server(authority: &Authority, folder: &Path, port: u16, etcd_p
         flag("proxy-client-cert-file", pki("front-proxy.pem")),
         flag("proxy-client-key-file", pki("front-proxy-key.pem")),
         flag("profiling", false),
-        flag("audit-policy-file", folder.join(audit::POLICY).display()),
-        flag("audit-log-path", folder.join(audit::LOG).display()),
+        flag("audit-policy-file", folder.join(audit::POLICY_FILE).display()),
+        flag("audit-log-path", folder.join(audit::LOG_FILE).display()),
     ]
 }
 
@@ -78,10 +78,10 @@ pub(super) fn controller_manager(authority: &Authority, kubeconfig: &Path) -> Ve
         flag("use-service-account-credentials", true),
         flag("service-account-private-key-file", authority.file("service-accounts-key.pem").display()),
         flag("root-ca-file", authority.file("ca.pem").display()),
-        // Its own defaults (20 and 30) would make it the slowest part of every start and every burst.
+        // The defaults (20 and 30) would make the controller manager the bottleneck of every start and burst.
         flag("kube-api-qps", 1000),
         flag("kube-api-burst", 2000),
-        // A node that is told to be NotReady is tainted, and healed, at once.
+        // A node that becomes NotReady or Ready is tainted or untainted at once.
         flag("node-monitor-period", "1s"),
     ]
 }

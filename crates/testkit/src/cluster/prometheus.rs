@@ -1,5 +1,5 @@
-//! Prometheus beside the cluster, over HTTPS with the cluster's authority. It scrapes the API server, and whatever a test
-//! drops into its targets folder.
+//! The Prometheus of a full cluster, with HTTPS and a certificate of the cluster's authority. It scrapes the API server and
+//! the targets that tests add.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ pub(super) async fn start(cluster: &mut Cluster, binaries: &Binaries, port: Opti
         &folder,
         &cluster.authority,
         Door::Open,
-        prometheus::EVERY,
+        prometheus::SCRAPE_INTERVAL,
         vec![api_server(cluster)],
     )?;
     let process = cluster.run(binaries, "prometheus", &prometheus::arguments(&folder, port.unwrap_or(0)))?;
-    Ok(format!("https://127.0.0.1:{}", prometheus::ready(process).await?))
+    Ok(format!("https://127.0.0.1:{}", prometheus::wait_until_ready(process).await?))
 }
 
 fn api_server(cluster: &Cluster) -> Value {
@@ -40,22 +40,22 @@ fn api_server(cluster: &Cluster) -> Value {
 }
 
 impl Cluster {
-    /// Makes Prometheus scrape `http://<address>/metrics` every second, with these labels, until the cluster ends.
+    /// Adds the target `http://<address>/metrics` with these labels. It is scraped every second.
     pub fn scrape(&self, name: &str, address: &str, labels: &Value) -> Result<()> {
         prometheus::scrape(&self.folder.join("prometheus"), name, address, labels)
     }
 
-    /// Makes Prometheus forget that target: its series end.
+    /// Removes a target: its series end.
     pub fn forget(&self, name: &str) -> Result<()> {
         prometheus::forget(&self.folder.join("prometheus"), name)
     }
 
-    /// What Prometheus' certificate, and every other one of the cluster, is to be checked with.
+    /// The path of the certificate of the cluster's authority.
     pub fn certificate_authority(&self) -> PathBuf {
         self.authority.file("ca.pem")
     }
 
-    /// Asks Prometheus for the current value of `query`.
+    /// Evaluates `query` now.
     pub async fn query(&self, query: &str) -> Result<Value> {
         let url = self.description.prometheus_url.as_ref().context("this cluster has no Prometheus")?;
         prometheus::query(url, &self.authority, query).await

@@ -1,5 +1,5 @@
-//! What a full cluster holds before anyone uses it: rights of kwok's own user, the policy that lets a namespace steer its
-//! pods, and proof that the controllers are at work.
+//! Prepares a full cluster: permissions of kwok's user, volumes, and the policy that copies the annotations of a namespace
+//! to its pods. Waits until the controllers work.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::Cluster;
 use crate::play::{PLAY, Play};
 use crate::{apply, wait};
 
-/// The user that kwok acts as: it has what a kubelet needs and no more.
+/// The user of kwok, with the permissions of a kubelet.
 pub(super) const KWOK_USER: &str = "steersman:kwok";
 
-/// How many volumes a full cluster has to hand out, and how large each is. A volume that was used is not used again.
-const VOLUMES: usize = 40;
+/// Number of volumes of a full cluster. A released volume is not reused.
+const VOLUME_COUNT: usize = 40;
 const VOLUME_SIZE: &str = "100Gi";
 
 pub(super) async fn apply_rules(client: &Client) -> Result<()> {
@@ -29,13 +29,13 @@ pub(super) async fn apply_rules(client: &Client) -> Result<()> {
     for (name, manifests) in files {
         apply::manifests(client, None, manifests).await.with_context(|| format!("cannot apply {name}"))?;
     }
-    stock_volumes(client).await
+    create_volumes(client).await
 }
 
-/// Nothing is ever written to them: pods are played, not run.
-async fn stock_volumes(client: &Client) -> Result<()> {
+/// Creates volumes. No data is ever written to them, because pods are simulated.
+async fn create_volumes(client: &Client) -> Result<()> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let create = (0..VOLUMES).map(|index| {
+    let create = (0..VOLUME_COUNT).map(|index| {
         let volume = json!({ "metadata": { "name": format!("stock-{index}") }, "spec": {
             "storageClassName": "stock", "capacity": { "storage": VOLUME_SIZE },
             "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain",
@@ -47,8 +47,8 @@ async fn stock_volumes(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The API server reads policies from a cache: until it has seen ours, pods slip past. A pod that is created but not kept
-/// shows when it has.
+/// Waits until the policy is effective: the API server reads policies from a cache. A dry run of a pod shows whether the
+/// policy applies.
 pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
     let annotations = BTreeMap::from([(PLAY.to_owned(), Play::Pending.value().to_owned())]);
     let metadata =
@@ -57,7 +57,7 @@ pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
     namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "steersman-probe");
     let container = json!({ "name": "main", "image": "example.com/main:1" });
-    // The account is named because the namespace may not have its default one yet.
+    // The namespace may not have its default service account yet.
     let spec =
         json!({ "serviceAccountName": "probe", "automountServiceAccountToken": false, "containers": [container] });
     let probe: Pod = serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": spec }))?;
@@ -68,30 +68,29 @@ pub(super) async fn wait_for_policy(client: &Client) -> Result<()> {
     };
     accounts.create(&PostParams::default(), &account).await?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let mut refused = None;
-    let effect = wait::eventually("the policy that lets a namespace steer its pods has an effect", async || match pods
-        .create(&dry_run, &probe)
-        .await
-    {
-        Ok(answer) => answer.annotations().contains_key(PLAY).then_some(()),
-        Err(error) => {
-            refused = Some(error);
-            None
+    let mut last_error = None;
+    let effect = wait::eventually("the policy copies annotations of a namespace to its pods", async || {
+        match pods.create(&dry_run, &probe).await {
+            Ok(answer) => answer.annotations().contains_key(PLAY).then_some(()),
+            Err(error) => {
+                last_error = Some(error);
+                None
+            }
         }
     });
     let effect = effect.await;
-    effect.map_err(|error| match refused {
-        Some(refused) => error.context(refused),
+    effect.map_err(|error| match last_error {
+        Some(last_error) => error.context(last_error),
         None => error,
     })?;
     namespaces.delete("steersman-probe", &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// The first thing that a working controller manager does in a new cluster is to give namespaces their default account.
+/// Waits for the default service account of a namespace, which shows that the controller manager works.
 pub(super) async fn wait_for_controllers(cluster: &mut Cluster) -> Result<()> {
-    let waited = cluster.wait_for_default_account("default").await;
-    // A program that ended explains the wait better than the wait itself.
+    let result = cluster.wait_for_default_account("default").await;
+    // If a program has ended, its error is more useful than the timeout.
     cluster.ensure_running()?;
-    waited.context("the controller manager does not work")
+    result.context("the controller manager does not work")
 }

@@ -1,5 +1,5 @@
-//! Starting a cluster: certificates, programs, and the wait until each answers. Everything started so far stops if a later
-//! step fails.
+//! Starts a cluster: creates certificates, starts the programs, and waits until they are ready. If a step fails, the
+//! programs that are already running stop.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,28 +7,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 
-use super::{Cluster, DESCRIPTION, Description, Flavour, Options, PKI, ProcessDescription, parts, prometheus, setup};
+use super::{
+    Cluster, DESCRIPTION_FILE, Description, Flavour, Options, PKI_FOLDER, ProcessDescription, parts, prometheus, setup,
+};
 use crate::binaries::Binaries;
 use crate::pki::Authority;
 use crate::ports::HeldPort;
 use crate::process::Process;
 use crate::{audit, client};
 
-/// How long the API server may take on a loaded machine; it takes a few seconds on an idle one.
-const START_LIMIT: Duration = Duration::from_secs(120);
+/// Timeout for the start of the API server on a loaded machine. It takes a few seconds on an idle one.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn start(binaries: &Binaries, folder: &Path, options: &Options) -> Result<Cluster> {
     std::fs::create_dir_all(folder.join("log")).with_context(|| format!("cannot create {}", folder.display()))?;
     let hold = |port: Option<u16>| port.map_or_else(HeldPort::any, HeldPort::exactly);
     let api_port = hold(options.api_port)?;
     if let Some(port) = options.prometheus_port {
-        // Prometheus cannot share a held port; that the port is free is said before anything starts.
+        // Prometheus cannot share a held port, but a port that is taken is reported before anything starts.
         HeldPort::exactly(port)?;
     }
     let etcd_port = HeldPort::any()?;
     let mut cluster = Cluster {
         folder: folder.to_owned(),
-        authority: Authority::create(&folder.join(PKI))?,
+        authority: Authority::create(&folder.join(PKI_FOLDER))?,
         description: Description {
             flavour: options.flavour,
             api_url: format!("https://127.0.0.1:{}", api_port.number()),
@@ -90,20 +92,20 @@ impl Cluster {
     }
 
     async fn wait_until_ready(&mut self, client: &Client) -> Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             self.ensure_running()?;
             let request = http::Request::get("/readyz").body(Vec::new())?;
             match tokio::time::timeout(Duration::from_secs(2), client.request_text(request)).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(_)) | Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
-                Ok(Err(error)) => bail!("the API server is not ready after {START_LIMIT:?}: {error}"),
-                Err(_) => bail!("the API server does not answer after {START_LIMIT:?}"),
+                Ok(Err(error)) => bail!("the API server is not ready after {START_TIMEOUT:?}: {error}"),
+                Err(_) => bail!("the API server does not answer after {START_TIMEOUT:?}"),
             }
         }
     }
 
-    /// Writes what other processes of the run need, last, so that a description means a cluster that is up.
+    /// Writes the description for other processes. This is the last step, so that a description implies a ready cluster.
     fn describe(&mut self) -> Result<()> {
         self.description.processes = self
             .processes
@@ -114,7 +116,7 @@ impl Cluster {
                 log: process.log().to_owned(),
             })
             .collect();
-        std::fs::write(self.folder.join(DESCRIPTION), serde_json::to_vec_pretty(&self.description)?)?;
+        std::fs::write(self.folder.join(DESCRIPTION_FILE), serde_json::to_vec_pretty(&self.description)?)?;
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
-//! Objects past the API server, straight into its store: it takes a few hundred writes a second, and a benchmark wants a
-//! hundred thousand pods. Comes in: objects with all that the API server would have given them; goes out: the same, as if
-//! they had always been there.
+//! Writes objects directly to etcd, for benchmarks with a hundred thousand pods: the API server only handles a few hundred
+//! writes per second.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -12,27 +11,29 @@ use serde_json::{Value, json};
 use super::Cluster;
 use crate::client;
 
-/// Writes under way.
-const UNDER_WAY: usize = 32;
+/// Most concurrent writes.
+const MAX_CONCURRENT_WRITES: usize = 32;
 
 impl Cluster {
-    /// `plural`: as in the paths of the API, such as `pods`. Only for kinds of Kubernetes itself: it converts and checks
-    /// nothing. Watches see the objects as new.
+    /// Writes objects of a built-in kind, which must have all fields that the API server would set. `plural` is the plural
+    /// of the kind in API paths, such as `pods`. Watches report the objects as added.
     ///
-    /// One by one, though etcd would take many in one transaction: those would share a version, and the API server, for which
-    /// a version is one change, would answer a list from the middle of it and never tell the rest to whoever watches from there.
+    /// Each object is written by itself. Objects of one etcd transaction would share a resource version, which the API
+    /// server takes for a single change: a list could return a part of them, and a watch from there would never report the
+    /// rest.
     pub async fn store(&self, plural: &str, objects: impl IntoIterator<Item = Value>) -> Result<()> {
         let name = |object: &Value, field: &str| object["metadata"][field].as_str().map(ToOwned::to_owned);
-        let put = |object: Value| -> Result<Value> {
-            let place = name(&object, "namespace").zip(name(&object, "name")).context("an object has a place")?;
-            let key = format!("/registry/{plural}/{}/{}", place.0, place.1);
+        let put_request = |object: Value| -> Result<Value> {
+            let path =
+                name(&object, "namespace").zip(name(&object, "name")).context("an object has no namespace or name")?;
+            let key = format!("/registry/{plural}/{}/{}", path.0, path.1);
             let value = STANDARD.encode(serde_json::to_vec(&object)?);
             Ok(json!({ "key": STANDARD.encode(key), "value": value }))
         };
         let etcd = self.etcd().await?;
-        let puts: Vec<Value> = objects.into_iter().map(put).collect::<Result<_>>()?;
-        let writes = puts.iter().map(|each| write(&etcd, each));
-        stream::iter(writes).buffer_unordered(UNDER_WAY).try_for_each(|()| std::future::ready(Ok(()))).await
+        let put_requests: Vec<Value> = objects.into_iter().map(put_request).collect::<Result<_>>()?;
+        let writes = put_requests.iter().map(|request| send_put(&etcd, request));
+        stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).try_for_each(|()| std::future::ready(Ok(()))).await
     }
 
     async fn etcd(&self) -> Result<Client> {
@@ -44,9 +45,9 @@ impl Cluster {
     }
 }
 
-async fn write(etcd: &Client, put: &Value) -> Result<()> {
-    let body = serde_json::to_vec(put)?;
+async fn send_put(etcd: &Client, put_request: &Value) -> Result<()> {
+    let body = serde_json::to_vec(put_request)?;
     let request = http::Request::post("/v3/kv/put").header("content-type", "application/json").body(body)?;
-    etcd.request::<Value>(request).await.context("etcd does not take objects")?;
+    etcd.request::<Value>(request).await.context("etcd does not accept an object")?;
     Ok(())
 }

@@ -1,38 +1,37 @@
-//! What is left of two runs, side by side.
-//! Comes in: the objects of each; goes out: the first difference that no two runs have anyway.
+//! Compares the objects of two runs, ignoring the fields that differ between any two runs.
 
 use serde_json::Value;
 
-/// How the objects of two runs differ, if they do.
-pub(super) fn compare(expected: &[Value], left: &[Value]) -> Option<String> {
+/// The first difference between the objects of two runs.
+pub(super) fn compare(expected: &[Value], actual: &[Value]) -> Option<String> {
     let names = |objects: &[Value]| objects.iter().map(name).collect::<Vec<_>>().join(", ");
-    if expected.len() != left.len() {
-        let (expected_names, left_names) = (names(expected), names(left));
+    if expected.len() != actual.len() {
+        let (expected_names, actual_names) = (names(expected), names(actual));
         return Some(format!(
-            "{} objects instead of {}: [{left_names}] instead of [{expected_names}]",
-            left.len(),
+            "{} objects instead of {}: [{actual_names}] instead of [{expected_names}]",
+            actual.len(),
             expected.len()
         ));
     }
-    let (expected, left) = expected.iter().zip(left).find(|(expected, left)| expected != left)?;
-    Some(format!("{} differs at {}", name(left), first_difference(expected, left)))
+    let (expected, actual) = expected.iter().zip(actual).find(|(expected, actual)| expected != actual)?;
+    Some(format!("{} differs at {}", name(actual), first_difference(expected, actual)))
 }
 
-/// Where two values differ first, with both: whole objects would hide it.
-fn first_difference(expected: &Value, left: &Value) -> String {
-    let nothing = Value::Null;
-    let below = match (expected, left) {
+/// Path and values of the first difference. Printing whole objects would hide it.
+fn first_difference(expected: &Value, actual: &Value) -> String {
+    let null = Value::Null;
+    let nested = match (expected, actual) {
         (Value::Object(one), Value::Object(other)) => one.keys().chain(other.keys()).find_map(|key| {
-            let (one, other) = (one.get(key).unwrap_or(&nothing), other.get(key).unwrap_or(&nothing));
+            let (one, other) = (one.get(key).unwrap_or(&null), other.get(key).unwrap_or(&null));
             (one != other).then(|| format!(".{key}{}", first_difference(one, other)))
         }),
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            let place = one.iter().zip(other).position(|(one, other)| one != other);
-            place.map(|place| format!("[{place}]{}", first_difference(&one[place], &other[place])))
+            let index = one.iter().zip(other).position(|(one, other)| one != other);
+            index.map(|index| format!("[{index}]{}", first_difference(&one[index], &other[index])))
         }
         _ => None,
     };
-    below.unwrap_or_else(|| format!(": {left} instead of {expected}"))
+    nested.unwrap_or_else(|| format!(": {actual} instead of {expected}"))
 }
 
 fn name(object: &Value) -> String {
@@ -40,14 +39,14 @@ fn name(object: &Value) -> String {
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-/// Objects without what differs between any two runs: uids, versions, times, addresses and the namespace's name.
+/// Removes the values that differ between any two runs: uids, versions, times, addresses and the name of the namespace.
 pub fn normalised(mut objects: Vec<Value>, namespace: &str) -> Vec<Value> {
     let mut uids = Vec::new();
     for object in &mut objects {
         collect_uids(object, &mut uids);
-        scrub(object);
+        remove_volatile_fields(object);
     }
-    // Uids and the namespace also stand inside of names and of the keys of managed fields.
+    // Uids and the namespace are also parts of names and of keys of managed fields.
     let mut text = Value::Array(objects).to_string().replace(namespace, "NAMESPACE");
     for uid in uids {
         text = text.replace(&uid, "UID");
@@ -70,8 +69,8 @@ fn collect_uids(value: &Value, uids: &mut Vec<String>) {
     }
 }
 
-fn scrub(value: &mut Value) {
-    const OWN_TO_A_RUN: [&str; 10] = [
+fn remove_volatile_fields(value: &mut Value) {
+    const VOLATILE_FIELDS: [&str; 10] = [
         "resourceVersion",
         "creationTimestamp",
         "time",
@@ -85,14 +84,14 @@ fn scrub(value: &mut Value) {
     ];
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !OWN_TO_A_RUN.contains(&name.as_str()));
-            fields.values_mut().for_each(scrub);
-            // The API server keeps the entries in the order of their times, which are gone now.
+            fields.retain(|name, _| !VOLATILE_FIELDS.contains(&name.as_str()));
+            fields.values_mut().for_each(remove_volatile_fields);
+            // The API server orders the entries by their times, which have been removed.
             if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
                 entries.sort_by_cached_key(Value::to_string);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(scrub),
+        Value::Array(items) => items.iter_mut().for_each(remove_volatile_fields),
         _ => {}
     }
 }
@@ -110,15 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_look_the_same_but_for_what_they_did() {
+    fn normalized_runs_differ_only_by_effects() {
         let one = normalised(vec![account("run-1", "u-1", "5")], "run-1");
         let two = normalised(vec![account("run-2", "u-2", "9")], "run-2");
         assert_eq!(one, two);
         assert_eq!(compare(&one, &two), None);
         let mut other = two.clone();
         other[0]["metadata"]["labels"] = json!({ "a": "b" });
-        let said = "ServiceAccount a differs at .metadata.labels: {\"a\":\"b\"} instead of null";
-        assert_eq!(compare(&one, &other).as_deref(), Some(said));
+        let expected_text = "ServiceAccount a differs at .metadata.labels: {\"a\":\"b\"} instead of null";
+        assert_eq!(compare(&one, &other).as_deref(), Some(expected_text));
         let doubled = [two.clone(), two].concat();
         assert!(compare(&one, &doubled).unwrap().starts_with("2 objects instead of 1"));
     }

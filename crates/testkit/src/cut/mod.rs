@@ -1,10 +1,9 @@
-//! A client that fails where it is told to, on the way to a real API server.
-//! Comes in: a client, the number of a call and how that call shall fail; goes out: the same client with that one flaw,
-//! and [`crash_everywhere`], which tries every flaw at every call and compares what is left.
+//! Fault injection: clients of a real API server, of which one call fails in a given way. [`crash_everywhere`] tries every
+//! fault at every call and compares the resulting objects.
 
 mod compare;
-mod everywhere;
-mod fated;
+mod conditional;
+mod sweep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,24 +17,24 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub use compare::normalised;
-pub use everywhere::{Crashes, crash_everywhere, crash_everywhere_and, stale_everywhere};
-pub use fated::{Fate, fated};
+pub use conditional::{Fate, fated};
+pub use sweep::{Crashes, crash_everywhere, crash_everywhere_and, stale_everywhere};
 
-/// How a call fails.
+/// A way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The connection breaks before anything is sent.
+    /// The connection breaks before the request is sent.
     NotSent,
-    /// The server does what was asked, and the connection breaks before the answer.
+    /// The server handles the request, and the connection breaks before the response.
     AnswerLost,
-    /// The server does nothing and answers with this code.
+    /// The server rejects the request with this status code.
     Status(u16),
-    /// The server does what was asked, and there is no answer in time.
+    /// The server handles the request, and the client times out before the response.
     Timeout,
 }
 
 impl Cut {
-    /// All that happens to a call in real life.
+    /// All faults that happen in production.
     pub const ALL: [Self; 7] = [
         Self::NotSent,
         Self::AnswerLost,
@@ -46,37 +45,37 @@ impl Cut {
         Self::Timeout,
     ];
 
-    /// With a connection that breaks, the process is taken to die.
-    fn then(self) -> Then {
+    /// A broken connection simulates a crash of the process.
+    fn after(self) -> AfterFault {
         match self {
-            Self::NotSent | Self::AnswerLost => Then::Dead,
-            Self::Status(_) | Self::Timeout => Then::Made,
+            Self::NotSent | Self::AnswerLost => AfterFault::Crashed,
+            Self::Status(_) | Self::Timeout => AfterFault::Succeed,
         }
     }
 }
 
-/// Which calls are counted and cut.
+/// The calls that are counted and may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Those that change something.
+    /// Calls that change something.
     Writes,
-    /// Reads too.
+    /// Writes and reads.
     All,
 }
 
-/// What becomes of the calls after the cut one.
+/// The behaviour of the calls after the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// They are made as ever.
-    Made,
-    /// The server is gone: they fail.
-    Gone,
-    /// The process is dead: neither the cut call nor another one ever returns to it. With an error it would go on to wherever
-    /// errors lead until somebody notices that it is dead.
-    Dead,
+enum AfterFault {
+    /// The calls succeed as usual.
+    Succeed,
+    /// The server is unreachable: all calls fail.
+    Unreachable,
+    /// The process has crashed: neither the failed call nor a later one returns. Errors instead would run the error
+    /// handling, which a crashed process does not.
+    Crashed,
 }
 
-/// Counts the calls of its clients and cuts one of them.
+/// Counts the calls of its clients and lets one of them fail.
 #[derive(Clone, Debug)]
 pub struct Cutter {
     shared: Arc<Shared>,
@@ -84,45 +83,45 @@ pub struct Cutter {
 
 #[derive(Debug)]
 struct Shared {
-    /// The number of the call, from 1, and how it fails.
+    /// The number of the call, from 1, and its fault.
     cut: Option<(usize, Cut)>,
-    then: Then,
+    after: AfterFault,
     counted: Calls,
     calls: AtomicUsize,
-    /// Those that change something, counted or not.
+    /// All calls that change something, counted or not.
     writes: AtomicUsize,
     hit: AtomicBool,
-    /// Told once the call at which the process dies has had its effect.
-    died: Notify,
+    /// Notified once the call at which the process crashes has taken effect.
+    crashed: Notify,
 }
 
 impl Cutter {
-    /// Cuts nothing and counts the calls that change something.
+    /// Counts the calls that change something, without a fault.
     pub fn counting() -> Self {
-        Self::new(Calls::Writes, None, Then::Made)
+        Self::new(Calls::Writes, None, AfterFault::Succeed)
     }
 
-    /// Cuts call `number`, from 1, of those that change something.
+    /// Lets call `number` fail, counted from 1 among the calls that change something.
     pub fn at(number: usize, cut: Cut) -> Self {
-        Self::new(Calls::Writes, Some((number, cut)), Then::Made)
+        Self::new(Calls::Writes, Some((number, cut)), AfterFault::Succeed)
     }
 
-    fn new(counted: Calls, cut: Option<(usize, Cut)>, then: Then) -> Self {
+    fn new(counted: Calls, cut: Option<(usize, Cut)>, after: AfterFault) -> Self {
         let (calls, writes, hit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { cut, then, counted, calls, writes, hit, died: Notify::new() }) }
+        Self { shared: Arc::new(Shared { cut, after, counted, calls, writes, hit, crashed: Notify::new() }) }
     }
 
-    /// The server is gone after the cut: no further call is answered.
+    /// Makes the server unreachable after the fault: all later calls fail.
     pub fn then_gone(self) -> Self {
-        Self::new(self.shared.counted, self.shared.cut, Then::Gone)
+        Self::new(self.shared.counted, self.shared.cut, AfterFault::Unreachable)
     }
 
-    /// Counts and cuts reads too.
+    /// Includes reads.
     pub fn with_reads(self) -> Self {
-        Self::new(Calls::All, self.shared.cut, self.shared.then)
+        Self::new(Calls::All, self.shared.cut, self.shared.after)
     }
 
-    /// How many calls were counted, the cut one included.
+    /// Number of counted calls, including the failed one.
     pub fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::SeqCst)
     }
@@ -131,36 +130,36 @@ impl Cutter {
         self.shared.writes.load(Ordering::SeqCst)
     }
 
-    /// Whether the cut has happened.
+    /// Whether the fault has happened.
     pub fn hit(&self) -> bool {
         self.shared.hit.load(Ordering::SeqCst)
     }
 
-    /// Until the process is dead; for ever where it does not die.
-    async fn death(&self) {
-        self.shared.died.notified().await;
+    /// Waits for the simulated crash. Never returns if there is none.
+    async fn wait_for_crash(&self) {
+        self.shared.crashed.notified().await;
     }
 
-    /// The same client, cut by this.
+    /// Wraps a client, so that its calls are counted and may fail.
     pub fn around(&self, client: &Client) -> Client {
         let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
-        let cutter = self.clone();
+        let injector = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (client, cutter) = (inner.clone(), cutter.clone());
-            async move { cutter.send(&client, request).await }
+            let (client, injector) = (inner.clone(), injector.clone());
+            async move { injector.send(&client, request).await }
         });
         Client::new(service, namespace)
     }
 
     async fn send(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let shared = &self.shared;
-        match shared.then {
-            Then::Gone if self.hit() => return Err(broken("the server is gone")),
-            Then::Dead if self.hit() => return future::pending().await,
+        match shared.after {
+            AfterFault::Unreachable if self.hit() => return Err(connection_error("the server is gone")),
+            AfterFault::Crashed if self.hit() => return future::pending().await,
             _ => {}
         }
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if !reads {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if !is_read {
             shared.writes.fetch_add(1, Ordering::SeqCst);
         } else if shared.counted == Calls::Writes {
             return Ok(client.send(request).await?);
@@ -170,36 +169,36 @@ impl Cutter {
             return Ok(client.send(request).await?);
         };
         shared.hit.store(true, Ordering::SeqCst);
-        let cut = self.fail(client, request, cut).await;
-        if shared.then == Then::Dead {
-            shared.died.notify_one();
+        let result = self.fail(client, request, cut).await;
+        if shared.after == AfterFault::Crashed {
+            shared.crashed.notify_one();
             return future::pending().await;
         }
-        cut
+        result
     }
 
     async fn fail(&self, client: &Client, request: Request<Body>, cut: Cut) -> Result<Response<Body>, tower::BoxError> {
         match cut {
-            Cut::NotSent => Err(broken("cut before the call was sent")),
+            Cut::NotSent => Err(connection_error("cut before the call was sent")),
             Cut::AnswerLost => {
                 client.send(request).await?;
-                Err(broken("cut before the answer came"))
+                Err(connection_error("cut before the answer came"))
             }
             Cut::Timeout => {
                 client.send(request).await?;
-                // What a client says when its time is up. To wait for that would teach nothing.
+                // The error of a client after its timeout, without waiting for the timeout.
                 Err(io::Error::new(io::ErrorKind::TimedOut, "cut: there was no answer in time").into())
             }
-            Cut::Status(code) => Ok(answer(code)?),
+            Cut::Status(code) => Ok(error_response(code)?),
         }
     }
 }
 
-fn broken(what: &str) -> tower::BoxError {
+fn connection_error(what: &str) -> tower::BoxError {
     io::Error::new(io::ErrorKind::ConnectionReset, what).into()
 }
 
-fn answer(code: u16) -> http::Result<Response<Body>> {
+fn error_response(code: u16) -> http::Result<Response<Body>> {
     let reason = match code {
         403 => "Forbidden",
         409 => "Conflict",

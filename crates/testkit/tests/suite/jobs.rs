@@ -15,7 +15,7 @@ async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Jo
     wait::until(namespace.all::<Job>(), name, what, wait::LIMIT, holds).await.unwrap()
 }
 
-fn has(type_: &'static str) -> impl Fn(&Job) -> bool {
+fn has_condition(type_: &'static str) -> impl Fn(&Job) -> bool {
     move |job| {
         let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.into_iter().any(|condition| condition.type_ == type_ && condition.status == "True")
@@ -29,43 +29,43 @@ async fn pod_of(namespace: &Namespace, job: &str) -> Pod {
 }
 
 #[tokio::test]
-async fn a_job_succeeds() {
+async fn job_succeeds_by_default() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("job-succeeds").await.unwrap();
     start(&namespace, "work", json!({})).await;
-    let done = until(&namespace, "work", "is complete", has("Complete")).await;
+    let done = until(&namespace, "work", "is complete", has_condition("Complete")).await;
     assert_eq!(done.status.unwrap().succeeded, Some(1));
 }
 
 #[tokio::test]
-async fn a_job_fails_with_a_message() {
+async fn failing_job_has_termination_message() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("job-fails").await.unwrap();
     start(&namespace, "work", json!({ PLAY: Play::Fail.value(), PLAY_MESSAGE: "out of memory" })).await;
-    let done = until(&namespace, "work", "has failed", has("Failed")).await;
+    let done = until(&namespace, "work", "has failed", has_condition("Failed")).await;
     assert_eq!(done.status.unwrap().failed, Some(1));
     let pod = pod_of(&namespace, "work").await;
-    let ended = first_container(&pod).unwrap().state.as_ref().unwrap().terminated.as_ref().unwrap();
-    assert_eq!((ended.exit_code, ended.message.as_deref()), (1, Some("out of memory")));
+    let terminated = first_container(&pod).unwrap().state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!((terminated.exit_code, terminated.message.as_deref()), (1, Some("out of memory")));
 }
 
 #[tokio::test]
-async fn a_job_hangs_until_told_to_run() {
+async fn hanging_job_completes_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("job-hangs").await.unwrap();
     start(&namespace, "work", json!({ PLAY: Play::Hang.value() })).await;
-    let active = |job: &Job| job.status.as_ref().is_some_and(|status| status.ready == Some(1));
-    until(&namespace, "work", "has a ready pod", active).await;
+    let has_ready_pod = |job: &Job| job.status.as_ref().is_some_and(|status| status.ready == Some(1));
+    until(&namespace, "work", "has a ready pod", has_ready_pod).await;
 
-    // A Job that was created later and is done by now shows that this one had the time to end, and did not.
+    // A later Job that is already complete shows that this one had the time to end.
     start(&namespace, "other", json!({})).await;
-    until(&namespace, "other", "is complete", has("Complete")).await;
+    until(&namespace, "other", "is complete", has_condition("Complete")).await;
     let pod = pod_of(&namespace, "work").await;
     assert!(is_ready(&pod));
     let job = namespace.all::<Job>().get("work").await.unwrap();
-    assert!(!has("Complete")(&job) && !has("Failed")(&job));
+    assert!(!has_condition("Complete")(&job) && !has_condition("Failed")(&job));
 
     let patch = Patch::Merge(Play::Run.patch());
     namespace.all::<Pod>().patch(&pod.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
-    until(&namespace, "work", "is complete", has("Complete")).await;
+    until(&namespace, "work", "is complete", has_condition("Complete")).await;
 }

@@ -1,4 +1,4 @@
-//! The local cluster itself: what it plays, what it refuses, and what is absent from the bare flavour.
+//! Tests of the local cluster: simulated pods and nodes, users, volumes, Prometheus, and the bare flavour.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -7,21 +7,21 @@ use steersman_testkit::{Gpu, NodePool, wait};
 use crate::support::{full_cluster, gpu_deployment, is_ready};
 
 #[tokio::test]
-async fn a_gpu_node_takes_the_pods_that_fit_and_no_more() {
+async fn gpu_node_runs_only_pods_that_fit() {
     let cluster = full_cluster!();
     let pool = "fit-h100";
     cluster.add_nodes(&NodePool::usual(Gpu::H100, 1).named(pool)).await.unwrap();
     let namespace = cluster.namespace("gpu-fit").await.unwrap();
     let deployments = namespace.all::<Deployment>();
 
-    // Eight GPUs, four for each pod: two fit.
+    // The node has eight GPUs, and each pod needs four.
     deployments.create(&PostParams::default(), &gpu_deployment("server", 2, 4, pool)).await.unwrap();
-    let ready = |wanted: i32| {
+    let has_ready_replicas = |expected: i32| {
         move |deployment: &Deployment| {
-            deployment.status.as_ref().and_then(|status| status.ready_replicas) == Some(wanted)
+            deployment.status.as_ref().and_then(|status| status.ready_replicas) == Some(expected)
         }
     };
-    wait::until(deployments.clone(), "server", "has two ready pods", wait::LIMIT, ready(2)).await.unwrap();
+    wait::until(deployments.clone(), "server", "has two ready pods", wait::LIMIT, has_ready_replicas(2)).await.unwrap();
     let pods = namespace.all::<Pod>();
     for pod in pods.list(&ListParams::default()).await.unwrap() {
         assert!(is_ready(&pod));
@@ -29,27 +29,29 @@ async fn a_gpu_node_takes_the_pods_that_fit_and_no_more() {
         assert!(pod.status.as_ref().unwrap().pod_ip.is_some(), "a running pod has an address");
     }
 
-    let three = serde_json::json!({ "spec": { "replicas": 3 } });
-    deployments.patch("server", &PatchParams::default(), &Patch::Merge(three)).await.unwrap();
-    let short = |deployment: &Deployment| {
+    let three_replicas = serde_json::json!({ "spec": { "replicas": 3 } });
+    deployments.patch("server", &PatchParams::default(), &Patch::Merge(three_replicas)).await.unwrap();
+    let lacks_one_replica = |deployment: &Deployment| {
         deployment.status.as_ref().is_some_and(|status| status.replicas == Some(3) && status.ready_replicas == Some(2))
     };
-    wait::until(deployments, "server", "has three pods, two of them ready", wait::LIMIT, short).await.unwrap();
-    let pending = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
+    wait::until(deployments, "server", "has three pods, two of them ready", wait::LIMIT, lacks_one_replica)
+        .await
+        .unwrap();
+    let has_no_node = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none());
     let all = pods.list(&ListParams::default()).await.unwrap();
-    let third = all.iter().find(|pod| pending(pod)).expect("the third pod has no node");
+    let third = all.iter().find(|pod| has_no_node(pod)).expect("the third pod has no node");
     let name = third.metadata.name.clone().unwrap();
-    let said = |pod: &Pod| {
+    let reports_missing_gpus = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions
             .filter_map(|condition| condition.message.as_deref())
             .any(|text| text.contains("Insufficient nvidia.com/gpu"))
     };
-    wait::until(pods, &name, "is told that GPUs are short", wait::LIMIT, said).await.unwrap();
+    wait::until(pods, &name, "reports that GPUs are insufficient", wait::LIMIT, reports_missing_gpus).await.unwrap();
 }
 
 #[tokio::test]
-async fn every_gpu_of_the_table_is_discovered_by_its_labels() {
+async fn gpu_nodes_have_discovery_labels() {
     let cluster = full_cluster!();
     let nodes: Api<Node> = Api::all(cluster.admin().await.unwrap());
     for gpu in Gpu::ALL {

@@ -5,7 +5,7 @@ use serde_json::json;
 use steersman_testkit::play::{PLAY, PLAY_DELAY};
 use steersman_testkit::{Namespace, Play, object, wait};
 
-use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, phase, pod, waiting};
+use crate::support::{condition, first_container, full_cluster, gpu_deployment, is_ready, phase, pod, waiting_reason};
 
 async fn create(namespace: &Namespace, pod: &Pod) {
     namespace.all::<Pod>().create(&PostParams::default(), pod).await.unwrap();
@@ -15,34 +15,35 @@ async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Po
     wait::until(namespace.all::<Pod>(), name, what, wait::LIMIT, holds).await.unwrap()
 }
 
-async fn told(namespace: &Namespace, name: &str, play: Play) {
+async fn set_behaviour(namespace: &Namespace, name: &str, play: Play) {
     let patch = Patch::Merge(play.patch());
     namespace.all::<Pod>().patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_pod_stays_pending_until_told_to_run() {
+async fn pending_pod_starts_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("pending").await.unwrap();
     create(&namespace, &pod("slow", Play::Pending, &[])).await;
-    let held =
-        until(&namespace, "slow", "creates its container", |pod| waiting(pod) == Some("ContainerCreating")).await;
-    assert_eq!(phase(&held), Some("Pending"));
-    assert!(!is_ready(&held));
-    told(&namespace, "slow", Play::Run).await;
+    let pending =
+        until(&namespace, "slow", "creates its container", |pod| waiting_reason(pod) == Some("ContainerCreating"))
+            .await;
+    assert_eq!(phase(&pending), Some("Pending"));
+    assert!(!is_ready(&pending));
+    set_behaviour(&namespace, "slow", Play::Run).await;
     until(&namespace, "slow", "is Ready", is_ready).await;
 }
 
 #[tokio::test]
-async fn a_pod_starts_after_its_delay() {
+async fn pod_starts_after_its_delay() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("delay").await.unwrap();
     create(&namespace, &pod("late", Play::Run, &[(PLAY_DELAY, "3s")])).await;
-    // What it was in between is gone by the time that a slow watch begins; when it became what it is, is not.
+    // A slow watch may miss the intermediate states, but transition times stay.
     let ready = until(&namespace, "late", "is Ready", is_ready).await;
     let scheduled = transition(&ready, "PodScheduled");
-    let took = transition(&ready, "Ready").duration_since(scheduled);
-    assert!(took.as_secs() >= 2, "a delay of three seconds, seen in whole seconds, took {took:?}");
+    let delay = transition(&ready, "Ready").duration_since(scheduled);
+    assert!(delay.as_secs() >= 2, "a delay of three seconds, seen in whole seconds, took {delay:?}");
 }
 
 fn transition(pod: &Pod, type_: &str) -> k8s_openapi::jiff::Timestamp {
@@ -52,39 +53,40 @@ fn transition(pod: &Pod, type_: &str) -> k8s_openapi::jiff::Timestamp {
 }
 
 #[tokio::test]
-async fn a_pod_crashes_and_recovers_on_demand() {
+async fn crashed_pod_recovers_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("crash").await.unwrap();
     create(&namespace, &pod("server", Play::Run, &[])).await;
     until(&namespace, "server", "is Ready", is_ready).await;
-    told(&namespace, "server", Play::Crash).await;
-    let crashed = until(&namespace, "server", "crashes", |pod| waiting(pod) == Some("CrashLoopBackOff")).await;
+    set_behaviour(&namespace, "server", Play::Crash).await;
+    let crashed = until(&namespace, "server", "crashes", |pod| waiting_reason(pod) == Some("CrashLoopBackOff")).await;
     assert!(!is_ready(&crashed));
     let container = first_container(&crashed).unwrap();
     assert!(container.restart_count >= 1);
     let ended = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
     assert_eq!(ended.exit_code, 1);
-    told(&namespace, "server", Play::Run).await;
+    set_behaviour(&namespace, "server", Play::Run).await;
     let healed = until(&namespace, "server", "is Ready again", is_ready).await;
-    assert!(first_container(&healed).unwrap().restart_count >= 1, "a restart is not forgotten");
+    assert!(first_container(&healed).unwrap().restart_count >= 1, "the restart count must not be reset");
 }
 
 #[tokio::test]
-async fn an_image_cannot_be_pulled_and_then_can() {
+async fn pull_error_ends_after_change_to_run() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("pull").await.unwrap();
     create(&namespace, &pod("server", Play::PullError, &[])).await;
-    let stuck = until(&namespace, "server", "fails to pull", |pod| waiting(pod) == Some("ImagePullBackOff")).await;
+    let stuck =
+        until(&namespace, "server", "fails to pull", |pod| waiting_reason(pod) == Some("ImagePullBackOff")).await;
     assert_eq!(phase(&stuck), Some("Pending"));
     let state = first_container(&stuck).unwrap().state.as_ref().unwrap();
     let message = state.waiting.as_ref().unwrap().message.clone().unwrap();
     assert!(message.contains("example.com/main:1"), "{message}");
-    told(&namespace, "server", Play::Run).await;
+    set_behaviour(&namespace, "server", Play::Run).await;
     until(&namespace, "server", "is Ready", is_ready).await;
 }
 
 #[tokio::test]
-async fn a_pod_runs_without_becoming_ready() {
+async fn unready_pod_runs_without_becoming_ready() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("unready").await.unwrap();
     create(&namespace, &pod("server", Play::Unready, &[])).await;
@@ -94,7 +96,7 @@ async fn a_pod_runs_without_becoming_ready() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_goes_away() {
+async fn deleted_pod_is_removed() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("delete").await.unwrap();
     create(&namespace, &pod("server", Play::Run, &[])).await;
@@ -103,9 +105,9 @@ async fn a_deleted_pod_goes_away() {
     wait::until_gone(namespace.all::<Pod>(), "server").await.unwrap();
 }
 
-/// An operator's pods come from its templates; the namespace steers them.
+/// Tests cannot annotate the pods of an operator, which come from its templates, but can annotate their namespace.
 #[tokio::test]
-async fn a_namespace_steers_pods_that_say_nothing_themselves() {
+async fn namespace_annotation_applies_to_pods_without_one() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace_with("steered", &[(PLAY, Play::Crash.value())]).await.unwrap();
     let mut deployment = gpu_deployment("server", 1, 0, "unused");
@@ -121,27 +123,27 @@ async fn a_namespace_steers_pods_that_say_nothing_themselves() {
     })
     .await
     .unwrap();
-    until(&namespace, &name, "crashes", |pod| waiting(pod) == Some("CrashLoopBackOff")).await;
+    until(&namespace, &name, "crashes", |pod| waiting_reason(pod) == Some("CrashLoopBackOff")).await;
     let template = created.spec.unwrap().template.metadata.unwrap();
-    assert_eq!(template.annotations, None, "only pods are steered, never the templates they come from");
+    assert_eq!(template.annotations, None, "the policy must change pods only, not their templates");
 }
 
-/// A typing error must not look like health.
+/// A misspelt behaviour must not look like a healthy pod.
 #[tokio::test]
-async fn what_cannot_be_played_is_refused() {
+async fn unknown_behaviour_is_rejected() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("typing-error").await.unwrap();
     let mut wrong = pod("wrong", Play::Run, &[]);
     wrong.metadata.annotations.as_mut().unwrap().insert(PLAY.to_owned(), "crashh".to_owned());
-    let refused = namespace.all::<Pod>().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
-    assert!(refused.contains("steersman.dev/play: crashh is not one of run, pending"), "{refused}");
+    let error = namespace.all::<Pod>().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
+    assert!(error.contains("steersman.dev/play: crashh is not one of run, pending"), "{error}");
     let late = pod("late", Play::Run, &[(PLAY_DELAY, "5 seconds")]);
-    let refused = namespace.all::<Pod>().create(&PostParams::default(), &late).await.unwrap_err().to_string();
-    assert!(refused.contains("durations such as 300ms"), "{refused}");
+    let error = namespace.all::<Pod>().create(&PostParams::default(), &late).await.unwrap_err().to_string();
+    assert!(error.contains("durations such as 300ms"), "{error}");
 }
 
 #[tokio::test]
-async fn a_pod_that_nobody_steers_is_left_as_it_was_sent() {
+async fn pod_without_annotation_is_unchanged() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("plain").await.unwrap();
     let plain: Pod = object(json!({ "metadata": { "name": "plain" }, "spec": crate::support::pod_spec() }));

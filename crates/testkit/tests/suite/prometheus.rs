@@ -3,9 +3,9 @@ use steersman_testkit::{Cluster, Pods, wait};
 use crate::support::full_cluster;
 
 /// Prometheus scrapes on its own schedule, so its answers are polled.
-async fn until_value(cluster: &Cluster, query: &str, wanted: &str) {
-    let has_value = async || (cluster.query(query).await.unwrap()[0]["value"][1] == wanted).then_some(());
-    wait::eventually(&format!("{query} is {wanted}"), has_value).await.unwrap();
+async fn until_value(cluster: &Cluster, query: &str, expected: &str) {
+    let has_value = async || (cluster.query(query).await.unwrap()[0]["value"][1] == expected).then_some(());
+    wait::eventually(&format!("{query} is {expected}"), has_value).await.unwrap();
 }
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn prometheus_scrapes_the_api_server() {
 }
 
 #[tokio::test]
-async fn prometheus_scrapes_what_a_test_adds() {
+async fn prometheus_scrapes_added_targets() {
     let cluster = full_cluster!();
     let pods = Pods::start().await.unwrap();
     pods.say("a", "one", "vllm:num_requests_waiting 42\n");

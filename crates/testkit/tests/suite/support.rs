@@ -1,4 +1,4 @@
-//! Manifests and questions that several tests share.
+//! Manifests and accessors that several tests share.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -8,7 +8,7 @@ use steersman_testkit::play::PLAY;
 pub use steersman_testkit::play::is_ready;
 use steersman_testkit::{Cluster, Flavour, Play, object, shared};
 
-/// The full cluster of this run; ends the test (visibly) where there is none.
+/// The full cluster of this run. Ends the test, after reporting a skip, if there is none.
 macro_rules! full_cluster {
     () => {
         match $crate::support::full().await {
@@ -27,7 +27,7 @@ pub fn pod_spec() -> Value {
     json!({ "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/main:1" }] })
 }
 
-/// A pod that plays `play`, with further annotations.
+/// A pod with this behaviour and further annotations.
 pub fn pod(name: &str, play: Play, annotations: &[(&str, &str)]) -> Pod {
     let mut all = json!({ PLAY: play.value() });
     for (key, value) in annotations {
@@ -43,7 +43,7 @@ pub fn job(name: &str, annotations: Value) -> Job {
     object(json!({ "metadata": { "name": name }, "spec": { "backoffLimit": 0, "template": template } }))
 }
 
-/// A Deployment whose pods ask for `gpus` and may only run on the nodes of `pool`.
+/// A Deployment whose pods request `gpus` and only run on nodes of `pool`.
 pub fn gpu_deployment(name: &str, replicas: i32, gpus: u32, pool: &str) -> Deployment {
     let labels = json!({ "app": name });
     let container = json!({
@@ -75,7 +75,7 @@ pub fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()
 }
 
-/// Why the first container waits.
-pub fn waiting(pod: &Pod) -> Option<&str> {
+/// The reason for which the first container waits.
+pub fn waiting_reason(pod: &Pod) -> Option<&str> {
     first_container(pod)?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }

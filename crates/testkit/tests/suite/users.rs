@@ -8,47 +8,47 @@ use steersman_testkit::object;
 use crate::support::full_cluster;
 
 #[tokio::test]
-async fn a_user_without_rights_is_refused() {
+async fn user_without_permissions_is_forbidden() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("refused").await.unwrap();
     let mallory = cluster.user("mallory").await.unwrap();
-    let refused = namespace.seen_by::<Secret>(&mallory).list(&ListParams::default()).await.unwrap_err();
-    let kube::Error::Api(status) = refused else { panic!("an answer of the API server, not {refused}") };
+    let error = namespace.seen_by::<Secret>(&mallory).list(&ListParams::default()).await.unwrap_err();
+    let kube::Error::Api(status) = error else { panic!("expected a response of the API server: {error}") };
     assert!(status.is_forbidden());
     assert!(status.message.contains("User \"mallory\" cannot list resource \"secrets\""), "{}", status.message);
 }
 
 #[tokio::test]
-async fn a_role_gives_a_user_just_its_rights() {
+async fn role_grants_only_its_permissions() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("role").await.unwrap();
     grant(&namespace, json!({ "kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io" })).await;
     let alice = cluster.user("alice").await.unwrap();
     wait::until_allowed(&alice, "create", "", "configmaps", Some(namespace.name())).await.unwrap();
-    let wish: ConfigMap = object(json!({ "metadata": { "name": "wish" } }));
-    namespace.seen_by::<ConfigMap>(&alice).create(&PostParams::default(), &wish).await.unwrap();
-    let refused = namespace.seen_by::<Secret>(&alice).list(&ListParams::default()).await.unwrap_err();
-    assert!(matches!(refused, kube::Error::Api(status) if status.is_forbidden()));
-    let elsewhere = cluster.namespace("role-elsewhere").await.unwrap();
-    let refused = elsewhere.seen_by::<ConfigMap>(&alice).list(&ListParams::default()).await.unwrap_err();
-    assert!(matches!(refused, kube::Error::Api(status) if status.is_forbidden()));
+    let config_map: ConfigMap = object(json!({ "metadata": { "name": "wish" } }));
+    namespace.seen_by::<ConfigMap>(&alice).create(&PostParams::default(), &config_map).await.unwrap();
+    let error = namespace.seen_by::<Secret>(&alice).list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(error, kube::Error::Api(status) if status.is_forbidden()));
+    let other_namespace = cluster.namespace("role-elsewhere").await.unwrap();
+    let error = other_namespace.seen_by::<ConfigMap>(&alice).list(&ListParams::default()).await.unwrap_err();
+    assert!(matches!(error, kube::Error::Api(status) if status.is_forbidden()));
 }
 
 #[tokio::test]
-async fn a_service_account_acts_under_its_own_name() {
+async fn service_account_acts_under_its_own_name() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("account").await.unwrap();
     let account: ServiceAccount = object(json!({ "metadata": { "name": "robot" } }));
     namespace.all().create(&PostParams::default(), &account).await.unwrap();
     let robot = cluster.service_account(namespace.name(), "robot").await.unwrap();
-    let refused = namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap_err();
-    assert!(refused.to_string().contains(&format!("system:serviceaccount:{}:robot", namespace.name())), "{refused}");
+    let error = namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("system:serviceaccount:{}:robot", namespace.name())), "{error}");
     grant(&namespace, json!({ "kind": "ServiceAccount", "name": "robot", "namespace": namespace.name() })).await;
     wait::until_allowed(&robot, "list", "", "configmaps", Some(namespace.name())).await.unwrap();
     namespace.seen_by::<ConfigMap>(&robot).list(&ListParams::default()).await.unwrap();
 }
 
-/// Gives `subject` the right to create and list ConfigMaps in `namespace`.
+/// Grants `subject` the permission to create and list ConfigMaps in `namespace`.
 async fn grant(namespace: &steersman_testkit::Namespace, subject: serde_json::Value) {
     use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
     let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "list"] });

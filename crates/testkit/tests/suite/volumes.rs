@@ -6,7 +6,7 @@ use steersman_testkit::{object, wait};
 use crate::support::full_cluster;
 
 #[tokio::test]
-async fn a_claim_without_a_class_is_bound() {
+async fn claim_without_class_is_bound() {
     let cluster = full_cluster!();
     let namespace = cluster.namespace("claims").await.unwrap();
     let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "data" },

@@ -9,7 +9,7 @@ pub(super) type Fields = Map<String, Value>;
 /// Moves the fields of `given` to `out`, a spec of the other version. Returns the rest: fields that the other version does
 /// not have, values that would return changed, and empty sections.
 pub(super) fn carry(from: Version, given: Fields, out: &mut Fields) -> Fields {
-    // No valid object has both. Kept together, they are known to have been written together.
+    // No valid object has both. They are kept together to record that they were written together.
     let both = from == Version::V1alpha2 && GENERATED.iter().any(|name| given.contains_key(*name));
     let config = given.get("overrideConfig").filter(|_| both).cloned();
     let mut rest = carry_section(from, given, &mut Vec::new(), out);

@@ -33,7 +33,7 @@ impl Version {
 /// Conversion of a value between the two fields of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The value is the same, even one of a wrong type: both versions then refuse it by name.
+    /// The value is the same, even one of a wrong type: validation then reports it in both versions.
     Same,
     /// A port of 0 is the default in v1alpha1, and invalid in v1alpha2.
     Port,
@@ -116,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// The counterpart of `value` of `from` in the other version. None: that version cannot express it.
+    /// The counterpart of `value` of `from` in the other version. `None` if that version cannot express it.
     pub fn said(&self, from: Version, value: &Value) -> Option<Value> {
         match self.turn {
             Turn::Same => Some(value.clone()),

@@ -28,7 +28,7 @@ impl Kept {
         self.bare = self.bare.take().or(piece.bare);
     }
 
-    /// None if the text was not written by [`Kept::write`].
+    /// Parses an annotation. `None` if the text was not written by [`Kept::write`].
     fn read(text: &Value) -> Option<Self> {
         let Value::Object(mut parts) = serde_json::from_str(text.as_str()?).ok()? else { return None };
         let mut part = |name: &str| match parts.remove(name) {
@@ -77,10 +77,10 @@ pub(super) const fn annotation(version: Version) -> &'static str {
 
 /// The annotation with the field at `path` of `version`.
 ///
-/// Server-side apply tracks the owner of an annotation, not of the fields in it: a client that gives up one of two fields in
-/// the same annotation gets it back while another client uses the other version. On a stored object the other version is
-/// always in use, by the operator that writes the status, so that each field has its own annotation there. A path that cannot
-/// be the name of an annotation is that of a field that no schema accepts.
+/// Server-side apply tracks the owner of an annotation, not of the fields in it: a client that gives up one of two fields
+/// in the same annotation gets it back while another client uses the other version. On a stored object the other version is
+/// always in use, by the operator that writes the status, so that each field has its own annotation there. A path that
+/// cannot be the name of an annotation is that of a field that no schema accepts.
 pub(super) fn annotation_of(version: Version, path: &str) -> String {
     let common = annotation(version);
     let short = common.len() - "llamastack.io/".len() + 1 + path.len() <= 63;

@@ -1,13 +1,15 @@
-//! The annotations: who wins, whose spelling is read, and what becomes of those that make no sense.
+//! Annotations of the conversion: their precedence, the formats of earlier operators, and unreadable values.
 
 use serde_json::{Value, json};
 use steersman_api::dynamo::convert;
 
-use super::{ALPHA, BETA, annotated, annotations, converted, object, part, there_and_back, try_converted};
+use super::{
+    ALPHA, BETA, annotations, convert_losslessly, object, partial_object, round_trip, try_convert, with_annotation,
+};
 
-/// What an operator of the refactor's time has stored: one annotation for each field.
+/// Earlier operators stored one annotation per field.
 #[test]
-fn the_annotations_of_the_refactor_are_read() {
+fn per_field_annotations_are_read() {
     let cases = [
         (
             convert::CONFIG_MAP_REF,
@@ -35,37 +37,40 @@ fn the_annotations_of_the_refactor_are_read() {
         (convert::DEPLOYMENT_STATUS, r#"{"namespace":"n"}"#, "/status/deployment", json!({ "namespace": "n" })),
     ];
     for (key, text, path, value) in cases {
-        let beta = annotated(part(BETA, json!({ "image": "i" })), key, text);
-        let alpha = converted(&beta);
+        let beta = with_annotation(partial_object(BETA, json!({ "image": "i" })), key, text);
+        let alpha = convert_losslessly(&beta);
         assert_eq!(alpha.pointer(path), Some(&value), "{key}");
         assert_eq!(annotations(&alpha), json!({}), "{key}");
         assert_eq!(alpha["spec"]["profilingConfig"]["profilerImage"], "i", "{key}");
     }
-    let alpha =
-        annotated(object(ALPHA, Value::Null, json!({ "state": "Profiling" })), convert::PROFILING_JOB_NAME, "job");
-    assert_eq!(converted(&alpha)["status"], json!({ "phase": "Profiling", "profilingJobName": "job" }));
-    assert_eq!(annotations(&converted(&alpha)), json!({}));
+    let alpha = with_annotation(
+        object(ALPHA, Value::Null, json!({ "state": "Profiling" })),
+        convert::PROFILING_JOB_NAME,
+        "job",
+    );
+    assert_eq!(convert_losslessly(&alpha)["status"], json!({ "phase": "Profiling", "profilingJobName": "job" }));
+    assert_eq!(annotations(&convert_losslessly(&alpha)), json!({}));
 }
 
-/// The refactor kept the whole configuration, of which a part has fields by now.
+/// Earlier operators stored the whole configuration in an annotation, parts of which have fields now.
 #[test]
-fn fields_win_over_annotations_and_these_over_the_envelope() {
+fn fields_override_annotations_which_override_envelope() {
     let envelope = json!({ "version": 1, "spec": {
         "profilingConfig": { "outputPVC": "envelope", "configMapRef": { "name": "envelope" },
                              "config": { "engine": "envelope" } },
         "deploymentOverrides": { "name": "envelope", "workersImage": "w:1" },
     } });
-    let mut beta = part(BETA, json!({ "image": "i", "sla": { "ttft": 7 } }));
+    let mut beta = partial_object(BETA, json!({ "image": "i", "sla": { "ttft": 7 } }));
     for (key, text) in [
         (convert::SPEC, envelope.to_string()),
         (convert::OUTPUT_PVC, "single".to_owned()),
         (convert::DEPLOYMENT_OVERRIDES, r#"{"name":"single"}"#.to_owned()),
         (convert::PROFILING_CONFIG, r#"{"sla":{"ttft":1,"itl":2,"p99":3},"planner":{"a":1}}"#.to_owned()),
     ] {
-        beta = annotated(beta, key, text);
+        beta = with_annotation(beta, key, text);
     }
     assert_eq!(
-        converted(&beta)["spec"],
+        convert_losslessly(&beta)["spec"],
         json!({
             "profilingConfig": {
                 "profilerImage": "i",
@@ -78,9 +83,9 @@ fn fields_win_over_annotations_and_these_over_the_envelope() {
     );
 }
 
-/// As Go encodes it: fields without a value are there and empty.
+/// Go encodes fields without a value as empty values.
 #[test]
-fn the_envelopes_of_the_go_operator_are_read() {
+fn go_operator_envelopes_are_read() {
     let spec = concat!(
         r#"{"version":1,"spec":{"model":"","backend":"","profilingConfig":{"profilerImage":"","outputPVC":"out"},"#,
         r#""enableGpuDiscovery":true}}"#
@@ -91,7 +96,8 @@ fn the_envelopes_of_the_go_operator_are_read() {
         json!({ "model": "m", "backend": "vllm", "image": "i", "autoApply": true }),
         json!({ "phase": "Failed", "dgdName": "g" }),
     );
-    let alpha = converted(&annotated(annotated(beta, convert::SPEC, spec), convert::STATUS, status));
+    let alpha =
+        convert_losslessly(&with_annotation(with_annotation(beta, convert::SPEC, spec), convert::STATUS, status));
     assert_eq!(
         alpha,
         object(
@@ -106,11 +112,14 @@ fn the_envelopes_of_the_go_operator_are_read() {
         json!({ "model": "m", "backend": "vllm", "autoApply": true }),
         json!({ "state": "Ready", "deployment": { "name": "g" } }),
     );
-    let alpha = annotated(alpha, convert::SPEC, r#"{"version":1,"spec":{"model":"","searchStrategy":"rapid"}}"#);
-    let alpha =
-        annotated(alpha, convert::STATUS, r#"{"phase":"Deployed","dgdName":"g","deploymentInfo":{"replicas":1}}"#);
+    let alpha = with_annotation(alpha, convert::SPEC, r#"{"version":1,"spec":{"model":"","searchStrategy":"rapid"}}"#);
+    let alpha = with_annotation(
+        alpha,
+        convert::STATUS,
+        r#"{"phase":"Deployed","dgdName":"g","deploymentInfo":{"replicas":1}}"#,
+    );
     assert_eq!(
-        converted(&alpha),
+        convert_losslessly(&alpha),
         object(
             BETA,
             json!({ "model": "m", "backend": "vllm", "autoApply": true, "searchStrategy": "rapid" }),
@@ -120,20 +129,20 @@ fn the_envelopes_of_the_go_operator_are_read() {
 }
 
 #[test]
-fn an_envelope_may_be_a_bare_spec_and_of_any_version() {
+fn envelope_may_be_bare_or_any_version() {
     for text in [
         r#"{"model":"","searchStrategy":"thorough"}"#,
         r#"{"version":7,"spec":{"searchStrategy":"thorough"}}"#,
         r#"{"spec":{"searchStrategy":"thorough"},"rawJSON":{}}"#,
     ] {
-        let alpha = annotated(part(ALPHA, json!({ "model": "m" })), convert::SPEC, text);
-        assert_eq!(converted(&alpha)["spec"], json!({ "model": "m", "searchStrategy": "thorough" }), "{text}");
+        let alpha = with_annotation(partial_object(ALPHA, json!({ "model": "m" })), convert::SPEC, text);
+        assert_eq!(convert_losslessly(&alpha)["spec"], json!({ "model": "m", "searchStrategy": "thorough" }), "{text}");
     }
 }
 
-/// Nothing can be made of these: they stay where they are until conversion needs the key, and then that is told.
+/// An unreadable annotation is left alone until the conversion needs its key. Then it is overwritten and reported as lost.
 #[test]
-fn an_annotation_that_makes_no_sense_stays_until_its_key_is_needed() {
+fn unreadable_annotation_stays_until_key_is_needed() {
     for (key, value) in [
         (convert::SPEC, json!("not JSON")),
         (convert::SPEC, json!(r#"{"spec":"text"}"#)),
@@ -144,49 +153,53 @@ fn an_annotation_that_makes_no_sense_stays_until_its_key_is_needed() {
         (convert::ENABLE_GPU_DISCOVERY, json!("yes")),
         (convert::DEPLOYMENT_OVERRIDES, json!("n")),
     ] {
-        let beta = annotated(part(BETA, json!({ "model": "m" })), key, value.clone());
-        let alpha = converted(&beta);
+        let beta = with_annotation(partial_object(BETA, json!({ "model": "m" })), key, value.clone());
+        let alpha = convert_losslessly(&beta);
         assert_eq!(annotations(&alpha)[key], value, "{key}");
         assert_eq!(alpha["spec"], json!({ "model": "m" }), "{key}");
     }
-    let beta = annotated(part(BETA, json!({ "searchStrategy": "rapid" })), convert::SPEC, "not JSON");
-    let (alpha, lost) = try_converted(&beta).unwrap();
-    assert_eq!(super::envelope(&alpha), json!({ "searchStrategy": "rapid" }));
-    let wanted = "metadata.annotations[nvidia.com/dgdr-spec]: the key belongs to conversion, which could not use this \
+    let beta = with_annotation(partial_object(BETA, json!({ "searchStrategy": "rapid" })), convert::SPEC, "not JSON");
+    let (alpha, lost) = try_convert(&beta).unwrap();
+    assert_eq!(super::spec_envelope(&alpha), json!({ "searchStrategy": "rapid" }));
+    let expected = "metadata.annotations[nvidia.com/dgdr-spec]: the key belongs to conversion, which could not use this \
                   value; give a value of your own another key";
-    assert_eq!(lost, [wanted]);
+    assert_eq!(lost, [expected]);
 }
 
-/// v1alpha1 has the field, so an annotation for it there is the past; that the field is absent counts.
+/// v1alpha1 has the field, so an annotation for it is outdated: the absence of the field counts.
 #[test]
-fn an_annotation_for_a_field_that_the_object_has_is_dropped_and_told() {
-    let alpha = annotated(part(ALPHA, json!({ "model": "m" })), convert::OUTPUT_PVC, "old");
-    let (beta, lost) = try_converted(&alpha).unwrap();
+fn annotation_for_existing_field_is_reported_lost() {
+    let alpha = with_annotation(partial_object(ALPHA, json!({ "model": "m" })), convert::OUTPUT_PVC, "old");
+    let (beta, lost) = try_convert(&alpha).unwrap();
     assert_eq!(annotations(&beta), json!({}));
     assert_eq!(lost.len(), 1);
     assert!(lost[0].starts_with("metadata.annotations[nvidia.com/dgdr-output-pvc]: "), "{lost:?}");
-    let same = annotated(part(ALPHA, json!({ "profilingConfig": { "outputPVC": "out" } })), convert::OUTPUT_PVC, "out");
-    assert_eq!(annotations(&converted(&same)), json!({ "nvidia.com/dgdr-output-pvc": "out" }));
+    let same = with_annotation(
+        partial_object(ALPHA, json!({ "profilingConfig": { "outputPVC": "out" } })),
+        convert::OUTPUT_PVC,
+        "out",
+    );
+    assert_eq!(annotations(&convert_losslessly(&same)), json!({ "nvidia.com/dgdr-output-pvc": "out" }));
 }
 
 #[test]
-fn the_users_annotations_stay() {
+fn user_annotations_survive_conversion() {
     let mine = json!({ "example.com/cost": "4711", "nvidia.com/generated-dgd-spec": "{}" });
     for version in [ALPHA, BETA] {
-        let mut object = part(version, json!({ "hardware": {}, "enableGpuDiscovery": true }));
+        let mut object = partial_object(version, json!({ "hardware": {}, "enableGpuDiscovery": true }));
         object["metadata"]["annotations"] = mine.clone();
-        let there = annotations(&converted(&object));
-        assert!(super::fields(&mine).iter().all(|(key, value)| there[key] == *value), "{there}");
-        assert_eq!(there_and_back(&object), object);
+        let converted = annotations(&convert_losslessly(&object));
+        assert!(super::fields(&mine).iter().all(|(key, value)| converted[key] == *value), "{converted}");
+        assert_eq!(round_trip(&object), object);
     }
 }
 
-/// Annotations that only conversion has written leave no empty object behind.
+/// No empty map stays behind once the conversion has removed its own annotations.
 #[test]
-fn the_last_annotation_takes_the_map_along() {
-    let beta = part(BETA, json!({ "searchStrategy": "rapid" }));
-    assert_eq!(there_and_back(&beta), beta);
+fn empty_annotations_map_is_removed() {
+    let beta = partial_object(BETA, json!({ "searchStrategy": "rapid" }));
+    assert_eq!(round_trip(&beta), beta);
     let mut only = json!({ "apiVersion": BETA, "kind": super::KIND, "metadata": { "annotations": {} } });
     only["metadata"]["annotations"][convert::OUTPUT_PVC] = json!("out");
-    assert_eq!(there_and_back(&only), only, "the way back needs a place for it");
+    assert_eq!(round_trip(&only), only, "the conversion back needs the annotation");
 }

@@ -1,5 +1,4 @@
-//! Manifests in both versions, as a user would see them. A file holds one object and what it becomes; those in `pairs`
-//! go both ways.
+//! Manifests in both versions. A file holds an object and its converted form; files in `pairs` convert in both directions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,69 +7,73 @@ use serde_json::Value;
 use steersman_api::dynamo::v1alpha1::DynamoGraphDeploymentRequestSpec as Earlier;
 use steersman_api::dynamo::v1beta1::DynamoGraphDeploymentRequestSpec as Stored;
 
-use super::laws::normal;
-use super::{converted, there_and_back};
-use crate::manifests::{self, Manifest, manifests, through};
+use super::laws::normalize;
+use super::{convert_losslessly, round_trip};
+use crate::manifests::{self, Manifest, manifests, round_trip_as};
 use crate::upstream;
 
 fn fixtures(folder: &str) -> Vec<Manifest> {
     manifests::fixtures(&format!("dynamo/{folder}"))
 }
 
-fn both(manifest: &Manifest) -> [&Value; 2] {
-    let [from, to] = &manifest.objects[..] else { panic!("{} holds two objects", manifest.name) };
+fn fixture_pair(manifest: &Manifest) -> [&Value; 2] {
+    let [from, to] = &manifest.objects[..] else { panic!("{} must hold two objects", manifest.name) };
     assert_ne!(from["apiVersion"], to["apiVersion"], "{}", manifest.name);
     [from, to]
 }
 
 #[test]
-fn pairs_become_each_other() {
+fn fixture_pairs_convert_both_ways() {
     for manifest in fixtures("convert/pairs") {
-        let [from, to] = both(&manifest);
-        assert_eq!(converted(from), *to, "{}", manifest.name);
-        assert_eq!(converted(to), *from, "{} back", manifest.name);
+        let [from, to] = fixture_pair(&manifest);
+        assert_eq!(convert_losslessly(from), *to, "{}", manifest.name);
+        assert_eq!(convert_losslessly(to), *from, "{} back", manifest.name);
     }
 }
 
 #[test]
-fn what_other_operators_stored_is_read() {
+fn objects_of_other_operators_are_read() {
     for manifest in fixtures("convert/stored-by-others") {
-        let [from, to] = both(&manifest);
-        assert_eq!(converted(from), *to, "{}", manifest.name);
-        // Spelled our own way now, it reads the same.
-        assert_eq!(there_and_back(to), *to, "{}", manifest.name);
+        let [from, to] = fixture_pair(&manifest);
+        assert_eq!(convert_losslessly(from), *to, "{}", manifest.name);
+        // The object reads the same with our own annotations.
+        assert_eq!(round_trip(to), *to, "{}", manifest.name);
     }
 }
 
 #[test]
-fn every_valid_manifest_comes_back() {
+fn valid_manifests_round_trip() {
     for manifest in ["valid", "valid-status"].into_iter().flat_map(fixtures) {
         let object = manifest.object();
-        assert_eq!(there_and_back(object), normal(object), "{}", manifest.name);
+        assert_eq!(round_trip(object), normalize(object), "{}", manifest.name);
     }
 }
 
 #[test]
-fn the_published_examples_come_back() {
+fn published_examples_round_trip() {
     let Some(folder) = upstream::files() else { return };
-    let wanted = |name: &str| name.starts_with("example-") || name.starts_with("sample-dgdr-");
-    for manifest in manifests(&folder.join("dynamo"), wanted) {
+    let is_example = |name: &str| name.starts_with("example-") || name.starts_with("sample-dgdr-");
+    for manifest in manifests(&folder.join("dynamo"), is_example) {
         for object in manifest.objects.iter().filter(|object| object["kind"] == super::KIND) {
-            assert_eq!(there_and_back(object), normal(object), "{}", manifest.name);
+            assert_eq!(round_trip(object), normalize(object), "{}", manifest.name);
         }
     }
 }
 
-/// Also read by type in its own version: what a user may copy must be right in every field.
+/// Users copy the examples, so each must also deserialize without unknown fields.
 #[test]
-fn the_examples_come_back_and_have_no_unknown_field() {
+fn examples_round_trip_without_unknown_fields() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dynamo");
     let mut versions = BTreeSet::new();
     for manifest in manifests(&folder, |name| name.ends_with(".yaml")) {
         for object in manifest.objects.iter().filter(|object| object["kind"] == super::KIND) {
-            assert_eq!(there_and_back(object), normal(object), "{}", manifest.name);
+            assert_eq!(round_trip(object), normalize(object), "{}", manifest.name);
             let alpha = object["apiVersion"] == super::ALPHA;
-            let typed = if alpha { through::<Earlier>(&object["spec"]) } else { through::<Stored>(&object["spec"]) };
+            let typed = if alpha {
+                round_trip_as::<Earlier>(&object["spec"])
+            } else {
+                round_trip_as::<Stored>(&object["spec"])
+            };
             assert_eq!(typed.unwrap(), object["spec"], "{}", manifest.name);
             versions.insert(alpha);
         }

@@ -1,24 +1,27 @@
-//! What holds for every object.
+//! Properties of the conversion that hold for every object.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use steersman_api::convert::{ConvertError, convert};
 
-use super::made::{self, Dice, any_request};
-use super::{ALPHA, BETA, KIND, converted, other, there_and_back, try_converted};
+use super::generate::{self, Generator, any_request};
+use super::{ALPHA, BETA, KIND, convert_losslessly, other_version, round_trip, try_convert};
 
-/// The few differences that a trip to the other version and back may make, applied to what went on the trip.
-pub fn normal(object: &Value) -> Value {
+/// Applies the few differences that a round trip may make.
+pub fn normalize(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object.get("metadata").cloned().unwrap_or_default();
-    let named = ["name", "generateName"].iter().any(|name| metadata.get(*name).is_some());
+    let has_name = ["name", "generateName"].iter().any(|name| metadata.get(*name).is_some());
     let alpha = object["apiVersion"] == ALPHA;
-    let Some(Value::Object(spec)) = object.get_mut("spec") else { return normal_status(object, alpha) };
-    let whole = named && spec.contains_key("model");
-    if whole {
+    let Some(Value::Object(spec)) = object.get_mut("spec") else { return normalize_status(object, alpha) };
+    let is_complete = has_name && spec.contains_key("model");
+    if is_complete {
         spec.entry("autoApply").or_insert((!alpha).into());
-        let room = spec.get("profilingConfig").is_none_or(Value::is_object);
-        if alpha && room && spec.get("profilingConfig").and_then(|config| config.get("profilerImage")).is_none() {
+        let can_hold_image = spec.get("profilingConfig").is_none_or(Value::is_object);
+        if alpha
+            && can_hold_image
+            && spec.get("profilingConfig").and_then(|config| config.get("profilerImage")).is_none()
+        {
             spec.entry("profilingConfig").or_insert(json!({}))["profilerImage"] = json!("");
         }
     }
@@ -29,20 +32,20 @@ pub fn normal(object: &Value) -> Value {
         .and_then(|value| value.get_mut("spec"))
         .and_then(Value::as_object_mut);
     if let Some(pod) = pod.filter(|_| !alpha) {
-        normal_pod(pod, whole);
+        normalize_pod(pod, is_complete);
     }
-    normal_status(object, alpha)
+    normalize_status(object, alpha)
 }
 
-fn normal_pod(pod: &mut Map<String, Value>, whole: bool) {
-    let filled = |value: Option<&Value>| match value {
+fn normalize_pod(pod: &mut Map<String, Value>, is_complete: bool) {
+    let is_filled = |value: Option<&Value>| match value {
         Some(Value::Object(object)) => !object.is_empty(),
         Some(Value::Array(list)) => !list.is_empty(),
         _ => false,
     };
     let list = pod.get("tolerations").filter(|value| value.is_array());
     let selector = pod.get("nodeSelector").filter(|value| value.is_object());
-    if whole && (filled(list) || filled(selector)) && !pod.get("containers").is_some_and(Value::is_array) {
+    if is_complete && (is_filled(list) || is_filled(selector)) && !pod.get("containers").is_some_and(Value::is_array) {
         pod.insert("containers".into(), json!([]));
     }
     let Some(Value::Array(containers)) = pod.get_mut("containers") else { return };
@@ -51,13 +54,13 @@ fn normal_pod(pod: &mut Map<String, Value>, whole: bool) {
     }
     let unnamed = |container: &&mut Value| container.is_object() && container.get("name").is_none_or(|name| name == "");
     if let Some(container) = containers.iter_mut().find(unnamed)
-        && container.get("resources").is_some_and(|value| value.is_object() && filled(Some(value)))
+        && container.get("resources").is_some_and(|value| value.is_object() && is_filled(Some(value)))
     {
         container["name"] = json!("profiler");
     }
 }
 
-fn normal_status(mut object: Value, alpha: bool) -> Value {
+fn normalize_status(mut object: Value, alpha: bool) -> Value {
     if let Some(Value::Object(status)) = object.get_mut("status").filter(|_| alpha) {
         if status.get("state") == Some(&json!("")) {
             status.insert("state".into(), json!("Pending"));
@@ -71,16 +74,16 @@ fn normal_status(mut object: Value, alpha: bool) -> Value {
     object
 }
 
-/// An object of a version whose annotations keep what a trip of another object has left there.
+/// An object whose annotations come from the conversion of another object.
 fn with_stale_annotations() -> impl Strategy<Value = Value> {
-    (made::bytes(), made::bytes(), any::<bool>()).prop_map(|(was, is, alpha)| {
+    (generate::bytes(), generate::bytes(), any::<bool>()).prop_map(|(earlier_bytes, bytes, alpha)| {
         let version = if alpha { ALPHA } else { BETA };
-        let earlier = made::request(&mut Dice::new(was, true), other(version));
-        let mut object = converted(&earlier);
+        let earlier = generate::request(&mut Generator::new(earlier_bytes, true), other_version(version));
+        let mut object = convert_losslessly(&earlier);
         let fields = object.as_object_mut().unwrap();
         fields.remove("spec");
         fields.remove("status");
-        fields.extend(made::sections(&mut Dice::new(is, true), version));
+        fields.extend(generate::sections(&mut Generator::new(bytes, true), version));
         object
     })
 }
@@ -137,13 +140,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn there_and_back_is_the_same_object(object in any_request(false)) {
-        prop_assert_eq!(there_and_back(&object), normal(&object));
+    fn round_trip_restores_the_object(object in any_request(false)) {
+        prop_assert_eq!(round_trip(&object), normalize(&object));
     }
 
     #[test]
-    fn wrong_values_come_back_too(object in any_request(true)) {
-        prop_assert_eq!(there_and_back(&object), normal(&object));
+    fn round_trip_restores_wrong_values(object in any_request(true)) {
+        prop_assert_eq!(round_trip(&object), normalize(&object));
     }
 
 }
@@ -152,49 +155,49 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn the_same_version_is_the_same_object(object in any_request(true)) {
+    fn same_version_changes_nothing(object in any_request(true)) {
         let same = convert(object.clone(), object["apiVersion"].as_str().unwrap()).unwrap();
         prop_assert_eq!((same.object, same.lost), (object, vec![]));
     }
 
     #[test]
-    fn of_metadata_only_annotations_change(object in any_request(true)) {
-        let without = |object: &Value| {
+    fn conversion_changes_only_annotations_of_metadata(object in any_request(true)) {
+        let without_annotations = |object: &Value| {
             let mut metadata = object["metadata"].clone();
             metadata.as_object_mut().unwrap().remove("annotations");
             metadata
         };
-        prop_assert_eq!(without(&converted(&object)), without(&object));
+        prop_assert_eq!(without_annotations(&convert_losslessly(&object)), without_annotations(&object));
     }
 
-    /// The annotations are an earlier object's, the fields are new: nothing of the old may come back, and after one
-    /// trip everything has settled.
+    /// Annotations of an earlier object must not override new fields, and one round trip settles the object.
     #[test]
-    fn what_changed_in_the_other_version_wins(object in with_stale_annotations()) {
-        let back = there_and_back(&object);
-        let wanted = normal(&object);
-        let (spec, status) = sections(&wanted);
-        prop_assert_eq!(seen(sections(&back).0), seen(spec), "{:#}", object);
-        prop_assert_eq!(seen(sections(&back).1), seen(status), "{:#}", object);
-        prop_assert_eq!(there_and_back(&back), back);
+    fn fields_override_stale_annotations(object in with_stale_annotations()) {
+        let back = round_trip(&object);
+        let expected = normalize(&object);
+        let (spec, status) = sections(&expected);
+        prop_assert_eq!(or_null(sections(&back).0), or_null(spec), "{:#}", object);
+        prop_assert_eq!(or_null(sections(&back).1), or_null(status), "{:#}", object);
+        prop_assert_eq!(round_trip(&back), back);
     }
 
-    /// Also with annotations that nobody has written by conversion; after one trip these have settled, too.
+    /// Annotations may have any content. One round trip settles the object.
     #[test]
-    fn nothing_panics(
-        mut object in any_json(), alpha in any::<bool>(), spec in any_json(), kept in any_json(), text in any_json(),
+    fn arbitrary_json_never_panics(
+        mut object in any_json(), alpha in any::<bool>(),
+        spec in any_json(), spec_text in any_json(), status_text in any_json(),
     ) {
         if let Some(fields) = object.as_object_mut() {
             fields.insert("apiVersion".into(), json!(if alpha { ALPHA } else { BETA }));
             fields.insert("kind".into(), json!(KIND));
             fields.entry("spec").or_insert(spec.clone());
             fields.entry("metadata").or_insert(json!({ "name": "x", "annotations": {
-                "nvidia.com/dgdr-spec": kept.to_string(),
-                "nvidia.com/dgdr-status": text.to_string(),
+                "nvidia.com/dgdr-spec": spec_text.to_string(),
+                "nvidia.com/dgdr-status": status_text.to_string(),
                 "nvidia.com/dgdr-profiling-config": spec.to_string(),
-                "nvidia.com/dgdr-deployment-status": text.to_string(),
-                "nvidia.com/dgdr-deployment-overrides": kept.to_string(),
-                "nvidia.com/dgdr-profiling-job-name": text,
+                "nvidia.com/dgdr-deployment-status": status_text.to_string(),
+                "nvidia.com/dgdr-deployment-overrides": spec_text.to_string(),
+                "nvidia.com/dgdr-profiling-job-name": status_text,
             } }));
         }
         let to = if alpha { BETA } else { ALPHA };
@@ -203,10 +206,10 @@ proptest! {
             Err(ConvertError::Unreadable { .. }) => {}
             Err(other) => prop_assert!(false, "{}", other),
             Ok(done) => {
-                let failed = |error: ConvertError| TestCaseError::fail(error.to_string());
-                let trip = |object: &Value| try_converted(object).map_err(failed);
-                let back = trip(&done.object)?.0;
-                let (again, lost) = trip(&trip(&back)?.0)?;
+                let fail = |error: ConvertError| TestCaseError::fail(error.to_string());
+                let convert_once = |object: &Value| try_convert(object).map_err(fail);
+                let back = convert_once(&done.object)?.0;
+                let (again, lost) = convert_once(&convert_once(&back)?.0)?;
                 prop_assert_eq!(again, back);
                 prop_assert_eq!(lost, vec![""; 0]);
             }
@@ -214,7 +217,7 @@ proptest! {
     }
 }
 
-/// A section that is empty or absent says the same: nothing.
-fn seen(section: Option<&Value>) -> Value {
+/// An empty section is equivalent to an absent one.
+fn or_null(section: Option<&Value>) -> Value {
     section.filter(|section| **section != json!({})).cloned().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Parts of objects, as server-side apply sends them.
+//! Conversion of parts of objects, as sent by server-side apply.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use steersman_api::convert::ConvertError;
 
-use super::laws::normal;
-use super::made::any_request;
-use super::{ALPHA, BETA, KIND, try_converted};
+use super::generate::any_request;
+use super::laws::normalize;
+use super::{ALPHA, BETA, KIND, try_convert};
 
-fn bare(version: &str, sections: Value) -> Value {
+fn without_metadata(version: &str, sections: Value) -> Value {
     let mut object = sections;
     object["apiVersion"] = json!(version);
     object["kind"] = json!(KIND);
@@ -18,16 +18,19 @@ fn bare(version: &str, sections: Value) -> Value {
 }
 
 #[test]
-fn without_metadata_none_is_invented() {
+fn missing_metadata_is_not_added() {
     for version in [ALPHA, BETA] {
-        let object =
-            bare(version, json!({ "spec": { "enableGpuDiscovery": true, "searchStrategy": "rapid", "model": "m" } }));
-        let (there, lost) = try_converted(&object).unwrap();
-        assert_eq!(there, bare(super::other(version), json!({ "spec": { "model": "m" } })));
+        let object = without_metadata(
+            version,
+            json!({ "spec": { "enableGpuDiscovery": true, "searchStrategy": "rapid", "model": "m" } }),
+        );
+        let (converted, lost) = try_convert(&object).unwrap();
+        assert_eq!(converted, without_metadata(super::other_version(version), json!({ "spec": { "model": "m" } })));
         let why = "has no field for it, and an object without metadata no annotation to keep it in";
-        let wanted = ["enableGpuDiscovery", "searchStrategy"]
-            .map(|name| format!("spec.{name}: {} {why}", super::other(version).trim_start_matches("nvidia.com/")));
-        assert_eq!(lost, wanted);
+        let expected = ["enableGpuDiscovery", "searchStrategy"].map(|name| {
+            format!("spec.{name}: {} {why}", super::other_version(version).trim_start_matches("nvidia.com/"))
+        });
+        assert_eq!(lost, expected);
     }
 }
 
@@ -35,26 +38,26 @@ fn without_metadata_none_is_invented() {
 fn empty_metadata_stays_empty() {
     for version in [ALPHA, BETA] {
         for metadata in [json!({}), Value::Null] {
-            let object = bare(version, json!({ "metadata": metadata, "spec": { "fieldOfTheFuture": 1 } }));
-            assert_eq!(try_converted(&object).unwrap().0["metadata"], metadata);
+            let object = without_metadata(version, json!({ "metadata": metadata, "spec": { "fieldOfTheFuture": 1 } }));
+            assert_eq!(try_convert(&object).unwrap().0["metadata"], metadata);
         }
     }
 }
 
 #[test]
-fn sections_are_neither_invented_nor_dropped() {
+fn sections_are_neither_added_nor_dropped() {
     for version in [ALPHA, BETA] {
         for sections in
             [json!({}), json!({ "spec": {} }), json!({ "status": {} }), json!({ "spec": null, "status": null })]
         {
-            let (there, lost) = try_converted(&bare(version, sections.clone())).unwrap();
-            assert_eq!((there, lost.len()), (bare(super::other(version), sections), 0));
+            let (converted, lost) = try_convert(&without_metadata(version, sections.clone())).unwrap();
+            assert_eq!((converted, lost.len()), (without_metadata(super::other_version(version), sections), 0));
         }
     }
 }
 
 #[test]
-fn a_wrong_value_that_nothing_could_keep_is_refused_with_its_path() {
+fn wrong_value_without_metadata_is_rejected() {
     let cases = [
         (ALPHA, json!({ "spec": { "useMocker": "yes" } }), "spec.useMocker: must be true or false"),
         (ALPHA, json!({ "spec": { "profilingConfig": 5 } }), "spec.profilingConfig: must be an object"),
@@ -75,33 +78,33 @@ fn a_wrong_value_that_nothing_could_keep_is_refused_with_its_path() {
         (BETA, json!({ "status": { "phase": {} } }), "status.phase: must be a text"),
     ];
     for (version, sections, message) in cases {
-        let error = try_converted(&bare(version, sections)).unwrap_err();
+        let error = try_convert(&without_metadata(version, sections)).unwrap_err();
         assert_eq!(error.to_string(), message);
         assert!(matches!(error, ConvertError::Unreadable { .. }));
     }
 }
 
-/// The schema lets it in, and server-side apply must go on.
+/// The schema accepts any configuration, so its conversion must not fail a server-side apply.
 #[test]
-fn anything_in_the_opaque_configuration_is_left_out_without_metadata() {
+fn opaque_config_is_dropped_without_metadata() {
     let config = json!({ "sla": { "ttft": "fast", "isl": 5e9 }, "planner": [1], "deployment": 5 });
-    let object = bare(ALPHA, json!({ "spec": { "model": "m", "profilingConfig": { "config": config } } }));
-    let (there, lost) = try_converted(&object).unwrap();
-    assert_eq!(there["spec"], json!({ "model": "m" }));
+    let object = without_metadata(ALPHA, json!({ "spec": { "model": "m", "profilingConfig": { "config": config } } }));
+    let (converted, lost) = try_convert(&object).unwrap();
+    assert_eq!(converted["spec"], json!({ "model": "m" }));
     let paths: Vec<_> = lost.iter().map(|lost| lost.split(": ").next().unwrap()).collect();
-    let wanted =
+    let expected =
         ["deployment", "planner", "sla.isl", "sla.ttft"].map(|path| format!("spec.profilingConfig.config.{path}"));
-    assert_eq!(paths, wanted);
+    assert_eq!(paths, expected);
 }
 
-/// Every leaf with its path; the entries of a list are one leaf.
-fn leaves(at: &str, value: &Value) -> BTreeSet<(String, String)> {
+/// Every leaf with its path. A list is one leaf.
+fn leaves(path: &str, value: &Value) -> BTreeSet<(String, String)> {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
-            fields.iter().flat_map(|(name, value)| leaves(&format!("{at}.{name}"), value)).collect()
+            fields.iter().flat_map(|(name, value)| leaves(&format!("{path}.{name}"), value)).collect()
         }
         Value::Null => BTreeSet::new(),
-        _ => [(at.to_owned(), value.to_string())].into(),
+        _ => [(path.to_owned(), value.to_string())].into(),
     }
 }
 
@@ -112,29 +115,29 @@ fn section_leaves(object: &Value) -> BTreeSet<(String, String)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Without metadata the fields become the same as with it, and what is not there has been told.
+    /// Without metadata, the same fields are converted, and each missing one is reported as lost.
     #[test]
-    fn a_part_without_metadata_becomes_the_same_part(mut object in any_request(false)) {
+    fn metadata_does_not_influence_converted_fields(mut object in any_request(false)) {
         let fields = object.as_object_mut().unwrap();
         fields.insert("metadata".into(), json!({ "labels": { "a": "b" } }));
-        let with = try_converted(&object).unwrap().0;
+        let with_metadata = try_convert(&object).unwrap().0;
         object.as_object_mut().unwrap().remove("metadata");
-        let (without, lost) = try_converted(&object).unwrap();
-        prop_assert_eq!(without.get("metadata"), None);
-        prop_assert_eq!(without.get("spec"), with.get("spec"));
-        prop_assert_eq!(without.get("status"), with.get("status"));
+        let (converted, lost) = try_convert(&object).unwrap();
+        prop_assert_eq!(converted.get("metadata"), None);
+        prop_assert_eq!(converted.get("spec"), with_metadata.get("spec"));
+        prop_assert_eq!(converted.get("status"), with_metadata.get("status"));
 
-        let (back, _) = try_converted(&without).unwrap();
-        let (before, after) = (section_leaves(&normal(&object)), section_leaves(&back));
-        let told = |path: &str| lost.iter().any(|lost| lost.starts_with(&format!("{path}: ")));
-        // The workers' image becomes the image where there is no other, and that the profiler's on the way back.
-        let workers = told("spec.deploymentOverrides.workersImage");
+        let (back, _) = try_convert(&converted).unwrap();
+        let (before, after) = (section_leaves(&normalize(&object)), section_leaves(&back));
+        let is_reported = |path: &str| lost.iter().any(|lost| lost.starts_with(&format!("{path}: ")));
+        // Without another image, the workers' image becomes `image`, which is the profiler's image after converting back.
+        let workers_image_lost = is_reported("spec.deploymentOverrides.workersImage");
         for (path, value) in before.difference(&after) {
-            prop_assert!(told(path), "{} {} is gone: {:?}", path, value, lost);
+            prop_assert!(is_reported(path), "{} {} was dropped: {:?}", path, value, lost);
         }
         for (path, value) in after.difference(&before) {
-            let image = workers && path == "spec.profilingConfig.profilerImage";
-            prop_assert!(told(path) || image, "{} {} was invented: {:?}", path, value, lost);
+            let is_workers_image = workers_image_lost && path == "spec.profilingConfig.profilerImage";
+            prop_assert!(is_reported(path) || is_workers_image, "{} {} was added: {:?}", path, value, lost);
         }
     }
 }

@@ -1,26 +1,28 @@
-//! The spec, field by field.
+//! Conversion of the spec, field by field.
 
 use serde_json::{Value, json};
 use steersman_api::convert::ConvertError;
 
-use super::{ALPHA, BETA, annotations, converted, envelope, object, part, there_and_back, try_converted};
+use super::{
+    ALPHA, BETA, annotations, convert_losslessly, object, partial_object, round_trip, spec_envelope, try_convert,
+};
 
-fn blob(config: Value) -> Value {
+fn profiling_config(config: Value) -> Value {
     json!({ "profilingConfig": { "config": config } })
 }
 
-/// Overrides of the profiling pod, in v1beta1.
-pub fn pod(pod: Value) -> Value {
+/// A v1beta1 spec that overrides the profiling pod.
+pub fn pod_overrides(pod: Value) -> Value {
     json!({ "overrides": { "profilingJob": { "template": { "spec": pod } } } })
 }
 
-pub fn profiler(resources: Value) -> Value {
+pub fn profiler_container(resources: Value) -> Value {
     json!({ "name": "profiler", "resources": resources })
 }
 
-/// Fields that both versions have: no annotation is needed, and each side becomes exactly the other.
+/// Fields that both versions have need no annotation.
 #[test]
-fn what_both_versions_can_say_moves_to_its_place() {
+fn common_fields_convert_without_annotations() {
     let limits = json!({ "limits": { "nvidia.com/gpu": "8" } });
     let tolerations = json!([{ "key": "nvidia.com/gpu", "operator": "Exists" }]);
     let cases = [
@@ -31,57 +33,64 @@ fn what_both_versions_can_say_moves_to_its_place() {
         ("backend", json!({ "backend": "sglang" }), json!({ "backend": "sglang" })),
         ("image", json!({ "profilingConfig": { "profilerImage": "p:1" } }), json!({ "image": "p:1" })),
         ("mocker", json!({ "useMocker": true }), json!({ "features": { "mocker": { "enabled": true } } })),
-        ("sla.ttft", blob(json!({ "sla": { "ttft": 350.0 } })), json!({ "sla": { "ttft": 350.0 } })),
-        ("sla.itl", blob(json!({ "sla": { "itl": 12 } })), json!({ "sla": { "itl": 12 } })),
+        ("sla.ttft", profiling_config(json!({ "sla": { "ttft": 350.0 } })), json!({ "sla": { "ttft": 350.0 } })),
+        ("sla.itl", profiling_config(json!({ "sla": { "itl": 12 } })), json!({ "sla": { "itl": 12 } })),
         (
             "sla.optimizationType",
-            blob(json!({ "sla": { "optimizationType": "throughput" } })),
+            profiling_config(json!({ "sla": { "optimizationType": "throughput" } })),
             json!({ "sla": { "optimizationType": "throughput" } }),
         ),
-        ("sla.isl, and no empty sla", blob(json!({ "sla": { "isl": 6000 } })), json!({ "workload": { "isl": 6000 } })),
-        ("sla.osl", blob(json!({ "sla": { "osl": 300 } })), json!({ "workload": { "osl": 300 } })),
+        (
+            "sla.isl, and no empty sla",
+            profiling_config(json!({ "sla": { "isl": 6000 } })),
+            json!({ "workload": { "isl": 6000 } }),
+        ),
+        ("sla.osl", profiling_config(json!({ "sla": { "osl": 300 } })), json!({ "workload": { "osl": 300 } })),
         (
             "modelCache.pvcName",
-            blob(json!({ "deployment": { "modelCache": { "pvcName": "weights" } } })),
+            profiling_config(json!({ "deployment": { "modelCache": { "pvcName": "weights" } } })),
             json!({ "modelCache": { "pvcName": "weights" } }),
         ),
         (
             "modelCache.modelPathInPvc",
-            blob(json!({ "deployment": { "modelCache": { "modelPathInPvc": "llama" } } })),
+            profiling_config(json!({ "deployment": { "modelCache": { "modelPathInPvc": "llama" } } })),
             json!({ "modelCache": { "pvcModelPath": "llama" } }),
         ),
         (
             "modelCache.pvcMountPath",
-            blob(json!({ "deployment": { "modelCache": { "pvcMountPath": "/weights" } } })),
+            profiling_config(json!({ "deployment": { "modelCache": { "pvcMountPath": "/weights" } } })),
             json!({ "modelCache": { "pvcMountPath": "/weights" } }),
         ),
-        ("planner", blob(json!({ "planner": { "a": 1 } })), json!({ "features": { "planner": { "a": 1 } } })),
+        (
+            "planner",
+            profiling_config(json!({ "planner": { "a": 1 } })),
+            json!({ "features": { "planner": { "a": 1 } } }),
+        ),
         (
             "resources",
             json!({ "profilingConfig": { "resources": limits } }),
-            pod(json!({ "containers": [profiler(limits)] })),
+            pod_overrides(json!({ "containers": [profiler_container(limits)] })),
         ),
         (
             "tolerations",
             json!({ "profilingConfig": { "tolerations": tolerations } }),
-            pod(json!({ "tolerations": tolerations })),
+            pod_overrides(json!({ "tolerations": tolerations })),
         ),
         (
             "nodeSelector",
             json!({ "profilingConfig": { "nodeSelector": { "pool": "a" } } }),
-            pod(json!({ "nodeSelector": { "pool": "a" } })),
+            pod_overrides(json!({ "nodeSelector": { "pool": "a" } })),
         ),
     ];
     for (name, alpha, beta) in cases {
-        let (alpha, beta) = (part(ALPHA, alpha), part(BETA, beta));
-        assert_eq!(converted(&alpha), beta, "{name}");
-        assert_eq!(converted(&beta), alpha, "{name}");
+        let (alpha, beta) = (partial_object(ALPHA, alpha), partial_object(BETA, beta));
+        assert_eq!(convert_losslessly(&alpha), beta, "{name}");
+        assert_eq!(convert_losslessly(&beta), alpha, "{name}");
     }
 }
 
-/// What stays of v1alpha1 for annotations, and what v1beta1 shows of it.
 #[test]
-fn what_only_v1alpha1_can_say_is_kept_in_annotations() {
+fn v1alpha1_only_fields_go_to_annotations() {
     let cases = [
         ("enableGpuDiscovery: true", json!({ "enableGpuDiscovery": true }), "enable-gpu-discovery", json!("true")),
         (
@@ -98,20 +107,25 @@ fn what_only_v1alpha1_can_say_is_kept_in_annotations() {
             "deployment-overrides",
             json!(r#"{"annotations":{"a":"b"},"labels":{},"name":"n","namespace":"s"}"#),
         ),
-        ("leftover", blob(json!({ "engine": { "x": [1] } })), "profiling-config", json!(r#"{"engine":{"x":[1]}}"#)),
-        ("a literal {}", blob(json!({})), "profiling-config", json!("{}")),
+        (
+            "leftover",
+            profiling_config(json!({ "engine": { "x": [1] } })),
+            "profiling-config",
+            json!(r#"{"engine":{"x":[1]}}"#),
+        ),
+        ("a literal {}", profiling_config(json!({})), "profiling-config", json!("{}")),
     ];
     for (name, spec, key, annotation) in cases {
-        let alpha = part(ALPHA, spec);
-        let beta = converted(&alpha);
+        let alpha = partial_object(ALPHA, spec);
+        let beta = convert_losslessly(&alpha);
         assert_eq!(annotations(&beta), json!({ format!("nvidia.com/dgdr-{key}"): annotation }), "{name}");
         assert_eq!(beta.get("spec"), None, "{name}");
-        assert_eq!(converted(&beta), alpha, "{name}");
+        assert_eq!(convert_losslessly(&beta), alpha, "{name}");
     }
 }
 
 #[test]
-fn what_has_neither_field_nor_annotation_of_its_own_is_kept_in_the_envelope() {
+fn remaining_fields_go_to_the_envelope() {
     let cases = [
         ("enableGpuDiscovery: false", ALPHA, json!({ "enableGpuDiscovery": false })),
         ("useMocker: false", ALPHA, json!({ "useMocker": false })),
@@ -137,22 +151,22 @@ fn what_has_neither_field_nor_annotation_of_its_own_is_kept_in_the_envelope() {
         ("a field of the other version", BETA, json!({ "useMocker": true })),
     ];
     for (name, version, spec) in cases {
-        let object = part(version, spec.clone());
-        let there = converted(&object);
-        assert_eq!(envelope(&there), spec, "{name}");
-        assert_eq!(fields_of(&annotations(&there)), ["nvidia.com/dgdr-spec"], "{name}");
-        assert_eq!(there.get("spec"), None, "{name}");
-        assert_eq!(converted(&there), object, "{name}");
+        let object = partial_object(version, spec.clone());
+        let converted = convert_losslessly(&object);
+        assert_eq!(spec_envelope(&converted), spec, "{name}");
+        assert_eq!(field_names(&annotations(&converted)), ["nvidia.com/dgdr-spec"], "{name}");
+        assert_eq!(converted.get("spec"), None, "{name}");
+        assert_eq!(convert_losslessly(&converted), object, "{name}");
     }
 }
 
-fn fields_of(object: &Value) -> Vec<&str> {
+fn field_names(object: &Value) -> Vec<&str> {
     super::fields(object).keys().map(String::as_str).collect()
 }
 
 #[test]
-fn the_envelope_is_spelled_as_upstream_spells_it() {
-    let alpha = converted(&part(BETA, json!({ "searchStrategy": "rapid" })));
+fn envelope_format_matches_upstream() {
+    let alpha = convert_losslessly(&partial_object(BETA, json!({ "searchStrategy": "rapid" })));
     let text = alpha["metadata"]["annotations"]["nvidia.com/dgdr-spec"].as_str().unwrap();
     assert_eq!(
         serde_json::from_str::<Value>(text).unwrap(),
@@ -160,30 +174,30 @@ fn the_envelope_is_spelled_as_upstream_spells_it() {
     );
 }
 
-/// Parsed the fast way, this number becomes its neighbour, and each trip would be a change.
+/// A fast but inexact parser would round this number, so that each conversion would change the object.
 #[test]
-fn a_number_of_many_digits_stays_the_same_in_an_annotation() {
-    let beta = part(BETA, json!({ "sla": { "e2eLatency": 31.245_270_191_439_438 } }));
-    let alpha = converted(&beta);
-    assert_eq!(envelope(&alpha).to_string(), r#"{"sla":{"e2eLatency":31.245270191439438}}"#);
-    assert_eq!(converted(&alpha), beta);
+fn annotation_keeps_all_digits_of_numbers() {
+    let beta = partial_object(BETA, json!({ "sla": { "e2eLatency": 31.245_270_191_439_438 } }));
+    let alpha = convert_losslessly(&beta);
+    assert_eq!(spec_envelope(&alpha).to_string(), r#"{"sla":{"e2eLatency":31.245270191439438}}"#);
+    assert_eq!(convert_losslessly(&alpha), beta);
 }
 
-/// The default is false in v1alpha1 and true in v1beta1, so absent must not stay absent, except in a part of an object.
+/// The default is false in v1alpha1 and true in v1beta1, so the conversion of a complete object sets the value.
 #[test]
-fn an_absent_auto_apply_keeps_its_meaning() {
+fn absent_auto_apply_keeps_its_default() {
     let spec = json!({ "model": "m" });
-    assert_eq!(converted(&object(ALPHA, spec.clone(), Value::Null))["spec"]["autoApply"], json!(false));
-    assert_eq!(converted(&object(BETA, spec.clone(), Value::Null))["spec"]["autoApply"], json!(true));
+    assert_eq!(convert_losslessly(&object(ALPHA, spec.clone(), Value::Null))["spec"]["autoApply"], json!(false));
+    assert_eq!(convert_losslessly(&object(BETA, spec.clone(), Value::Null))["spec"]["autoApply"], json!(true));
     for version in [ALPHA, BETA] {
-        assert_eq!(converted(&part(version, spec.clone()))["spec"], spec);
+        assert_eq!(convert_losslessly(&partial_object(version, spec.clone()))["spec"], spec);
         let without_model = object(version, json!({ "backend": "vllm" }), Value::Null);
-        assert_eq!(converted(&without_model)["spec"], json!({ "backend": "vllm" }));
+        assert_eq!(convert_losslessly(&without_model)["spec"], json!({ "backend": "vllm" }));
     }
 }
 
 #[test]
-fn the_profilers_image_wins_over_the_workers() {
+fn profiler_image_overrides_workers_image() {
     let cases = [
         ("both", json!({ "profilerImage": "p:1" }), "p:1"),
         ("empty", json!({ "profilerImage": "" }), "w:1"),
@@ -192,16 +206,16 @@ fn the_profilers_image_wins_over_the_workers() {
     ];
     for (name, profiling, image) in cases {
         let spec = json!({ "profilingConfig": profiling, "deploymentOverrides": { "workersImage": "w:1" } });
-        let alpha = part(ALPHA, spec);
-        let beta = converted(&alpha);
+        let alpha = partial_object(ALPHA, spec);
+        let beta = convert_losslessly(&alpha);
         assert_eq!(beta["spec"]["image"], image, "{name}");
-        assert_eq!(converted(&beta), alpha, "{name}");
+        assert_eq!(convert_losslessly(&beta), alpha, "{name}");
     }
 }
 
-/// What is taken out of the opaque configuration, and what is left of it.
+/// Fields with a place in v1beta1 leave the opaque configuration; the rest stays.
 #[test]
-fn only_typed_paths_are_stripped_from_the_profiling_config() {
+fn only_typed_paths_leave_profiling_config() {
     let cases = [
         (
             "projected leaves",
@@ -232,52 +246,54 @@ fn only_typed_paths_are_stripped_from_the_profiling_config() {
             json!({ "deployment": { "modelCache": { "pvcName": "" } } }),
         ),
     ];
-    for (name, config, left) in cases {
-        let alpha = part(ALPHA, blob(config));
-        let beta = converted(&alpha);
+    for (name, config, remaining) in cases {
+        let alpha = partial_object(ALPHA, profiling_config(config));
+        let beta = convert_losslessly(&alpha);
         let text = beta["metadata"]["annotations"]["nvidia.com/dgdr-profiling-config"].as_str().unwrap();
-        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), left, "{name}");
-        assert_eq!(converted(&beta), alpha, "{name}");
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), remaining, "{name}");
+        assert_eq!(convert_losslessly(&beta), alpha, "{name}");
     }
 }
 
-/// v1beta1 counts whole tokens. The exact number is kept as long as v1beta1 leaves the length alone.
+/// v1beta1 counts whole tokens. The exact number is restored unless the length was changed in v1beta1.
 #[test]
-fn a_length_with_a_fraction_is_cut_and_comes_back() {
-    for (written, cut) in [(json!(4000.7), 4000), (json!(-0.5), 0), (json!(3000.0), 3000)] {
-        let alpha = part(ALPHA, blob(json!({ "sla": { "isl": written } })));
-        let beta = converted(&alpha);
-        assert_eq!(beta["spec"], json!({ "workload": { "isl": cut } }));
-        assert_eq!(converted(&beta), alpha);
+fn fractional_length_is_truncated_and_restored() {
+    for (written, truncated) in [(json!(4000.7), 4000), (json!(-0.5), 0), (json!(3000.0), 3000)] {
+        let alpha = partial_object(ALPHA, profiling_config(json!({ "sla": { "isl": written } })));
+        let beta = convert_losslessly(&alpha);
+        assert_eq!(beta["spec"], json!({ "workload": { "isl": truncated } }));
+        assert_eq!(convert_losslessly(&beta), alpha);
 
         let mut changed = beta.clone();
         changed["spec"]["workload"]["isl"] = json!(7);
-        assert_eq!(converted(&changed)["spec"], blob(json!({ "sla": { "isl": 7 } })));
+        assert_eq!(convert_losslessly(&changed)["spec"], profiling_config(json!({ "sla": { "isl": 7 } })));
         changed["spec"] = json!({ "model": "m" });
-        assert_eq!(converted(&changed)["spec"], json!({ "model": "m" }));
+        assert_eq!(convert_losslessly(&changed)["spec"], json!({ "model": "m" }));
     }
-    let too_long = part(ALPHA, blob(json!({ "sla": { "isl": 5e9 } })));
-    assert_eq!(converted(&too_long).get("spec"), None);
-    assert_eq!(there_and_back(&too_long), too_long);
+    let too_long = partial_object(ALPHA, profiling_config(json!({ "sla": { "isl": 5e9 } })));
+    assert_eq!(convert_losslessly(&too_long).get("spec"), None);
+    assert_eq!(round_trip(&too_long), too_long);
 }
 
 #[test]
-fn a_profiling_config_that_is_no_object_is_refused_with_the_known_words() {
+fn non_object_profiling_config_keeps_upstream_error() {
     for (config, kind) in
         [(json!("sla:"), "a text"), (json!([1]), "a list"), (json!(1), "a number"), (json!(true), "true or false")]
     {
-        let Err(ConvertError::Unreadable { path, problem }) = try_converted(&part(ALPHA, blob(config))) else {
-            panic!("converted")
+        let Err(ConvertError::Unreadable { path, problem }) =
+            try_convert(&partial_object(ALPHA, profiling_config(config)))
+        else {
+            panic!("the object was converted")
         };
         assert_eq!(path, "spec.profilingConfig.config");
         assert_eq!(problem, format!("failed to parse ProfilingConfig.Config: it is {kind}; write an object"));
     }
-    let null = part(ALPHA, blob(Value::Null));
-    assert_eq!(there_and_back(&null), null);
+    let null = partial_object(ALPHA, profiling_config(Value::Null));
+    assert_eq!(round_trip(&null), null);
 }
 
 #[test]
-fn sections_that_are_no_objects_are_refused_with_their_path() {
+fn non_object_section_is_rejected_with_path() {
     for (path, object) in [
         ("spec", json!({ "spec": "text" })),
         ("status", json!({ "status": [1] })),
@@ -287,27 +303,30 @@ fn sections_that_are_no_objects_are_refused_with_their_path() {
             let mut object = object.clone();
             object["apiVersion"] = json!(version);
             object["kind"] = json!(super::KIND);
-            let error = try_converted(&object).unwrap_err().to_string();
+            let error = try_convert(&object).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{path}: must be an object")), "{error}");
         }
     }
 }
 
-/// The schema of v1alpha1 demands an image, and takes an empty one.
+/// The schema of v1alpha1 requires an image and accepts an empty one.
 #[test]
-fn a_whole_object_without_an_image_can_be_written_back() {
+fn complete_object_without_image_gets_empty_image() {
     let beta = object(BETA, json!({ "model": "m", "backend": "auto", "autoApply": true }), Value::Null);
-    let alpha = converted(&beta);
+    let alpha = convert_losslessly(&beta);
     assert_eq!(alpha["spec"]["profilingConfig"], json!({ "profilerImage": "" }));
-    assert_eq!(converted(&alpha), beta);
+    assert_eq!(convert_losslessly(&alpha), beta);
 }
 
-/// Upstream replaces the object, and with it the keys that v1beta1 has no fields for.
+/// Upstream replaces the whole object and loses the keys that v1beta1 has no fields for.
 #[test]
-fn unknown_keys_beside_the_model_cache_survive_a_change_of_it() {
-    let alpha = part(ALPHA, blob(json!({ "deployment": { "modelCache": { "pvcName": "a", "readOnly": true } } })));
-    let mut beta = converted(&alpha);
+fn unknown_model_cache_keys_survive_changes() {
+    let alpha = partial_object(
+        ALPHA,
+        profiling_config(json!({ "deployment": { "modelCache": { "pvcName": "a", "readOnly": true } } })),
+    );
+    let mut beta = convert_losslessly(&alpha);
     beta["spec"]["modelCache"]["pvcName"] = json!("b");
-    let wanted = blob(json!({ "deployment": { "modelCache": { "pvcName": "b", "readOnly": true } } }));
-    assert_eq!(converted(&beta)["spec"], wanted);
+    let expected = profiling_config(json!({ "deployment": { "modelCache": { "pvcName": "b", "readOnly": true } } }));
+    assert_eq!(convert_losslessly(&beta)["spec"], expected);
 }

@@ -1,97 +1,98 @@
-//! What annotations keep speaks of the past: once the object has moved on in the other version, it must not come back.
+//! Outdated annotations: values that no longer match the fields of the object are not restored.
 
 use serde_json::{Value, json};
 
-use super::{ALPHA, BETA, converted, object, part, there_and_back};
+use super::{ALPHA, BETA, convert_losslessly, object, partial_object, round_trip};
 
 fn status(version: &str, status: Value) -> Value {
     object(version, Value::Null, status)
 }
 
-/// `object` in the other version, with its status changed there.
-fn moved_on(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
-    let mut there = converted(object);
-    change(&mut there["status"]);
-    there
+/// Converts `object` and changes the status of the result.
+fn with_status_change(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
+    let mut converted = convert_losslessly(object);
+    change(&mut converted["status"]);
+    converted
 }
 
 #[test]
-fn deployed_comes_back_only_for_the_same_graph_and_state() {
+fn deployed_phase_returns_only_for_same_graph() {
     let deployed = status(BETA, json!({ "phase": "Deployed", "dgdName": "old" }));
-    let renamed = moved_on(&deployed, |status| status["deployment"]["name"] = json!("new"));
-    assert_eq!(converted(&renamed)["status"], json!({ "phase": "Ready", "dgdName": "new" }));
-    let failed = moved_on(&deployed, |status| status["state"] = json!("Failed"));
-    assert_eq!(converted(&failed)["status"], json!({ "phase": "Failed", "dgdName": "old" }));
-    let deleted = moved_on(&deployed, |status| status["state"] = json!("DeploymentDeleted"));
-    assert_eq!(converted(&deleted)["status"], json!({ "phase": "Ready", "dgdName": "old" }));
-    // What a typed client of v1alpha1 adds when it writes back what it has read.
-    let written_back = moved_on(&deployed, |status| status["deployment"]["state"] = json!("initializing"));
-    assert_eq!(converted(&written_back)["status"], deployed["status"]);
-    assert_eq!(there_and_back(&written_back), written_back);
+    let renamed = with_status_change(&deployed, |status| status["deployment"]["name"] = json!("new"));
+    assert_eq!(convert_losslessly(&renamed)["status"], json!({ "phase": "Ready", "dgdName": "new" }));
+    let failed = with_status_change(&deployed, |status| status["state"] = json!("Failed"));
+    assert_eq!(convert_losslessly(&failed)["status"], json!({ "phase": "Failed", "dgdName": "old" }));
+    let deleted = with_status_change(&deployed, |status| status["state"] = json!("DeploymentDeleted"));
+    assert_eq!(convert_losslessly(&deleted)["status"], json!({ "phase": "Ready", "dgdName": "old" }));
+    // A typed client of v1alpha1 adds this when it writes an object back.
+    let written_back = with_status_change(&deployed, |status| status["deployment"]["state"] = json!("initializing"));
+    assert_eq!(convert_losslessly(&written_back)["status"], deployed["status"]);
+    assert_eq!(round_trip(&written_back), written_back);
 }
 
 #[test]
-fn the_steps_of_profiling_come_back_only_in_the_same_phase() {
-    let steps = json!({ "phase": "Profiling", "profilingPhase": "BuildingCurves", "profilingJobName": "profile-qwen" });
-    let done = moved_on(&status(BETA, steps), |status| status["state"] = json!("Ready"));
-    assert_eq!(converted(&done)["status"], json!({ "phase": "Ready" }));
+fn profiling_phase_returns_only_in_same_phase() {
+    let profiling =
+        json!({ "phase": "Profiling", "profilingPhase": "BuildingCurves", "profilingJobName": "profile-qwen" });
+    let done = with_status_change(&status(BETA, profiling), |status| status["state"] = json!("Ready"));
+    assert_eq!(convert_losslessly(&done)["status"], json!({ "phase": "Ready" }));
     let failed = json!({ "phase": "Failed", "profilingPhase": "BuildingCurves", "profilingJobName": "profile-qwen" });
-    let again = moved_on(&status(BETA, failed), |status| status["state"] = json!("Profiling"));
-    assert_eq!(converted(&again)["status"], json!({ "phase": "Profiling" }));
+    let profiling_again = with_status_change(&status(BETA, failed), |status| status["state"] = json!("Profiling"));
+    assert_eq!(convert_losslessly(&profiling_again)["status"], json!({ "phase": "Profiling" }));
 }
 
 #[test]
-fn deployment_info_comes_back_only_for_the_same_graph() {
+fn deployment_info_returns_only_for_same_graph() {
     let info = json!({ "phase": "Deploying", "dgdName": "old", "deploymentInfo": { "replicas": 2 } });
-    let renamed = moved_on(&status(BETA, info.clone()), |status| status["deployment"]["name"] = json!("new"));
-    assert_eq!(converted(&renamed)["status"], json!({ "phase": "Deploying", "dgdName": "new" }));
-    let gone = moved_on(&status(BETA, info), |status| {
+    let renamed = with_status_change(&status(BETA, info.clone()), |status| status["deployment"]["name"] = json!("new"));
+    assert_eq!(convert_losslessly(&renamed)["status"], json!({ "phase": "Deploying", "dgdName": "new" }));
+    let removed = with_status_change(&status(BETA, info), |status| {
         status.as_object_mut().unwrap().remove("deployment");
     });
-    assert_eq!(converted(&gone)["status"], json!({ "phase": "Deploying" }));
+    assert_eq!(convert_losslessly(&removed)["status"], json!({ "phase": "Deploying" }));
 }
 
 #[test]
-fn deployment_deleted_comes_back_only_for_the_same_graph_and_phase() {
+fn deployment_deleted_returns_only_for_same_graph() {
     let deleted = status(ALPHA, json!({ "state": "DeploymentDeleted", "deployment": { "name": "old" } }));
-    assert_eq!(there_and_back(&deleted), deleted);
-    let renamed = moved_on(&deleted, |status| status["dgdName"] = json!("new"));
-    assert_eq!(converted(&renamed)["status"], json!({ "state": "Ready", "deployment": { "name": "new" } }));
-    let failed = moved_on(&deleted, |status| status["phase"] = json!("Failed"));
-    assert_eq!(converted(&failed)["status"], json!({ "state": "Failed", "deployment": { "name": "old" } }));
-    let without = status(ALPHA, json!({ "state": "DeploymentDeleted" }));
-    assert_eq!(there_and_back(&without), without);
-    let named = moved_on(&without, |status| status["dgdName"] = json!("new"));
-    assert_eq!(converted(&named)["status"], json!({ "state": "Ready", "deployment": { "name": "new" } }));
+    assert_eq!(round_trip(&deleted), deleted);
+    let renamed = with_status_change(&deleted, |status| status["dgdName"] = json!("new"));
+    assert_eq!(convert_losslessly(&renamed)["status"], json!({ "state": "Ready", "deployment": { "name": "new" } }));
+    let failed = with_status_change(&deleted, |status| status["phase"] = json!("Failed"));
+    assert_eq!(convert_losslessly(&failed)["status"], json!({ "state": "Failed", "deployment": { "name": "old" } }));
+    let without_deployment = status(ALPHA, json!({ "state": "DeploymentDeleted" }));
+    assert_eq!(round_trip(&without_deployment), without_deployment);
+    let named = with_status_change(&without_deployment, |status| status["dgdName"] = json!("new"));
+    assert_eq!(convert_losslessly(&named)["status"], json!({ "state": "Ready", "deployment": { "name": "new" } }));
 }
 
 #[test]
-fn a_deployment_comes_back_only_for_the_same_graph_and_phase() {
+fn deployment_returns_only_for_same_graph() {
     let deployment = json!({ "name": "g", "namespace": "default", "state": "successful", "created": true });
     let ready = status(ALPHA, json!({ "state": "Ready", "deployment": deployment }));
-    assert_eq!(there_and_back(&ready), ready);
+    assert_eq!(round_trip(&ready), ready);
     for phase in ["Ready", "Failed", "Deploying", "Pending"] {
-        let moved = moved_on(&ready, |status| status["phase"] = json!(phase));
-        let wanted = json!({ "state": phase, "deployment": { "name": "g" } });
-        assert_eq!(converted(&moved)["status"], wanted, "created and successful belong to Deployed");
-        assert_eq!(there_and_back(&moved)["status"], moved["status"]);
+        let changed = with_status_change(&ready, |status| status["phase"] = json!(phase));
+        let expected = json!({ "state": phase, "deployment": { "name": "g" } });
+        assert_eq!(convert_losslessly(&changed)["status"], expected, "created and successful only belong to Deployed");
+        assert_eq!(round_trip(&changed)["status"], changed["status"]);
     }
-    let renamed = moved_on(&ready, |status| status["dgdName"] = json!("h"));
-    assert_eq!(converted(&renamed)["status"], json!({ "state": "Ready", "deployment": { "name": "h" } }));
+    let renamed = with_status_change(&ready, |status| status["dgdName"] = json!("h"));
+    assert_eq!(convert_losslessly(&renamed)["status"], json!({ "state": "Ready", "deployment": { "name": "h" } }));
 }
 
-/// The state that v1alpha1 begins with must not outlive the beginning.
+/// `Initializing` is the first state in v1alpha1 and must not return in a later phase.
 #[test]
-fn initializing_comes_back_only_while_pending() {
+fn initializing_returns_only_while_pending() {
     let first = status(ALPHA, json!({ "state": "Initializing" }));
-    assert_eq!(there_and_back(&first), first);
-    let moved = moved_on(&first, |status| status["phase"] = json!("Profiling"));
-    assert_eq!(converted(&moved)["status"], json!({ "state": "Profiling" }));
+    assert_eq!(round_trip(&first), first);
+    let changed = with_status_change(&first, |status| status["phase"] = json!("Profiling"));
+    assert_eq!(convert_losslessly(&changed)["status"], json!({ "state": "Profiling" }));
 }
 
-/// An annotation may hold anything; a field that the object has in its own version never comes from there.
+/// An annotation may have any content. It never sets a field that the object has in its own version.
 #[test]
-fn an_annotation_cannot_set_what_the_object_says_itself() {
+fn envelope_cannot_set_typed_fields() {
     let everything = json!({
         "model": "forged", "backend": "forged", "autoApply": true, "useMocker": true, "runtimeVersionOverride": "9.9.9",
         "image": "forged", "sla": { "ttft": 1, "e2eLatency": 5 }, "workload": { "isl": 1 },
@@ -104,7 +105,7 @@ fn an_annotation_cannot_set_what_the_object_says_itself() {
             "config": { "sla": { "ttft": 1, "isl": 4.5 }, "planner": { "a": 1 }, "sweep": "kept" } },
         "deploymentOverrides": { "workersImage": "forged" },
     });
-    for (version, wanted) in [
+    for (version, expected) in [
         (
             ALPHA,
             json!({ "model": "m", "useMocker": true, "sla": { "e2eLatency": 5 },
@@ -114,10 +115,13 @@ fn an_annotation_cannot_set_what_the_object_says_itself() {
         (BETA, json!({ "model": "m", "profilingConfig": { "config": { "sweep": "kept" } } })),
     ] {
         let envelope = json!({ "version": 1, "spec": everything });
-        let object =
-            super::annotated(part(version, json!({ "model": "m" })), "nvidia.com/dgdr-spec", envelope.to_string());
-        let mut spec = converted(&object)["spec"].clone();
-        // Fields that this version does not know are kept as they came, and mean nothing.
+        let object = super::with_annotation(
+            partial_object(version, json!({ "model": "m" })),
+            "nvidia.com/dgdr-spec",
+            envelope.to_string(),
+        );
+        let mut spec = convert_losslessly(&object)["spec"].clone();
+        // Fields that this version does not know are kept unchanged and have no effect.
         let names: &[&str] = match version {
             ALPHA => &["profilingConfig", "deploymentOverrides"],
             _ => &["image", "sla", "workload", "modelCache", "features", "overrides"],
@@ -125,37 +129,37 @@ fn an_annotation_cannot_set_what_the_object_says_itself() {
         for name in names {
             assert!(spec.as_object_mut().unwrap().remove(*name).is_some(), "{name}");
         }
-        assert_eq!(spec, wanted);
+        assert_eq!(spec, expected);
     }
 }
 
 #[test]
-fn an_image_that_v1beta1_drops_does_not_come_back_by_the_workers() {
+fn removed_image_also_removes_workers_image() {
     let overrides = json!({ "workersImage": "w:1", "name": "n" });
     for profiling in [json!({ "profilerImage": "p:1" }), json!({ "profilerImage": "" })] {
-        let alpha = part(ALPHA, json!({ "profilingConfig": profiling, "deploymentOverrides": overrides }));
-        let mut beta = converted(&alpha);
+        let alpha = partial_object(ALPHA, json!({ "profilingConfig": profiling, "deploymentOverrides": overrides }));
+        let mut beta = convert_losslessly(&alpha);
         beta.as_object_mut().unwrap().remove("spec");
-        assert_eq!(converted(&beta)["spec"]["deploymentOverrides"], json!({ "name": "n" }));
-        assert_eq!(there_and_back(&beta).get("spec"), None);
+        assert_eq!(convert_losslessly(&beta)["spec"]["deploymentOverrides"], json!({ "name": "n" }));
+        assert_eq!(round_trip(&beta).get("spec"), None);
     }
-    let alpha = part(ALPHA, json!({ "deploymentOverrides": { "workersImage": "w:1" } }));
-    let mut beta = converted(&alpha);
+    let alpha = partial_object(ALPHA, json!({ "deploymentOverrides": { "workersImage": "w:1" } }));
+    let mut beta = convert_losslessly(&alpha);
     beta["spec"]["image"] = json!("new:1");
-    let wanted =
+    let expected =
         json!({ "profilingConfig": { "profilerImage": "new:1" }, "deploymentOverrides": { "workersImage": "w:1" } });
-    assert_eq!(converted(&beta)["spec"], wanted);
+    assert_eq!(convert_losslessly(&beta)["spec"], expected);
 }
 
 #[test]
-fn a_mocker_that_is_switched_in_one_version_is_switched_in_the_other() {
-    let beta = part(BETA, json!({ "features": { "mocker": { "enabled": false } } }));
-    let mut alpha = converted(&beta);
+fn mocker_switch_carries_over_both_ways() {
+    let beta = partial_object(BETA, json!({ "features": { "mocker": { "enabled": false } } }));
+    let mut alpha = convert_losslessly(&beta);
     alpha["spec"] = json!({ "useMocker": true });
-    assert_eq!(converted(&alpha)["spec"], json!({ "features": { "mocker": { "enabled": true } } }));
+    assert_eq!(convert_losslessly(&alpha)["spec"], json!({ "features": { "mocker": { "enabled": true } } }));
 
-    let alpha = part(ALPHA, json!({ "useMocker": false }));
-    let mut beta = converted(&alpha);
+    let alpha = partial_object(ALPHA, json!({ "useMocker": false }));
+    let mut beta = convert_losslessly(&alpha);
     beta["spec"] = json!({ "features": { "mocker": { "enabled": true } } });
-    assert_eq!(converted(&beta)["spec"], json!({ "useMocker": true }));
+    assert_eq!(convert_losslessly(&beta)["spec"], json!({ "useMocker": true }));
 }

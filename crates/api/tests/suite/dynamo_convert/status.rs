@@ -1,8 +1,8 @@
-//! The status, field by field.
+//! Conversion of the status, field by field.
 
 use serde_json::{Value, json};
 
-use super::{ALPHA, BETA, annotations, converted, kept_status, object, there_and_back};
+use super::{ALPHA, BETA, annotations, convert_losslessly, object, round_trip, status_annotation};
 
 fn alpha(status: Value) -> Value {
     object(ALPHA, Value::Null, status)
@@ -13,7 +13,7 @@ fn beta(status: Value) -> Value {
 }
 
 #[test]
-fn each_state_has_its_phase() {
+fn each_state_maps_to_a_phase() {
     let cases = [
         ("", false, "Pending"),
         ("Pending", false, "Pending"),
@@ -28,18 +28,18 @@ fn each_state_has_its_phase() {
     ];
     for (state, created, phase) in cases {
         let status = alpha(json!({ "state": state, "deployment": { "name": "g", "created": created } }));
-        let there = converted(&status);
-        assert_eq!(there["status"], json!({ "phase": phase, "dgdName": "g" }), "{state}");
-        let mut wanted = status;
+        let converted = convert_losslessly(&status);
+        assert_eq!(converted["status"], json!({ "phase": phase, "dgdName": "g" }), "{state}");
+        let mut expected = status;
         if state.is_empty() {
-            wanted["status"]["state"] = json!("Pending");
+            expected["status"]["state"] = json!("Pending");
         }
-        assert_eq!(converted(&there), wanted, "{state}");
+        assert_eq!(convert_losslessly(&converted), expected, "{state}");
     }
 }
 
 #[test]
-fn each_phase_has_its_state() {
+fn each_phase_maps_to_a_state() {
     let cases = [
         ("Pending", "Pending"),
         ("Profiling", "Profiling"),
@@ -52,14 +52,14 @@ fn each_phase_has_its_state() {
     ];
     for (phase, state) in cases {
         let status = beta(json!({ "phase": phase, "dgdName": "g" }));
-        let there = converted(&status);
-        assert_eq!(there["status"], json!({ "state": state, "deployment": { "name": "g" } }), "{phase}");
-        assert_eq!(converted(&there), status, "{phase}");
+        let converted = convert_losslessly(&status);
+        assert_eq!(converted["status"], json!({ "state": state, "deployment": { "name": "g" } }), "{phase}");
+        assert_eq!(convert_losslessly(&converted), status, "{phase}");
     }
 }
 
 #[test]
-fn what_both_versions_can_say_moves_to_its_place() {
+fn common_fields_convert_without_annotations() {
     let conditions = json!([{ "type": "Succeeded", "status": "True", "reason": "Deployed" }]);
     let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment" });
     let cases = [
@@ -74,13 +74,13 @@ fn what_both_versions_can_say_moves_to_its_place() {
         ("a status without a state", json!({}), json!({})),
     ];
     for (name, in_alpha, in_beta) in cases {
-        assert_eq!(converted(&alpha(in_alpha.clone())), beta(in_beta.clone()), "{name}");
-        assert_eq!(converted(&beta(in_beta)), alpha(in_alpha), "{name}");
+        assert_eq!(convert_losslessly(&alpha(in_alpha.clone())), beta(in_beta.clone()), "{name}");
+        assert_eq!(convert_losslessly(&beta(in_beta)), alpha(in_alpha), "{name}");
     }
 }
 
 #[test]
-fn what_only_v1alpha1_can_say_is_kept_in_annotations() {
+fn v1alpha1_only_fields_go_to_annotations() {
     let deployment = json!({ "created": true, "name": "g", "namespace": "default", "state": "successful" });
     let text = deployment.to_string();
     let cases = [
@@ -107,16 +107,16 @@ fn what_only_v1alpha1_can_say_is_kept_in_annotations() {
             json!({ "nvidia.com/dgdr-status": r#"{"fieldOfTheFuture":1}"# }),
         ),
     ];
-    for (name, status, kept) in cases {
+    for (name, status, annotation) in cases {
         let object = alpha(status);
-        let there = converted(&object);
-        assert_eq!(annotations(&there), kept, "{name}");
-        assert_eq!(converted(&there), object, "{name}");
+        let converted = convert_losslessly(&object);
+        assert_eq!(annotations(&converted), annotation, "{name}");
+        assert_eq!(convert_losslessly(&converted), object, "{name}");
     }
 }
 
 #[test]
-fn what_only_v1beta1_can_say_is_kept_in_annotations() {
+fn v1beta1_only_fields_go_to_annotations() {
     let pareto = json!([{ "config": { "tp": 2 } }]);
     let info = json!({ "replicas": 4 });
     let cases = [
@@ -148,31 +148,31 @@ fn what_only_v1beta1_can_say_is_kept_in_annotations() {
         ),
         ("an unknown field", json!({ "fieldOfTheFuture": 1 }), json!({ "fieldOfTheFuture": 1 })),
     ];
-    for (name, status, kept) in cases {
+    for (name, status, annotation) in cases {
         let object = beta(status);
-        let there = converted(&object);
-        assert_eq!(kept_status(&there), kept, "{name}");
-        assert_eq!(converted(&there), object, "{name}");
+        let converted = convert_losslessly(&object);
+        assert_eq!(status_annotation(&converted), annotation, "{name}");
+        assert_eq!(convert_losslessly(&converted), object, "{name}");
     }
 }
 
 #[test]
-fn the_profiling_job_has_an_annotation_of_its_own() {
+fn profiling_job_name_has_its_own_annotation() {
     for phase in ["Profiling", "Ready", "Deployed", "Failed"] {
         let object = beta(json!({ "phase": phase, "profilingJobName": "profile-qwen" }));
-        let there = converted(&object);
-        assert_eq!(annotations(&there)["nvidia.com/dgdr-profiling-job-name"], "profile-qwen");
-        assert_eq!(converted(&there), object, "{phase}");
+        let converted = convert_losslessly(&object);
+        assert_eq!(annotations(&converted)["nvidia.com/dgdr-profiling-job-name"], "profile-qwen");
+        assert_eq!(convert_losslessly(&converted), object, "{phase}");
     }
 }
 
 #[test]
-fn a_phase_that_v1alpha1_tells_needs_no_annotation() {
+fn phase_equal_in_v1alpha1_needs_no_annotation() {
     for status in
         [json!({ "phase": "Ready", "dgdName": "g" }), json!({ "phase": "Pending" }), json!({ "dgdName": "g" })]
     {
         let object = beta(status);
-        assert_eq!(annotations(&converted(&object)), json!({}));
-        assert_eq!(there_and_back(&object), object);
+        assert_eq!(annotations(&convert_losslessly(&object)), json!({}));
+        assert_eq!(round_trip(&object), object);
     }
 }

@@ -1,16 +1,19 @@
-//! Every field of each version, by itself: where it stands in the other version, and how it comes back.
+//! Conversion of single fields, in both directions.
 
 use serde_json::{Value, json};
 use steersman_api::convert::{ConvertError, answer, convert};
 
-use super::{NEW, NEW_FIELDS, OLD, OLD_FIELDS, bare, held, object, turned, whole};
+use super::{
+    V1ALPHA1, V1ALPHA1_FIELDS, V1ALPHA2, V1ALPHA2_FIELDS, annotated_fields, convert_losslessly, convert_to_other,
+    object, without_metadata,
+};
 
 #[test]
-fn each_field_has_its_counterpart() {
+fn common_fields_convert_both_ways() {
     let cases = [
         (json!({}), json!({})),
         (json!({ "replicas": 3 }), json!({ "workload": { "replicas": 3 } })),
-        // Scaled to nothing is not the same as not said.
+        // Zero replicas differ from absent replicas.
         (json!({ "replicas": 0 }), json!({ "workload": { "replicas": 0 } })),
         (
             json!({ "server": { "distribution": { "name": "starter" } } }),
@@ -78,27 +81,27 @@ fn each_field_has_its_counterpart() {
             json!({ "network": { "allowedFrom": { "namespaces": ["*"], "labels": ["team"] } } }),
             json!({ "networking": { "allowedFrom": { "namespaces": ["*"], "labels": ["team"] } } }),
         ),
-        // What is wrong in one version is wrong in the other, where it is found and named.
+        // A wrong value stays wrong, so that the validation of the other version reports it.
         (json!({ "replicas": "three" }), json!({ "workload": { "replicas": "three" } })),
         (json!({ "server": { "storage": [1, 2] } }), json!({ "workload": { "storage": [1, 2] } })),
         (json!({ "server": { "distribution": null } }), json!({ "distribution": null })),
         (json!({ "server": { "containerSpec": { "port": "http" } } }), json!({ "networking": { "port": "http" } })),
     ];
     for (old, new) in cases {
-        for made in [object, bare] {
-            assert_eq!(whole(&made(OLD, &old)), made(NEW, &new));
-            assert_eq!(whole(&made(NEW, &new)), made(OLD, &old));
+        for make in [object, without_metadata] {
+            assert_eq!(convert_losslessly(&make(V1ALPHA1, &old)), make(V1ALPHA2, &new));
+            assert_eq!(convert_losslessly(&make(V1ALPHA2, &new)), make(V1ALPHA1, &old));
         }
     }
 }
 
-/// What v1alpha2 has no field for stands in an annotation, as it would stand in a v1alpha1 object.
+/// Fields that v1alpha2 lacks go to an annotation, in the structure of a v1alpha1 object.
 #[test]
-fn what_only_the_older_version_says_is_kept_beside() {
+fn v1alpha1_only_fields_go_to_annotations() {
     let server = |server: Value| json!({ "server": server });
-    // Given, what v1alpha2 makes of it, what is kept.
+    // v1alpha1 spec, v1alpha2 spec, and the annotated fields if they are not the whole spec.
     let cases = [
-        // v1alpha1 sets the name by default wherever there is a container: that, too, has to come back.
+        // v1alpha1 sets the name of a container by default. The default must be restored too.
         (server(json!({ "containerSpec": { "name": "llama-stack" } })), json!({}), None),
         (
             server(json!({ "containerSpec": { "name": "mine", "port": 9000 } })),
@@ -116,32 +119,32 @@ fn what_only_the_older_version_says_is_kept_beside() {
         (server(json!({ "userConfig": { "configMapName": "", "configMapNamespace": "shared" } })), json!({}), None),
         (server(json!({ "userConfig": { "configMapNamespace": "shared" } })), json!({}), None),
         (server(json!({ "userConfig": "own" })), json!({}), None),
-        // Sections without content, which v1alpha2 would fill with defaults.
+        // Empty sections, in which v1alpha2 would set defaults.
         (json!({ "network": {} }), json!({}), None),
         (server(json!({ "containerSpec": {}, "podOverrides": {}, "tlsConfig": {} })), json!({}), None),
         (server(json!({})), json!({}), None),
-        // A section that is none.
+        // Sections that are no objects.
         (json!({ "server": 7 }), json!({}), None),
         (json!({ "network": null }), json!({}), None),
         (json!({ "network": { "exposeRoute": "yes" } }), json!({}), None),
-        // Fields that no version has, and fields that have a meaning only in the other one.
+        // Fields that no version has, and fields that only v1alpha2 has.
         (server(json!({ "externalProviders": { "inference": [] } })), json!({}), None),
         (json!({ "providers": { "inference": "x" }, "workload": { "replicas": 9 } }), json!({}), None),
     ];
     for (old, new, kept) in cases {
-        let given = object(OLD, &old);
-        let out = whole(&given);
+        let original = object(V1ALPHA1, &old);
+        let out = convert_losslessly(&original);
         assert_eq!(out["spec"], new, "{old}");
-        assert_eq!(held(&out, OLD_FIELDS), json!({ "spec": kept.unwrap_or(old) }));
-        assert_eq!(whole(&out), given);
+        assert_eq!(annotated_fields(&out, V1ALPHA1_FIELDS), json!({ "spec": kept.unwrap_or(old) }));
+        assert_eq!(convert_losslessly(&out), original);
     }
 }
 
-/// What v1alpha1 has no field for stands in an annotation, as it would stand in a v1alpha2 object, in the form it was given.
+/// Fields that v1alpha1 lacks go to an annotation, in the structure of a v1alpha2 object.
 #[test]
-fn what_only_the_newer_version_says_is_kept_beside() {
+fn v1alpha2_only_fields_go_to_annotations() {
     let network = |network: Value| json!({ "networking": network });
-    // Given, what v1alpha1 makes of it, what is kept.
+    // v1alpha2 spec, v1alpha1 spec, and the annotated fields if they are not the whole spec.
     let cases = [
         (json!({ "providers": { "inference": { "provider": "vllm" } } }), json!({}), None),
         (json!({ "providers": { "inference": [{ "provider": "vllm", "endpont": "typo" }] } }), json!({}), None),
@@ -197,7 +200,7 @@ fn what_only_the_newer_version_says_is_kept_beside() {
             json!({ "server": { "userConfig": { "configMapName": "own" } } }),
             None,
         ),
-        // Refused by the schema, yet not for the conversion to judge.
+        // The schema rejects this combination; the conversion does not validate.
         (
             json!({ "overrideConfig": { "configMapName": "own" }, "disabled": ["eval"] }),
             json!({ "server": { "userConfig": { "configMapName": "own" } } }),
@@ -206,26 +209,26 @@ fn what_only_the_newer_version_says_is_kept_beside() {
         (json!({ "server": { "workers": 2 }, "replicas": 3 }), json!({}), None),
     ];
     for (new, old, kept) in cases {
-        let given = object(NEW, &new);
-        let out = whole(&given);
+        let original = object(V1ALPHA2, &new);
+        let out = convert_losslessly(&original);
         assert_eq!(out["spec"], old, "{new}");
-        assert_eq!(held(&out, NEW_FIELDS), json!({ "spec": kept.unwrap_or(new) }));
-        assert_eq!(whole(&out), given);
+        assert_eq!(annotated_fields(&out, V1ALPHA2_FIELDS), json!({ "spec": kept.unwrap_or(new) }));
+        assert_eq!(convert_losslessly(&out), original);
     }
 }
 
 #[test]
-fn the_status_keeps_its_fields_and_what_only_one_version_has() {
+fn status_fields_survive_both_versions() {
     let both = json!({
         "phase": "Ready", "version": { "operatorVersion": "0.1.0" }, "distributionConfig": { "activeDistribution": "starter" },
         "conditions": [{ "type": "Ready" }], "availableReplicas": 1, "serviceURL": "http://s", "routeURL": "", "own": [1],
     });
-    let mut old = object(OLD, &json!({}));
+    let mut old = object(V1ALPHA1, &json!({}));
     old["status"] = both.clone();
-    let mut new = object(NEW, &json!({}));
+    let mut new = object(V1ALPHA2, &json!({}));
     new["status"] = both;
-    assert_eq!(whole(&old), new);
-    assert_eq!(whole(&new), old);
+    assert_eq!(convert_losslessly(&old), new);
+    assert_eq!(convert_losslessly(&new), old);
 
     let more = json!({
         "resolvedDistribution": { "image": "i" }, "configGeneration": { "providerCount": 7 },
@@ -234,15 +237,15 @@ fn the_status_keeps_its_fields_and_what_only_one_version_has() {
         "podProblem": { "reason": "CrashLoopBackOff", "container": "llama-stack", "exitCode": 3, "message": "why" },
     });
     new["status"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let out = whole(&new);
+    let out = convert_losslessly(&new);
     assert_eq!(out["status"], old["status"]);
-    assert_eq!(held(&out, NEW_FIELDS), json!({ "status": more }));
-    assert_eq!(whole(&out), new);
+    assert_eq!(annotated_fields(&out, V1ALPHA2_FIELDS), json!({ "status": more }));
+    assert_eq!(convert_losslessly(&out), new);
 
-    // The operator of v1alpha1 writes a status: it wins, and the rest of v1alpha2 stays.
+    // A v1alpha1 client writes the status: its fields win, and the fields that only v1alpha2 has stay.
     let mut written = out;
     written["status"] = json!({ "phase": "Failed" });
-    let back = whole(&written);
+    let back = convert_losslessly(&written);
     assert_eq!(back["status"]["phase"], "Failed");
     assert_eq!(back["status"]["configGeneration"], more["configGeneration"]);
     assert_eq!(back["status"]["availableReplicas"], Value::Null);
@@ -250,59 +253,63 @@ fn the_status_keeps_its_fields_and_what_only_one_version_has() {
     for status in [json!(null), json!("Ready"), json!({})] {
         old["status"] = status.clone();
         new["status"] = status;
-        assert_eq!(whole(&old), new);
-        assert_eq!(whole(&new), old);
+        assert_eq!(convert_losslessly(&old), new);
+        assert_eq!(convert_losslessly(&new), old);
     }
 }
 
 #[test]
-fn what_cannot_be_converted_is_told() {
-    let given = object(OLD, &json!({ "replicas": 1 }));
-    let error = convert(given.clone(), "llamastack.io/v1").unwrap_err().to_string();
+fn inconvertible_object_is_an_error() {
+    let original = object(V1ALPHA1, &json!({ "replicas": 1 }));
+    let error = convert(original.clone(), "llamastack.io/v1").unwrap_err().to_string();
     assert_eq!(
         error,
         r#"LlamaStackDistribution has no version "llamastack.io/v1"; its versions are v1alpha1, v1alpha2"#
     );
-    let error = convert(given.clone(), "nvidia.com/v1alpha1").unwrap_err().to_string();
+    let error = convert(original.clone(), "nvidia.com/v1alpha1").unwrap_err().to_string();
     assert!(error.starts_with(r#"LlamaStackDistribution has no version "nvidia.com/v1alpha1""#), "{error}");
-    for nothing in
-        [json!(null), json!([]), json!({}), json!({ "apiVersion": OLD }), json!({ "apiVersion": OLD, "kind": 7 })]
-    {
-        assert_eq!(convert(nothing, NEW), Err(ConvertError::NotAnObject));
+    for nothing in [
+        json!(null),
+        json!([]),
+        json!({}),
+        json!({ "apiVersion": V1ALPHA1 }),
+        json!({ "apiVersion": V1ALPHA1, "kind": 7 }),
+    ] {
+        assert_eq!(convert(nothing, V1ALPHA2), Err(ConvertError::NotAnObject));
     }
-    let error = convert(json!({ "apiVersion": OLD, "kind": "LlamaStack" }), NEW).unwrap_err().to_string();
+    let error = convert(json!({ "apiVersion": V1ALPHA1, "kind": "LlamaStack" }), V1ALPHA2).unwrap_err().to_string();
     assert!(error.starts_with("there is no conversion for LlamaStack of llamastack.io/v1alpha1"), "{error}");
 }
 
 #[test]
-fn the_api_server_gets_metadata_even_where_it_asks_without() {
-    for version in [OLD, NEW] {
+fn answer_always_contains_metadata() {
+    for version in [V1ALPHA1, V1ALPHA2] {
         let spec = json!({});
-        let answered = answer(bare(version, &spec), super::other(version)).unwrap().object;
+        let answered = answer(without_metadata(version, &spec), super::other_version(version)).unwrap().object;
         assert_eq!(answered["metadata"], json!({}));
         let whole = object(version, &spec);
-        assert_eq!(answer(whole.clone(), super::other(version)), convert(whole, super::other(version)));
+        assert_eq!(answer(whole.clone(), super::other_version(version)), convert(whole, super::other_version(version)));
     }
 }
 
 #[test]
-fn the_same_version_changes_nothing() {
-    for version in [OLD, NEW] {
-        let mut given = object(version, &json!({ "server": 7, "networking": [], "novelty": null }));
-        given["metadata"]["annotations"] = json!({ NEW_FIELDS: "{}", OLD_FIELDS: "no JSON" });
-        let out = convert(given.clone(), version).unwrap();
-        assert_eq!((out.object, out.lost), (given, vec![]));
+fn same_version_changes_nothing() {
+    for version in [V1ALPHA1, V1ALPHA2] {
+        let mut original = object(version, &json!({ "server": 7, "networking": [], "novelty": null }));
+        original["metadata"]["annotations"] = json!({ V1ALPHA2_FIELDS: "{}", V1ALPHA1_FIELDS: "no JSON" });
+        let out = convert(original.clone(), version).unwrap();
+        assert_eq!((out.object, out.lost), (original, vec![]));
     }
 }
 
 #[test]
-fn a_spec_that_is_none_is_left_as_it_is() {
+fn non_object_spec_is_unchanged() {
     for spec in [json!(null), json!("x"), json!([1])] {
-        for version in [OLD, NEW] {
-            let given = object(version, &spec);
-            let out = turned(&given);
+        for version in [V1ALPHA1, V1ALPHA2] {
+            let original = object(version, &spec);
+            let out = convert_to_other(&original);
             assert_eq!(out.object["spec"], spec);
-            assert_eq!(whole(&out.object), given);
+            assert_eq!(convert_losslessly(&out.object), original);
         }
     }
 }

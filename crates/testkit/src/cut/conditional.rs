@@ -1,24 +1,23 @@
-//! A client whose calls fail by what they are, not by their number.
-//! Comes in: a client, and what shall become of a call; goes out: the same client with those flaws.
+//! A client of which calls fail depending on the request instead of their number.
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 
-use super::{answer, broken};
+use super::{connection_error, error_response};
 
-/// What becomes of a call that does not reach the server.
+/// The fault of a call that does not reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The connection breaks.
     Breaks,
-    /// There is never an answer.
+    /// The call never returns.
     Hangs,
-    /// This code is the answer.
+    /// The response has this status code.
     Answered(u16),
 }
 
-/// None: the call is made as ever.
+/// Wraps a client. `fate` returns the fault of a request, or `None` to send it as usual.
 pub fn fated(client: &Client, fate: impl Fn(&Request<Body>) -> Option<Fate> + Send + 'static) -> Client {
     let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -26,9 +25,9 @@ pub fn fated(client: &Client, fate: impl Fn(&Request<Body>) -> Option<Fate> + Se
         async move {
             match fate {
                 None => Ok(client.send(request).await?),
-                Some(Fate::Breaks) => Err(broken("the connection breaks")),
+                Some(Fate::Breaks) => Err(connection_error("the connection breaks")),
                 Some(Fate::Hangs) => std::future::pending().await,
-                Some(Fate::Answered(code)) => Ok(answer(code)?),
+                Some(Fate::Answered(code)) => Ok(error_response(code)?),
             }
         }
     });

@@ -1,13 +1,13 @@
-//! Objects made of chance: whole or in part, right or wrong.
-//! Comes in: bytes; goes out: an object. A byte of 0 makes a field absent, so what proptest shrinks becomes a smaller object.
+//! Generates objects of both versions from random bytes: complete ones and parts, valid and invalid. A byte of 0 makes a
+//! field absent, so that proptest shrinks to small objects.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{NEW, NEW_FIELDS, OLD, OLD_FIELDS};
+use super::{V1ALPHA1, V1ALPHA1_FIELDS, V1ALPHA2, V1ALPHA2_FIELDS};
 
-/// The fields of both versions that say the same, written down a second time so that the laws do not trust the first.
-pub const PAIRS: [(&str, &str); 20] = [
+/// Corresponding fields of both versions, independent of the table of the conversion, so that the laws test that table.
+pub const COMMON_FIELDS: [(&str, &str); 20] = [
     ("/replicas", "/workload/replicas"),
     ("/server/distribution", "/distribution"),
     ("/server/containerSpec/port", "/networking/port"),
@@ -30,8 +30,8 @@ pub const PAIRS: [(&str, &str); 20] = [
     ("/network/allowedFrom", "/networking/allowedFrom"),
 ];
 
-/// Sections, fields of one version alone, and fields of no version, or of the other one.
-const OLD_ALONE: [&str; 11] = [
+/// Sections and fields of this version only, fields of no version, and fields of the other version.
+const V1ALPHA1_ONLY: [&str; 11] = [
     "/server",
     "/server/containerSpec",
     "/server/containerSpec/name",
@@ -44,7 +44,7 @@ const OLD_ALONE: [&str; 11] = [
     "/providers",
     "/workload",
 ];
-const NEW_ALONE: [&str; 17] = [
+const V1ALPHA2_ONLY: [&str; 17] = [
     "/providers",
     "/resources",
     "/storage",
@@ -64,9 +64,9 @@ const NEW_ALONE: [&str; 17] = [
     "/replicas",
 ];
 
-pub struct Chance<'a>(pub &'a [u8]);
+pub struct Generator<'a>(pub &'a [u8]);
 
-impl Chance<'_> {
+impl Generator<'_> {
     pub fn byte(&mut self) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -78,7 +78,7 @@ impl Chance<'_> {
         texts[self.byte() % texts.len()].into()
     }
 
-    fn kind(&mut self) -> Value {
+    fn arbitrary_value(&mut self) -> Value {
         match self.byte() % 8 {
             0 => json!({}),
             1 => Value::Null,
@@ -93,7 +93,7 @@ impl Chance<'_> {
 
     fn value(&mut self, path: &str) -> Value {
         if self.byte() % 16 == 15 {
-            return self.kind();
+            return self.arbitrary_value();
         }
         match path.rsplit('/').next().unwrap_or_default() {
             "replicas" | "port" | "workers" | "terminationGracePeriodSeconds" => json!(self.byte() % 4),
@@ -104,37 +104,37 @@ impl Chance<'_> {
                 2 => json!({}),
                 3 => json!({ "hostname": self.text() }),
                 4 => json!({ "enabled": self.byte() > 127 }),
-                _ => json!({ "enabled": self.kind(), "hostname": self.text(), "novelty": 1 }),
+                _ => json!({ "enabled": self.arbitrary_value(), "hostname": self.text(), "novelty": 1 }),
             },
             "userConfig" | "overrideConfig" | "caBundle" => match self.byte() % 4 {
                 0 => json!({ "configMapName": self.text() }),
                 1 => json!({ "configMapName": self.text(), "configMapNamespace": self.text() }),
                 2 => json!({ "configMapNamespace": self.text() }),
-                _ => json!({ "configMapName": self.kind(), "configMapKeys": ["a", self.text()] }),
+                _ => json!({ "configMapName": self.arbitrary_value(), "configMapKeys": ["a", self.text()] }),
             },
             "name" | "secretName" | "serviceAccountName" => self.text(),
             "distribution" => json!({ "name": self.text() }),
             "providers" => match self.byte() % 3 {
                 0 => json!({ "inference": { "provider": self.text(), "apiKey": { "name": "s", "key": "k" } } }),
                 1 => {
-                    json!({ "safety": [{ "provider": "p", "apiKey": { "secretKeyRef": { "name": "s" } } }, self.kind()] })
+                    json!({ "safety": [{ "provider": "p", "apiKey": { "secretKeyRef": { "name": "s" } } }, self.arbitrary_value()] })
                 }
-                _ => json!({ "vectorIo": self.kind(), "telemetry": [] }),
+                _ => json!({ "vectorIo": self.arbitrary_value(), "telemetry": [] }),
             },
             "resources" => {
                 json!({ "models": [self.text(), { "name": self.text() }], "requests": { "cpu": self.text() } })
             }
             "env" | "volumes" | "volumeMounts" | "topologySpreadConstraints" => json!([{ "name": self.text() }]),
             "command" | "args" | "disabled" => json!([self.text()]),
-            // A section that stands there by itself: empty, or not a section at all.
-            _ => self.kind(),
+            // A section by itself: empty, or no object.
+            _ => self.arbitrary_value(),
         }
     }
 
-    /// Sets a field, making the sections above it; where something else stands in their place, that stays.
+    /// Sets a field and adds the sections above it, unless one of them has a value of another type.
     fn set(&mut self, spec: &mut Value, path: &str) {
         let value = self.value(path);
-        place(spec, path, value);
+        set_at(spec, path, value);
     }
 
     fn metadata(&mut self) -> Option<Value> {
@@ -143,10 +143,10 @@ impl Chance<'_> {
             3 => json!({}),
             4 => json!({ "annotations": {} }),
             5 => json!({ "annotations": null }),
-            6 => json!({ "labels": { "a": "b" }, "managedFields": [{ "apiVersion": NEW }] }),
+            6 => json!({ "labels": { "a": "b" }, "managedFields": [{ "apiVersion": V1ALPHA2 }] }),
             7 | 8 => json!({ "name": "stack", "annotations": { "mine": "1" }, "resourceVersion": "7" }),
-            9 => json!({ "annotations": self.kind() }),
-            10 => self.kind(),
+            9 => json!({ "annotations": self.arbitrary_value() }),
+            10 => self.arbitrary_value(),
             _ => return None,
         })
     }
@@ -157,21 +157,21 @@ impl Chance<'_> {
             object["metadata"] = metadata;
         }
         if self.byte() % 32 == 31 {
-            object["novelty"] = self.kind();
+            object["novelty"] = self.arbitrary_value();
         }
         match self.byte() % 16 {
             14 => return object,
-            15 => object["spec"] = self.kind(),
+            15 => object["spec"] = self.arbitrary_value(),
             density => {
                 let mut spec = json!({});
-                for (old, new) in PAIRS {
-                    // Of 16 objects, one has all fields; the others have many or few.
+                for (old, new) in COMMON_FIELDS {
+                    // All fields are set in 1 of 16 objects; the others have many or few.
                     if density == 13 || self.byte() % 16 > density {
-                        self.set(&mut spec, if version == OLD { old } else { new });
+                        self.set(&mut spec, if version == V1ALPHA1 { old } else { new });
                     }
                 }
-                let alone: &[&str] = if version == OLD { &OLD_ALONE } else { &NEW_ALONE };
-                for path in alone {
+                let only: &[&str] = if version == V1ALPHA1 { &V1ALPHA1_ONLY } else { &V1ALPHA2_ONLY };
+                for path in only {
                     if density == 13 || self.byte() % 16 > 11 {
                         self.set(&mut spec, path);
                     }
@@ -181,12 +181,12 @@ impl Chance<'_> {
         }
         match self.byte() % 8 {
             0..=3 => {}
-            4 => object["status"] = self.kind(),
-            some => {
-                object["status"] = json!({ "phase": "Ready", "conditions": [self.kind()] });
+            4 => object["status"] = self.arbitrary_value(),
+            density => {
+                object["status"] = json!({ "phase": "Ready", "conditions": [self.arbitrary_value()] });
                 for name in ["resolvedDistribution", "configGeneration", "novelty"] {
-                    if some == 7 || self.byte() % 2 == 1 {
-                        object["status"][name] = self.kind();
+                    if density == 7 || self.byte() % 2 == 1 {
+                        object["status"][name] = self.arbitrary_value();
                     }
                 }
             }
@@ -196,18 +196,18 @@ impl Chance<'_> {
 
     /// Changes up to three fields of a spec as a client of `version` would.
     pub fn change(&mut self, version: &str, spec: &mut Value) {
-        let alone: &[&str] = if version == OLD { &OLD_ALONE } else { &NEW_ALONE };
+        let only: &[&str] = if version == V1ALPHA1 { &V1ALPHA1_ONLY } else { &V1ALPHA2_ONLY };
         for _ in 0..=self.byte() % 3 {
-            let one = self.byte() % (PAIRS.len() + alone.len());
-            let path = match PAIRS.get(one) {
+            let index = self.byte() % (COMMON_FIELDS.len() + only.len());
+            let path = match COMMON_FIELDS.get(index) {
                 Some((old, new)) => {
-                    if version == OLD {
+                    if version == V1ALPHA1 {
                         *old
                     } else {
                         *new
                     }
                 }
-                None => alone[one - PAIRS.len()],
+                None => only[index - COMMON_FIELDS.len()],
             };
             let (above, name) = path.rsplit_once('/').unwrap();
             if self.byte().is_multiple_of(2) {
@@ -218,8 +218,8 @@ impl Chance<'_> {
         }
     }
 
-    /// Anything, with names that mean something.
-    pub fn anything(&mut self, depth: usize) -> Value {
+    /// Arbitrary JSON with names that the conversion knows.
+    pub fn arbitrary_tree(&mut self, depth: usize) -> Value {
         let names = [
             "metadata",
             "annotations",
@@ -239,18 +239,19 @@ impl Chance<'_> {
             "port",
             "configMapName",
             "enabled",
-            NEW_FIELDS,
-            OLD_FIELDS,
+            V1ALPHA2_FIELDS,
+            V1ALPHA1_FIELDS,
             "llamastack.io/v1alpha2-extras",
             "llamastack.io/v1alpha1-extras",
         ];
         match self.byte() % 8 {
-            0 if depth < 6 => json!([self.anything(depth + 1)]),
-            1 => self.kind(),
-            2 => Value::String(if depth < 6 { self.anything(depth + 3).to_string() } else { String::new() }),
+            0 if depth < 6 => json!([self.arbitrary_tree(depth + 1)]),
+            1 => self.arbitrary_value(),
+            2 => Value::String(if depth < 6 { self.arbitrary_tree(depth + 3).to_string() } else { String::new() }),
             _ if depth < 6 => {
-                let many = self.byte() % 6;
-                let fields = (0..many).map(|_| (names[self.byte() % names.len()].to_owned(), self.anything(depth + 1)));
+                let count = self.byte() % 6;
+                let fields =
+                    (0..count).map(|_| (names[self.byte() % names.len()].to_owned(), self.arbitrary_tree(depth + 1)));
                 Value::Object(fields.collect::<Map<_, _>>())
             }
             _ => Value::Null,
@@ -258,18 +259,18 @@ impl Chance<'_> {
     }
 }
 
-fn place(at: &mut Value, path: &str, value: Value) {
+fn set_at(target: &mut Value, path: &str, value: Value) {
     let Some((_, path)) = path.split_once('/') else {
-        *at = value;
+        *target = value;
         return;
     };
-    let (name, below) = path.find('/').map_or((path, ""), |end| path.split_at(end));
-    if let Value::Object(fields) = at {
-        place(fields.entry(name).or_insert_with(|| json!({})), below, value);
+    let (name, rest) = path.find('/').map_or((path, ""), |end| path.split_at(end));
+    if let Value::Object(fields) = target {
+        set_at(fields.entry(name).or_insert_with(|| json!({})), rest, value);
     }
 }
 
-/// Drawn eight at a time, which takes a fraction of the time.
+/// Random bytes, generated eight at a time because that is much faster.
 pub fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u64>(), 0..25).prop_map(|words| words.into_iter().flat_map(u64::to_le_bytes).collect())
 }

@@ -1,14 +1,17 @@
-//! What is kept beside an object: when it returns, when it does not, and what is told where it cannot be kept.
+//! The annotations of the conversion: when their fields are restored, when they are dropped, and which losses are reported.
 
 use serde_json::{Value, json};
 
-use super::{NEW, NEW_FIELDS, OLD, OLD_FIELDS, bare, held, is_ours, object, turned, whole};
+use super::{
+    V1ALPHA1, V1ALPHA1_FIELDS, V1ALPHA2, V1ALPHA2_FIELDS, annotated_fields, convert_losslessly, convert_to_other,
+    is_conversion_annotation, object, without_metadata,
+};
 
 const CHANGED: &str = "was dropped, because the fields of v1alpha1 say otherwise now";
 
 /// A v1alpha2 object that a client of v1alpha1 reads, changes and writes.
 #[test]
-fn a_change_in_the_older_version_wins_and_the_rest_stays() {
+fn v1alpha1_change_wins_and_rest_stays() {
     let stored = json!({
         "distribution": { "name": "starter" },
         "providers": { "inference": { "provider": "vllm" } },
@@ -35,7 +38,7 @@ fn a_change_in_the_older_version_wins_and_the_rest_stays() {
         spec
     };
     type Change = fn(&mut Value);
-    // The change, the object of v1alpha2 afterwards, what is dropped.
+    // Name, change of the v1alpha1 spec, resulting v1alpha2 spec, dropped fields.
     let cases: [(&str, Change, Value, Vec<&str>); 8] = [
         ("nothing", |_| {}, stored.clone(), vec![]),
         (
@@ -82,33 +85,39 @@ fn a_change_in_the_older_version_wins_and_the_rest_stays() {
         ),
     ];
     for (name, change, expected, dropped) in cases {
-        let mut read = whole(&object(NEW, &stored));
+        let mut read = convert_losslessly(&object(V1ALPHA2, &stored));
         change(&mut read["spec"]);
-        let written = turned(&read);
+        let written = convert_to_other(&read);
         assert_eq!(written.object["spec"], expected, "{name}");
-        assert_eq!(written.object["metadata"]["annotations"][NEW_FIELDS], Value::Null, "{name}");
-        let told: Vec<_> =
-            dropped.iter().map(|path| format!("metadata.annotations[{NEW_FIELDS}]: its {path} {CHANGED}")).collect();
-        assert_eq!(written.lost, told, "{name}");
-        assert_eq!(turned(&written.object).object["spec"], read["spec"], "{name}: what they wrote is what they read");
+        assert_eq!(written.object["metadata"]["annotations"][V1ALPHA2_FIELDS], Value::Null, "{name}");
+        let losses: Vec<_> = dropped
+            .iter()
+            .map(|path| format!("metadata.annotations[{V1ALPHA2_FIELDS}]: its {path} {CHANGED}"))
+            .collect();
+        assert_eq!(written.lost, losses, "{name}");
+        assert_eq!(
+            convert_to_other(&written.object).object["spec"],
+            read["spec"],
+            "{name}: the client reads what it wrote"
+        );
     }
 }
 
 /// A v1alpha1 object that a client of v1alpha2 reads, changes and writes.
 #[test]
-fn a_change_in_the_newer_version_wins_and_the_rest_stays() {
-    let given = json!({ "server": {
+fn v1alpha2_change_wins_and_rest_stays() {
+    let original = json!({ "server": {
         "containerSpec": { "name": "mine", "port": 9000 },
         "userConfig": { "configMapName": "own", "configMapNamespace": "shared" },
     } });
-    let read = whole(&object(OLD, &given));
+    let read = convert_losslessly(&object(V1ALPHA1, &original));
     type Change = fn(&mut Value);
     let cases: [(&str, Change, Value, usize); 4] = [
-        ("nothing", |_| {}, given.clone(), 0),
+        ("nothing", |_| {}, original.clone(), 0),
         (
             "the port removed: the name of the container stays",
             |spec| drop(spec.as_object_mut().unwrap().remove("networking")),
-            json!({ "server": { "containerSpec": { "name": "mine" }, "userConfig": given["server"]["userConfig"] } }),
+            json!({ "server": { "containerSpec": { "name": "mine" }, "userConfig": original["server"]["userConfig"] } }),
             0,
         ),
         (
@@ -129,52 +138,61 @@ fn a_change_in_the_newer_version_wins_and_the_rest_stays() {
     for (name, change, expected, dropped) in cases {
         let mut changed = read.clone();
         change(&mut changed["spec"]);
-        let back = turned(&changed);
+        let back = convert_to_other(&changed);
         assert_eq!(back.object["spec"], expected, "{name}");
         assert_eq!(back.lost.len(), dropped, "{name}: {:?}", back.lost);
         for line in back.lost {
-            let told = "its spec.server.userConfig was dropped, because the fields of v1alpha2 say otherwise now";
-            assert_eq!(line, format!("metadata.annotations[{OLD_FIELDS}.spec.server.userConfig]: {told}"), "{name}");
+            let reason = "its spec.server.userConfig was dropped, because the fields of v1alpha2 say otherwise now";
+            assert_eq!(
+                line,
+                format!("metadata.annotations[{V1ALPHA1_FIELDS}.spec.server.userConfig]: {reason}"),
+                "{name}"
+            );
         }
     }
 }
 
 #[test]
-fn a_section_does_not_come_back_for_fields_that_do_not() {
-    let mut read = whole(&object(NEW, &json!({ "networking": { "expose": { "hostname": "h" } } })));
+fn section_without_restored_fields_is_not_restored() {
+    let mut read = convert_losslessly(&object(V1ALPHA2, &json!({ "networking": { "expose": { "hostname": "h" } } })));
     read["spec"] = json!({});
-    let written = turned(&read);
-    assert_eq!(written.object, object(NEW, &json!({})));
-    assert_eq!(written.lost, [format!("metadata.annotations[{NEW_FIELDS}]: its spec.networking.expose {CHANGED}")]);
+    let written = convert_to_other(&read);
+    assert_eq!(written.object, object(V1ALPHA2, &json!({})));
+    assert_eq!(
+        written.lost,
+        [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: its spec.networking.expose {CHANGED}")]
+    );
 }
 
 #[test]
-fn a_field_removed_in_the_newer_version_does_not_return_through_the_older_one() {
-    let stored =
-        object(NEW, &json!({ "providers": { "inference": { "provider": "vllm" } }, "workload": { "replicas": 1 } }));
+fn field_removed_in_v1alpha2_stays_removed() {
+    let stored = object(
+        V1ALPHA2,
+        &json!({ "providers": { "inference": { "provider": "vllm" } }, "workload": { "replicas": 1 } }),
+    );
     let mut cleared = stored.clone();
     cleared["spec"].as_object_mut().unwrap().remove("providers");
-    // A copy of the annotation that an earlier conversion wrote is no field of v1alpha2.
-    let annotation = whole(&stored)["metadata"]["annotations"].clone();
+    // The annotation of an earlier conversion has no effect on a v1alpha2 object.
+    let annotation = convert_losslessly(&stored)["metadata"]["annotations"].clone();
     cleared["metadata"]["annotations"] = annotation;
-    let read = turned(&cleared);
+    let read = convert_to_other(&cleared);
     assert_eq!(read.object["metadata"], json!({ "name": "stack" }));
-    let told = "it has no place on an object of v1alpha2 itself";
-    assert_eq!(read.lost, [format!("metadata.annotations[{NEW_FIELDS}]: {told}")]);
-    assert_eq!(whole(&read.object)["spec"], json!({ "workload": { "replicas": 1 } }));
+    let reason = "it has no place on an object of v1alpha2 itself";
+    assert_eq!(read.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")]);
+    assert_eq!(convert_losslessly(&read.object)["spec"], json!({ "workload": { "replicas": 1 } }));
 }
 
-/// Server-side apply takes or leaves whole annotations. A field of v1alpha1 that its owner gives up must not stay because
-/// another one is kept beside it.
+/// Server-side apply tracks ownership per annotation. With one annotation for all fields, a v1alpha1 field whose owner
+/// gives it up would stay because of the others.
 #[test]
-fn each_field_of_the_older_version_is_kept_by_itself() {
+fn each_v1alpha1_field_has_its_own_annotation() {
     let server = json!({
         "containerSpec": { "name": "mine", "port": 0 }, "podOverrides": {}, "no name for an annotation": 1,
         "userConfig": { "configMapName": "own", "configMapNamespace": "shared" },
     });
-    let mut given = object(OLD, &json!({ "server": server }));
-    given["status"] = json!({ "configGeneration": "none of v1alpha1" });
-    let out = whole(&given);
+    let mut original = object(V1ALPHA1, &json!({ "server": server }));
+    original["status"] = json!({ "configGeneration": "none of v1alpha1" });
+    let out = convert_losslessly(&original);
     let mut annotations = out["metadata"]["annotations"].as_object().unwrap().clone();
     let expected = [
         ("", json!({ "spec": { "server": { "no name for an annotation": 1 } } })),
@@ -185,43 +203,46 @@ fn each_field_of_the_older_version_is_kept_by_itself() {
         (".status.configGeneration", json!({ "status": { "configGeneration": "none of v1alpha1" } })),
     ];
     for (path, piece) in expected {
-        let text = annotations.remove(&format!("{OLD_FIELDS}{path}")).unwrap_or_else(|| panic!("{path}"));
+        let text = annotations.remove(&format!("{V1ALPHA1_FIELDS}{path}")).unwrap_or_else(|| panic!("{path}"));
         assert_eq!(text, piece.to_string());
     }
     assert_eq!(annotations, serde_json::Map::new());
-    assert_eq!(whole(&out), given);
+    assert_eq!(convert_losslessly(&out), original);
 }
 
-/// Server-side apply sends what a client owns, at times without metadata. An annotation there would become a field that the
-/// client never set, and a field that the other version does not know would fail the request.
+/// Server-side apply sends the fields that a client owns, sometimes without metadata. An added annotation would become a
+/// field that the client never set, and a field that the other version does not know would fail the request.
 #[test]
-fn without_metadata_nothing_is_kept_and_each_loss_is_told() {
+fn without_metadata_each_loss_is_reported() {
     let why = "cannot say this, and there is no metadata to keep it in";
-    let given = bare(
-        NEW,
+    let original = without_metadata(
+        V1ALPHA2,
         &json!({ "providers": {}, "networking": { "port": 1, "expose": { "hostname": "h" }, "tls": { "enabled": true } } }),
     );
-    let out = turned(&given);
+    let out = convert_to_other(&original);
     let old = json!({ "server": { "containerSpec": { "port": 1 } }, "network": { "exposeRoute": true } });
-    assert_eq!(out.object, bare(OLD, &old));
+    assert_eq!(out.object, without_metadata(V1ALPHA1, &old));
     let paths = ["spec.networking.expose", "spec.networking.tls.enabled", "spec.providers"];
     assert_eq!(out.lost, paths.map(|path| format!("{path}: v1alpha1 {why}")));
 
-    let out = turned(&bare(OLD, &json!({ "server": { "containerSpec": { "name": "c", "port": 1 }, "novelty": [] } })));
-    assert_eq!(out.object, bare(NEW, &json!({ "networking": { "port": 1 } })));
+    let out = convert_to_other(&without_metadata(
+        V1ALPHA1,
+        &json!({ "server": { "containerSpec": { "name": "c", "port": 1 }, "novelty": [] } }),
+    ));
+    assert_eq!(out.object, without_metadata(V1ALPHA2, &json!({ "networking": { "port": 1 } })));
     let paths = ["spec.server.containerSpec.name", "spec.server.novelty"];
     assert_eq!(out.lost, paths.map(|path| format!("{path}: v1alpha2 {why}")));
 
     for metadata in [json!(null), json!("x"), json!([])] {
-        let mut odd = given.clone();
+        let mut odd = original.clone();
         odd["metadata"] = metadata.clone();
-        let out = turned(&odd);
+        let out = convert_to_other(&odd);
         assert_eq!(out.object["metadata"], metadata);
         assert_eq!(out.lost.len(), 3);
     }
-    let mut odd = given;
+    let mut odd = original;
     odd["metadata"] = json!({ "annotations": "x" });
-    let out = turned(&odd);
+    let out = convert_to_other(&odd);
     assert_eq!(out.object["metadata"], odd["metadata"]);
     assert!(
         out.lost[0].ends_with("v1alpha1 cannot say this, and metadata.annotations is not a map that could keep it")
@@ -229,23 +250,25 @@ fn without_metadata_nothing_is_kept_and_each_loss_is_told() {
 }
 
 #[test]
-fn of_the_metadata_only_annotations_change_and_come_back_as_they_were() {
+fn conversion_changes_only_annotations_of_metadata() {
     let full = json!({
         "name": "stack", "namespace": "chat", "uid": "u", "resourceVersion": "7", "generation": 3, "labels": { "a": "b" },
-        "managedFields": [{ "manager": "kubectl", "apiVersion": NEW, "fieldsV1": { "f:spec": { "f:providers": {} } } }],
+        "managedFields": [{ "manager": "kubectl", "apiVersion": V1ALPHA2, "fieldsV1": { "f:spec": { "f:providers": {} } } }],
         "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "{\"spec\":{\"providers\":{}}}" },
         "finalizers": ["f"], "ownerReferences": [{ "uid": "o" }], "novelty": 1,
     });
     for metadata in [full, json!({}), json!({ "annotations": {} }), json!({ "annotations": null })] {
-        for (version, spec) in [(NEW, json!({ "providers": {} })), (OLD, json!({ "server": { "novelty": 1 } }))] {
-            let mut given = object(version, &spec);
-            given["metadata"] = metadata.clone();
-            let mut out = whole(&given);
-            assert_eq!(whole(&out), given, "{metadata}");
-            let fields = if version == NEW { NEW_FIELDS } else { OLD_FIELDS };
-            assert_eq!(held(&out, fields)["spec"], spec, "{metadata}");
+        for (version, spec) in
+            [(V1ALPHA2, json!({ "providers": {} })), (V1ALPHA1, json!({ "server": { "novelty": 1 } }))]
+        {
+            let mut original = object(version, &spec);
+            original["metadata"] = metadata.clone();
+            let mut out = convert_losslessly(&original);
+            assert_eq!(convert_losslessly(&out), original, "{metadata}");
+            let fields = if version == V1ALPHA2 { V1ALPHA2_FIELDS } else { V1ALPHA1_FIELDS };
+            assert_eq!(annotated_fields(&out, fields)["spec"], spec, "{metadata}");
             let annotations = out["metadata"]["annotations"].as_object_mut().unwrap();
-            annotations.retain(|name, _| !is_ours(name, fields));
+            annotations.retain(|name, _| !is_conversion_annotation(name, fields));
             if annotations.is_empty() {
                 out["metadata"].as_object_mut().unwrap().remove("annotations");
             }
@@ -258,32 +281,32 @@ fn of_the_metadata_only_annotations_change_and_come_back_as_they_were() {
     }
 }
 
-/// A user who edits the annotation and makes a mistake finds it where it was, and can repair it.
+/// A user who makes a mistake in the annotation can still repair it.
 #[test]
-fn an_annotation_that_cannot_be_read_stays() {
+fn unreadable_annotation_stays() {
     let texts = [json!("{\"spec\":"), json!("[]"), json!("{\"spec\":7}"), json!("{\"other\":{}}"), json!(7)];
     for text in texts {
-        let mut given = object(OLD, &json!({ "replicas": 1 }));
-        given["metadata"]["annotations"] = json!({ NEW_FIELDS: text });
-        let out = turned(&given);
-        assert_eq!(out.object["metadata"], given["metadata"], "{text}");
+        let mut original = object(V1ALPHA1, &json!({ "replicas": 1 }));
+        original["metadata"]["annotations"] = json!({ V1ALPHA2_FIELDS: text });
+        let out = convert_to_other(&original);
+        assert_eq!(out.object["metadata"], original["metadata"], "{text}");
         assert_eq!(out.object["spec"], json!({ "workload": { "replicas": 1 } }), "{text}");
-        let told = "nothing was restored from it, because it is not what the conversion writes; repair or remove it";
-        assert_eq!(out.lost, [format!("metadata.annotations[{NEW_FIELDS}]: {told}")], "{text}");
-        assert_eq!(whole(&out.object), given, "{text}");
+        let reason = "nothing was restored from it, because it is not what the conversion writes; repair or remove it";
+        assert_eq!(out.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")], "{text}");
+        assert_eq!(convert_losslessly(&out.object), original, "{text}");
 
         let mut stored = out.object;
         stored["spec"]["providers"] = json!({});
-        let read = turned(&stored);
-        assert_eq!(held(&read.object, NEW_FIELDS), json!({ "spec": { "providers": {} } }));
-        let told = "replaced, because it was not what the conversion writes";
-        assert_eq!(read.lost, [format!("metadata.annotations[{NEW_FIELDS}]: {told}")], "{text}");
+        let read = convert_to_other(&stored);
+        assert_eq!(annotated_fields(&read.object, V1ALPHA2_FIELDS), json!({ "spec": { "providers": {} } }));
+        let reason = "replaced, because it was not what the conversion writes";
+        assert_eq!(read.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")], "{text}");
     }
 }
 
-/// Whoever may write the object may write its annotation, but not say two things at once with it.
+/// Users can write the annotation, but it must not contradict the fields.
 #[test]
-fn an_annotation_changes_nothing_that_the_fields_say() {
+fn annotation_cannot_override_fields() {
     let forged = json!({
         "spec": {
             "distribution": { "name": "other" }, "workload": { "replicas": 99, "workers": 3 },
@@ -291,51 +314,51 @@ fn an_annotation_changes_nothing_that_the_fields_say() {
         },
         "status": { "phase": "Ready" },
     });
-    let mut given = object(
-        OLD,
+    let mut original = object(
+        V1ALPHA1,
         &json!({ "replicas": 1, "server": { "distribution": { "name": "starter" } }, "network": { "exposeRoute": true } }),
     );
-    given["status"] = json!({ "phase": "Failed" });
-    let honest = whole(&given);
-    given["metadata"]["annotations"] = json!({ NEW_FIELDS: forged.to_string() });
-    let out = turned(&given);
+    original["status"] = json!({ "phase": "Failed" });
+    let honest = convert_losslessly(&original);
+    original["metadata"]["annotations"] = json!({ V1ALPHA2_FIELDS: forged.to_string() });
+    let out = convert_to_other(&original);
     assert_eq!(out.object, honest);
     assert_eq!(out.lost.len(), 7, "{:?}", out.lost);
 }
 
 #[test]
-fn without_a_spec_a_kept_field_has_no_place() {
-    let read = whole(&object(NEW, &json!({ "providers": {} })));
-    let part = json!({ "apiVersion": OLD, "kind": "LlamaStackDistribution", "metadata": read["metadata"] });
-    let out = turned(&part);
+fn kept_field_without_spec_is_dropped() {
+    let read = convert_losslessly(&object(V1ALPHA2, &json!({ "providers": {} })));
+    let part = json!({ "apiVersion": V1ALPHA1, "kind": "LlamaStackDistribution", "metadata": read["metadata"] });
+    let out = convert_to_other(&part);
     assert_eq!(
         out.object,
-        json!({ "apiVersion": NEW, "kind": "LlamaStackDistribution", "metadata": { "name": "stack" } })
+        json!({ "apiVersion": V1ALPHA2, "kind": "LlamaStackDistribution", "metadata": { "name": "stack" } })
     );
-    let told = "its spec.providers was dropped, because the object has no such part";
-    assert_eq!(out.lost, [format!("metadata.annotations[{NEW_FIELDS}]: {told}")]);
+    let reason = "its spec.providers was dropped, because the object has no such part";
+    assert_eq!(out.lost, [format!("metadata.annotations[{V1ALPHA2_FIELDS}]: {reason}")]);
 }
 
 #[test]
-fn annotations_of_earlier_builds_are_read_and_removed() {
+fn annotations_of_earlier_builds_are_migrated() {
     let extras = json!({
         "providers": { "inference": [{ "provider": "vllm" }] }, "resources": { "tools": ["t"] }, "storage": {},
         "disabled": ["eval"], "externalProviders": {}, "exposeHostname": "h", "novelty": 1,
     });
-    let mut given = object(OLD, &json!({ "network": { "exposeRoute": true } }));
-    given["metadata"]["annotations"] = json!({ "llamastack.io/v1alpha2-extras": extras.to_string(), "mine": "1" });
-    let out = turned(&given);
+    let mut original = object(V1ALPHA1, &json!({ "network": { "exposeRoute": true } }));
+    original["metadata"]["annotations"] = json!({ "llamastack.io/v1alpha2-extras": extras.to_string(), "mine": "1" });
+    let out = convert_to_other(&original);
     let mut spec = extras.clone();
     spec.as_object_mut().unwrap().remove("exposeHostname");
     spec.as_object_mut().unwrap().remove("novelty");
     spec["networking"] = json!({ "expose": { "hostname": "h" } });
     assert_eq!(out.object["spec"], spec);
     assert_eq!(out.object["metadata"]["annotations"], json!({ "mine": "1" }));
-    let told = "its novelty was dropped, because no field has this name";
-    assert_eq!(out.lost, [format!("metadata.annotations[llamastack.io/v1alpha2-extras]: {told}")]);
+    let reason = "its novelty was dropped, because no field has this name";
+    assert_eq!(out.lost, [format!("metadata.annotations[llamastack.io/v1alpha2-extras]: {reason}")]);
 
-    given["spec"]["network"]["exposeRoute"] = json!(false);
-    assert_eq!(turned(&given).object["spec"]["networking"], json!({ "expose": false }));
+    original["spec"]["network"]["exposeRoute"] = json!(false);
+    assert_eq!(convert_to_other(&original).object["spec"]["networking"], json!({ "expose": false }));
 
     let together = json!({ "llamastack.io/v1alpha1-extras": json!({
         "containerName": "mine", "terminationGracePeriod": 5, "userConfigNamespace": "shared",
@@ -351,9 +374,9 @@ fn annotations_of_earlier_builds_are_read_and_removed() {
             "overrideConfig": { "configMapName": "own" },
             "networking": { "tls": { "caBundle": { "configMapName": "ca", "configMapKeys": ["live"] } } },
         });
-        let mut given = object(NEW, &spec);
-        given["metadata"]["annotations"] = annotations.clone();
-        let out = whole(&given);
+        let mut original = object(V1ALPHA2, &spec);
+        original["metadata"]["annotations"] = annotations.clone();
+        let out = convert_losslessly(&original);
         assert_eq!(out["metadata"], json!({ "name": "stack" }), "{annotations}");
         let server = json!({
             "containerSpec": { "name": "mine" },
@@ -363,11 +386,11 @@ fn annotations_of_earlier_builds_are_read_and_removed() {
         });
         assert_eq!(out["spec"], json!({ "server": server }), "{annotations}");
 
-        // The ConfigMaps that they are about are gone.
-        let mut given = object(NEW, &json!({}));
-        given["metadata"]["annotations"] = annotations.clone();
+        // The namespace and keys of a ConfigMap are dropped once the object does not refer to it.
+        let mut original = object(V1ALPHA2, &json!({}));
+        original["metadata"]["annotations"] = annotations.clone();
         let server =
             json!({ "containerSpec": { "name": "mine" }, "podOverrides": { "terminationGracePeriodSeconds": 5 } });
-        assert_eq!(whole(&given)["spec"], json!({ "server": server }), "{annotations}");
+        assert_eq!(convert_losslessly(&original)["spec"], json!({ "server": server }), "{annotations}");
     }
 }

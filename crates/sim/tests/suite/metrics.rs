@@ -1,4 +1,4 @@
-//! What simulated pods say of themselves.
+//! The metrics of simulated pods and of the endpoint picker.
 
 use steersman_sim::expose;
 use steersman_sim::fleet::Fleet;
@@ -13,15 +13,15 @@ fn value(text: &str, series: &str) -> Option<String> {
 }
 
 #[test]
-fn a_pod_says_what_vllm_says() {
+fn pod_exposes_vllm_metrics() {
     let mut fleet = Fleet::new(SHAPE, Load::Constant(Rate(2_000)));
     fleet.add("a", SPEED);
-    assert_eq!(expose::pod(&fleet, "a", "m"), None, "it is still starting");
-    assert_eq!(expose::pod(&fleet, "b", "m"), None, "it is not there");
+    assert_eq!(expose::pod(&fleet, "a", "m"), None, "a starting pod has no metrics");
+    assert_eq!(expose::pod(&fleet, "b", "m"), None, "a missing pod has no metrics");
     fleet.run_until(4_250);
     let text = expose::pod(&fleet, "a", "a \"b\"\\").unwrap();
     let labels = r#"engine="0",model_name="a \"b\"\\""#;
-    // Two at a time, each of them half a second to read and a second to write: two are done after 2.5 and 4 seconds.
+    // Two requests run at a time, each with 0.5 s of prefill and 1 s of decode: two finish after 2.5 s, two after 4 s.
     for (series, expected) in [
         ("vllm:num_requests_running", "2"),
         ("vllm:num_requests_waiting", "2"),
@@ -41,13 +41,13 @@ fn a_pod_says_what_vllm_says() {
     assert_eq!(value(&text, &stopped).as_deref(), Some("4"));
     let cache = "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"100\"}";
     assert_eq!(value(&text, cache).as_deref(), Some("1"));
-    // A quarter of a second is half of the reading of both.
-    let held = value(&text, &format!("vllm:kv_cache_usage_perc{{{labels}}}")).unwrap().parse::<f64>().unwrap();
-    assert!((held - 100.0 / 1600.0).abs() < 1e-9, "{held}");
+    // 0.25 s after their start, half of both prompts is processed.
+    let cache_usage = value(&text, &format!("vllm:kv_cache_usage_perc{{{labels}}}")).unwrap().parse::<f64>().unwrap();
+    assert!((cache_usage - 100.0 / 1600.0).abs() < 1e-9, "{cache_usage}");
 }
 
 #[test]
-fn a_silent_pod_serves_and_says_nothing() {
+fn silent_pod_serves_without_metrics() {
     let mut fleet = Fleet::new(SHAPE, Load::Constant(Rate(1_000)));
     fleet.add("a", SPEED);
     fleet.silence("a", true);
@@ -59,7 +59,7 @@ fn a_silent_pod_serves_and_says_nothing() {
 }
 
 #[test]
-fn the_picker_says_what_waits_while_no_pod_serves() {
+fn picker_reports_queue_without_ready_pod() {
     let mut fleet = Fleet::new(SHAPE, Load::Constant(Rate(1_000)));
     fleet.run_until(3_000);
     let size = "inference_extension_flow_control_queue_size{model_name=\"m\",target_model_name=\"m\"}";
