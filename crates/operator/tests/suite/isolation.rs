@@ -173,7 +173,7 @@ async fn panic_event(namespace: &Namespace) -> KubeEvent {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_of_one_server_affects_no_other() {
-    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let Some((cluster, admin)) = llamastack::cluster_with_crd().await else { return };
     let namespace = cluster.namespace("panic").await.unwrap();
     let _running = run(starters(Fault::Panic), server(cluster, admin.clone()), &namespace);
     create_starter(&admin, &namespace, FAULTY).await;
@@ -188,9 +188,9 @@ async fn panic_of_one_server_affects_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_of_one_request_affects_no_other() {
-    let Some((cluster, admin)) = dynamo::with_crds().await else { return };
+    let Some((cluster, admin)) = dynamo::cluster_with_crds().await else { return };
     let namespace = cluster.namespace("panic").await.unwrap();
-    let family = Planted { family: dynamo::family(), name_of: |snapshot| &snapshot.object.name, fault: Fault::Panic };
+    let family = Planted { family: dynamo::reconciler(), name_of: |snapshot| &snapshot.object.name, fault: Fault::Panic };
     let _running = run(family, server(cluster, admin.clone()), &namespace);
     dynamo::create_named(&admin, namespace.name(), FAULTY, dynamo::spec(json!({}))).await.unwrap();
     let event = panic_event(&namespace).await;
@@ -204,7 +204,7 @@ async fn panic_of_one_request_affects_no_other() {
 /// The whole process leads by a Lease that expires after 9 s without a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_reconcile_keeps_lease_and_delays_nothing() {
-    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let Some((cluster, admin)) = llamastack::cluster_with_crd().await else { return };
     let namespace = cluster.namespace("blocked").await.unwrap();
     let mut leader = lease(cluster, &namespace).await;
     let fence = leader.acquired().await.unwrap();
