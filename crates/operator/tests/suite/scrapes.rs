@@ -145,7 +145,7 @@ async fn revoked_scraper_stays_refused_during_outage() {
     assert_eq!(scrape(&endpoint, &test.token).await, 503, "the last review was a refusal");
 }
 
-/// A flood of unknown tokens may block other unknown tokens, but neither known scrapers nor the revocation of their access.
+/// A flood of unknown tokens may block other unknown tokens, but not known scrapers or the revocation of their access.
 #[tokio::test]
 async fn hanging_reviews_do_not_block_known_scrapers() {
     let Some(turn) = turn(Flavour::Bare).await else { return };

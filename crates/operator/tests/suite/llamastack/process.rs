@@ -27,8 +27,8 @@ pub struct TestEnv {
     _turn: Turn,
 }
 
-/// Installs the shipped roles and the CRD, and creates a namespace. The CRD has one version, so that no conversion webhook
-/// is needed.
+/// Installs the shipped roles and the CRD, and creates a namespace. The CRD has one version, so that no conversion
+/// webhook is needed.
 pub async fn test_env(flavour: Flavour, prefix: &str) -> Option<TestEnv> {
     let turn = turn(flavour).await?;
     let cluster = turn.cluster;

@@ -11,7 +11,7 @@ use steersman_testkit::wait;
 
 use super::{TestEnv, model_query, ready_pod};
 
-/// Models, pods and metrics of a fleet with this number of pods per namespace. One server exposes the metrics of all pods.
+/// Models, pods and metrics of a fleet with this number of pods per namespace. One server exposes all metrics.
 fn fleet(namespaces: &[(&str, usize)]) -> (Vec<ModelAsked>, Vec<PodPlace>, String) {
     let (mut models, mut pods, mut text) = (vec![], vec![], String::new());
     for (namespace, count) in namespaces {

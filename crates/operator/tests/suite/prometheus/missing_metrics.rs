@@ -59,7 +59,7 @@ async fn recreated_pod_does_not_inherit_metrics() {
     until(&client, "a", &pods, "the first pod", |observed| pod(observed, "web-0").is_some()).await;
     env.prometheus.forget("web").unwrap();
     until_ended(&env).await;
-    // A new pod with this name has another address and has just started; samples of the first pod are less than a minute old.
+    // A new pod with this name has another address and has just started. Samples of the first pod are still recent.
     pods[0].ip = "10.0.0.2".parse().ok();
     pods[0].started = Some(Timestamp::now() + SignedDuration::from_mins(1));
     assert_eq!(query_model(&client, "a", &pods).await.pods, Err(Silence::Missing));

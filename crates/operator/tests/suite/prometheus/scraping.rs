@@ -102,7 +102,7 @@ async fn pod_with_future_start_is_scraped() {
     let server = Pods::start_at("127.0.0.2:0").await.unwrap();
     server.say("a", "any", vllm("0.9", "9", 10));
     let now = Timestamp::now();
-    let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..at("a", "new", "127.0.0.2") }];
+    let pods = [PodPlace { started: Some(now + SignedDuration::from_mins(10)), ..pod_at("a", "new", "127.0.0.2") }];
     let observed = query_model(&scraping_client(&env.prometheus.url(), server.address().port()), &pods, now).await;
     assert_eq!(pod(&observed, "new").and_then(|pod| pod.kv), Some(0.9), "{observed:?}");
 }

@@ -1,5 +1,5 @@
-//! The status of servers and pods in a running operator: providers and health from the servers, and the cause of pods that
-//! are not ready.
+//! The status of servers and pods in a running operator: providers and health from the servers, and the cause of pods
+//! that are not ready.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
