@@ -117,7 +117,7 @@ fn dynamo_real(session: &mut Session) -> Result<()> {
     let packages = python.dynamo()?;
     local_cluster::programs()?;
     let mut command = test_command();
-    command.args(["--test", "operator", "--", "--ignored", "dynamo::real"]);
+    command.args(["--test", "operator", "--", "--ignored", "dynamo::real_profiler"]);
     command.env("STEERSMAN_DYNAMO_PYTHON", python.program()).env("STEERSMAN_DYNAMO_PACKAGES", packages);
     session.cargo_test(command)
 }

@@ -1,15 +1,15 @@
-//! DynamoGraphDeploymentRequests on a real API server. The tests play what stands around the operator: the Job's end, what
-//! the relay delivers, and how the graph fares.
+//! Tests the controller of DynamoGraphDeploymentRequests on a real API server. The tests set everything outside the
+//! operator: the status of the profiling Job, the output of the relay, and the state of the graph.
 
-mod absent;
+mod blocked_requests;
 mod crashes;
 mod examples;
+mod generated_configs;
 mod gpus;
-mod kept;
-mod lives;
+mod graph_crd;
+mod lifecycle;
 mod process;
-mod real;
-mod waiting;
+mod real_profiler;
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ const VERSION: &str = "v1beta1";
 const NAME: &str = "qwen";
 const GRAPH: &str = "qwen-dgd";
 
-/// A cluster of these tests alone, with both CRDs and the shipped roles: each test acts in a namespace of its own.
-pub async fn with_crds() -> Option<(&'static Cluster, Client)> {
+/// The cluster of this module, with both CRDs and the shipped roles. Each test uses a namespace of its own.
+pub async fn cluster_with_crds() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let cluster = alone(&CLUSTER, async |cluster| {
         let admin = cluster.admin().await?;
@@ -56,10 +56,11 @@ pub async fn with_crds() -> Option<(&'static Cluster, Client)> {
     Some((cluster, cluster.admin().await.unwrap()))
 }
 
-/// Nodes and exporters belong to the whole cluster: tests in which hardware is discovered take turns, and begin without any.
-async fn without_gpus(admin: &Client) -> MutexGuard<'static, ()> {
-    static GPUS: Mutex<()> = Mutex::const_new(());
-    let turn = GPUS.lock().await;
+/// Serializes tests of hardware discovery, because nodes and exporters are shared by the whole cluster. Each starts
+/// without nodes and exporters.
+async fn lock_gpus(admin: &Client) -> MutexGuard<'static, ()> {
+    static GPU_LOCK: Mutex<()> = Mutex::const_new(());
+    let lock = GPU_LOCK.lock().await;
     let nodes: Api<Node> = Api::all(admin.clone());
     nodes.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     let pods: Api<Pod> = Api::all(admin.clone());
@@ -67,54 +68,54 @@ async fn without_gpus(admin: &Client) -> MutexGuard<'static, ()> {
         let pods: Api<Pod> = Api::namespaced(admin.clone(), &pod.namespace().unwrap());
         pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
     }
-    turn
+    lock
 }
 
-/// As far as requests look at graphs, whoever runs them.
+/// The CRD of DynamoGraphDeployment, reduced to the fields that requests use.
 fn graph_crd() -> CustomResourceDefinition {
     serde_saphyr::from_str(steersman_testkit::graphs::CRD).unwrap()
 }
 
-pub fn family() -> Dynamo {
+pub fn reconciler() -> Dynamo {
     Dynamo::new(
         &Installation { operator_image: Some("steersman:1".to_owned()), ..Installation::default() },
         &RequestOptions::default(),
     )
 }
 
-/// With all hardware given.
-pub fn spec(more: Value) -> Value {
+/// A spec with complete hardware, so that nothing has to be discovered. `overrides` replaces top-level fields.
+pub fn spec(overrides: Value) -> Value {
     let mut spec = json!({
         "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0",
         "hardware": { "gpuSku": "h100_sxm", "vramMb": 81_920, "numGpusPerNode": 8, "totalGpus": 8,
             "interconnect": "nvlink", "rdma": false },
     });
-    for (name, value) in more.as_object().unwrap() {
+    for (name, value) in overrides.as_object().unwrap() {
         spec[name] = value.clone();
     }
     spec
 }
 
-/// A namespace with one request, and everything that happens around it.
-struct Scene {
+/// A namespace with one request, and the actions of users, the profiler and other controllers on it.
+struct TestNamespace {
     cluster: &'static Cluster,
     admin: Client,
     namespace: Namespace,
 }
 
-impl Scene {
+impl TestNamespace {
     async fn new(prefix: &str, spec: Value) -> Option<Self> {
-        let (cluster, admin) = with_crds().await?;
+        let (cluster, admin) = cluster_with_crds().await?;
         let namespace = cluster.namespace(prefix).await.unwrap();
         create(&admin, namespace.name(), spec).await.unwrap();
         Some(Self { cluster, admin, namespace })
     }
 
-    /// Where operators compete for the cluster's one Lease: those of one test at a time.
+    /// The place to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
     async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
-        (turn, Place::of(self.cluster).await)
+        static LEASE_LOCK: Mutex<()> = Mutex::const_new(());
+        let lock = LEASE_LOCK.lock().await;
+        (lock, Place::of(self.cluster).await)
     }
 
     fn requests(&self) -> Api<DynamicObject> {
@@ -133,32 +134,32 @@ impl Scene {
         self.request().await.data["status"].clone()
     }
 
-    /// Phase, and what Succeeded says.
-    async fn says(&self) -> (String, String) {
+    /// The phase, and the message of the condition Succeeded.
+    async fn phase_and_message(&self) -> (String, String) {
         let status = self.status().await;
         let phase = status["phase"].as_str().unwrap_or_default().to_owned();
         (phase, condition(&status, "Succeeded").1)
     }
 
-    /// Passes until nothing is written any more.
+    /// Reconciles until nothing is written any more.
     async fn settle(&self) {
         for _ in 0..20 {
-            let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), NAME).await;
-            match passed.unwrap() {
+            let outcome = reconcile_request(self.cluster, self.admin.clone(), self.namespace.name(), NAME).await;
+            match outcome.unwrap() {
                 ReconcileOutcome::Reconciled { written: 0, .. } => return,
-                passed => assert_ne!(passed, ReconcileOutcome::Deleting),
+                outcome => assert_ne!(outcome, ReconcileOutcome::Deleting),
             }
         }
-        panic!("it still writes: {:?}", self.status().await);
+        panic!("still writing after 20 reconciles: {:?}", self.status().await);
     }
 
-    async fn assert_silent(&self) {
+    async fn assert_no_writes(&self) {
         let counter = Cutter::counting();
-        pass_once(self.cluster, counter.around(&self.admin), self.namespace.name()).await.unwrap();
-        assert_eq!(counter.calls(), 0, "settled means silent");
+        reconcile_once(self.cluster, counter.around(&self.admin), self.namespace.name()).await.unwrap();
+        assert_eq!(counter.calls(), 0, "a settled request must cause no write");
     }
 
-    async fn change(&self, patch: Value) {
+    async fn patch_request(&self, patch: Value) {
         self.requests().patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
@@ -166,8 +167,8 @@ impl Scene {
         self.namespace.all::<Job>().get("profile-qwen").await.unwrap()
     }
 
-    async fn job_ends(&self) {
-        job_status(
+    async fn complete_job(&self) {
+        patch_job_status(
             &self.namespace,
             json!({ "succeeded": 1, "completionTime": "2026-11-16T06:01:00Z", "conditions": [
             { "type": "SuccessCriteriaMet", "status": "True" }, { "type": "Complete", "status": "True" }] }),
@@ -175,8 +176,8 @@ impl Scene {
         .await;
     }
 
-    async fn job_fails(&self, message: &str) {
-        job_status(
+    async fn fail_job(&self, message: &str) {
+        patch_job_status(
             &self.namespace,
             json!({ "failed": 1, "conditions": [
             { "type": "FailureTarget", "status": "True", "message": message },
@@ -185,22 +186,23 @@ impl Scene {
         .await;
     }
 
-    /// As the relay does, in the name of the request.
-    async fn deliver(&self, data: Value) {
+    /// Writes the output ConfigMap as the relay does, owned by the request.
+    async fn deliver_output(&self, data: Value) {
         let request = self.request().await;
-        deliver(&self.admin, self.namespace.name(), &request.uid().unwrap(), data).await;
+        deliver_output(&self.admin, self.namespace.name(), &request.uid().unwrap(), data).await;
     }
 
-    /// Profiled, with a result.
-    async fn profiled(&self) {
+    /// Completes profiling with a result, and reconciles it.
+    async fn complete_profiling(&self) {
         self.settle().await;
-        self.deliver(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await;
-        self.job_ends().await;
+        self.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .await;
+        self.complete_job().await;
         self.settle().await;
     }
 
-    async fn graph_is(&self, state: &str) {
-        graph_status(&self.graphs(), state).await;
+    async fn set_graph_state(&self, state: &str) {
+        patch_graph_status(&self.graphs(), state).await;
     }
 }
 
@@ -213,14 +215,14 @@ async fn create(client: &Client, namespace: &str, spec: Value) -> Result<Dynamic
 }
 
 pub async fn create_named(client: &Client, namespace: &str, name: &str, spec: Value) -> Result<DynamicObject> {
-    let wish: DynamicObject = object(json!({
+    let request: DynamicObject = object(json!({
         "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentRequest", "metadata": { "name": name },
         "spec": spec,
     }));
-    Ok(requests(client, namespace).create(&PostParams::default(), &wish).await?)
+    Ok(requests(client, namespace).create(&PostParams::default(), &request).await?)
 }
 
-async fn job_status(namespace: &Namespace, mut status: Value) {
+async fn patch_job_status(namespace: &Namespace, mut status: Value) {
     status["startTime"] = "2026-11-16T06:00:00Z".into();
     for condition in status["conditions"].as_array_mut().unwrap() {
         condition["lastTransitionTime"] = "2026-11-16T06:01:00Z".into();
@@ -230,7 +232,7 @@ async fn job_status(namespace: &Namespace, mut status: Value) {
     namespace.all::<Job>().patch_status("profile-qwen", &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn deliver(client: &Client, namespace: &str, uid: &str, data: Value) {
+async fn deliver_output(client: &Client, namespace: &str, uid: &str, data: Value) {
     let output = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": names::output(NAME), "labels": names::labels(NAME, namespace),
@@ -248,35 +250,35 @@ async fn deliver(client: &Client, namespace: &str, uid: &str, data: Value) {
     };
 }
 
-async fn graph_status(graphs: &Api<DynamicObject>, state: &str) {
+async fn patch_graph_status(graphs: &Api<DynamicObject>, state: &str) {
     let components =
         json!({ "Frontend": { "replicas": 1, "availableReplicas": 1 }, "VllmDecodeWorker": { "replicas": 2 } });
     let patch = Patch::Merge(json!({ "status": { "state": state, "components": components } }));
     graphs.patch_status(GRAPH, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Reason and message.
+/// Reason and message of a condition.
 fn condition(status: &Value, type_: &str) -> (String, String) {
     let (_, reason, message) = statement(status, type_);
     (reason.to_owned(), message.to_owned())
 }
 
-/// As after a start: with new eyes.
-async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
-    pass_of(cluster, client, namespace, NAME).await
+/// Reconciles with a newly filled cache, as after a start of the operator.
+async fn reconcile_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
+    reconcile_request(cluster, client, namespace, NAME).await
 }
 
-async fn pass_of(cluster: &Cluster, client: Client, namespace: &str, name: &str) -> Result<ReconcileOutcome> {
+async fn reconcile_request(cluster: &Cluster, client: Client, namespace: &str, name: &str) -> Result<ReconcileOutcome> {
     let object = requests(&client, namespace).get(name).await?;
-    let cache = Arc::new(Cache::new(family().children()));
+    let cache = Arc::new(Cache::new(reconciler().children()));
     let server = server(cluster, client);
     cache.fill(&server, &Scope::Namespace(namespace.to_owned())).await?;
-    let context = ReconcileContext { cache, ..ReconcileContext::new(&family(), server, "test") };
-    reconcile(&family(), &context, &object).await.context("a pass")
+    let context = ReconcileContext { cache, ..ReconcileContext::new(&reconciler(), server, "test") };
+    reconcile(&reconciler(), &context, &object).await.context("reconcile failed")
 }
 
-/// The pod of the profiling Job in this phase, its profiler in this state.
-async fn a_pod(namespace: &Namespace, phase: &str, state: Value) {
+/// Sets the phase of the profiling Job's pod and the state of its container `profiler`; creates the pod if needed.
+async fn set_profiler_pod(namespace: &Namespace, phase: &str, state: Value) {
     let pods: Api<Pod> = namespace.all();
     if pods.get_opt("profile-qwen-x").await.unwrap().is_none() {
         let pod: Pod = object(json!({

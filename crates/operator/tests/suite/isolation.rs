@@ -1,4 +1,4 @@
-//! A reconcile that blocks or panics costs its own object, and no other. The fault is planted in the plan of a real family.
+//! A reconcile that blocks or panics affects only its own object. The fault is planted in the plan of a real reconciler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +30,10 @@ use crate::schemas::resource;
 use crate::server::server;
 use crate::{dynamo, llamastack};
 
-/// The object for which the plan misbehaves.
+/// Name of the object whose plan has the fault.
 const FAULTY: &str = "faulty";
 
-const BLOCKED: Duration = Duration::from_secs(30);
+const BLOCK_DURATION: Duration = Duration::from_secs(30);
 
 const TIMING: Timing =
     Timing { lease: Duration::from_secs(9), deadline: Duration::from_secs(6), retry: Duration::from_millis(200) };
@@ -44,14 +44,14 @@ enum Fault {
     Block,
 }
 
-/// A family whose plan misbehaves for one object.
-struct Planted<R: Reconciler> {
-    family: R,
+/// A reconciler whose plan has a fault for one object.
+struct FaultyReconciler<R: Reconciler> {
+    inner: R,
     name_of: fn(&R::Snapshot) -> &str,
     fault: Fault,
 }
 
-impl<R: Reconciler + Send + Sync> Reconciler for Planted<R>
+impl<R: Reconciler + Send + Sync> Reconciler for FaultyReconciler<R>
 where
     R::Snapshot: Send + Sync,
 {
@@ -59,19 +59,19 @@ where
     type Resolution = R::Resolution;
 
     fn resource(&self) -> CustomResource {
-        self.family.resource()
+        self.inner.resource()
     }
 
     fn field_manager(&self) -> &str {
-        self.family.field_manager()
+        self.inner.field_manager()
     }
 
     fn children(&self) -> Vec<Watched> {
-        self.family.children()
+        self.inner.children()
     }
 
     fn is_deferrable(&self, context: &ReconcileContext, object: &DynamicObject) -> bool {
-        self.family.is_deferrable(context, object)
+        self.inner.is_deferrable(context, object)
     }
 
     async fn observe(
@@ -79,25 +79,25 @@ where
         context: &ReconcileContext,
         object: &DynamicObject,
     ) -> Result<Observed<R::Snapshot>, ReconcileError> {
-        self.family.observe(context, object).await
+        self.inner.observe(context, object).await
     }
 
     fn plan(&self, snapshot: &R::Snapshot) -> Plan<R::Resolution> {
         if (self.name_of)(snapshot) == FAULTY {
             match self.fault {
                 Fault::Panic => panic!("planted"),
-                Fault::Block => std::thread::sleep(BLOCKED),
+                Fault::Block => std::thread::sleep(BLOCK_DURATION),
             }
         }
-        self.family.plan(snapshot)
+        self.inner.plan(snapshot)
     }
 
     fn events(&self, snapshot: &R::Snapshot, plan: &Plan<R::Resolution>, outcome: &Outcome) -> Vec<Event> {
-        self.family.events(snapshot, plan, outcome)
+        self.inner.events(snapshot, plan, outcome)
     }
 
     fn publishes_failures(&self) -> bool {
-        self.family.publishes_failures()
+        self.inner.publishes_failures()
     }
 
     fn status(
@@ -106,29 +106,29 @@ where
         plan: &Plan<R::Resolution>,
         outcome: &Outcome,
     ) -> Result<Value, ReconcileError> {
-        self.family.status(snapshot, plan, outcome)
+        self.inner.status(snapshot, plan, outcome)
     }
 
     async fn run_watches(&self, context: &ReconcileContext, scope: &Scope, stop: CancellationToken) {
-        self.family.run_watches(context, scope, stop).await;
+        self.inner.run_watches(context, scope, stop).await;
     }
 
     fn on_end(&self, object: &DynamicObject, result: &Result<ReconcileOutcome, ReconcileError>, time: Duration) {
-        self.family.on_end(object, result, time);
+        self.inner.on_end(object, result, time);
     }
 
     fn forget(&self, object: &NamespacedName) {
-        self.family.forget(object);
+        self.inner.forget(object);
     }
 }
 
-fn starters(fault: Fault) -> Planted<LlamaStack> {
-    Planted { family: LlamaStack::shipped(), name_of: |snapshot| &snapshot.object.name, fault }
+fn faulty_llamastack(fault: Fault) -> FaultyReconciler<LlamaStack> {
+    FaultyReconciler { inner: LlamaStack::shipped(), name_of: |snapshot| &snapshot.object.name, fault }
 }
 
 /// Runs the controller on one namespace until the guard is dropped.
 fn run<R: Reconciler + Send + Sync + 'static>(
-    family: Planted<R>,
+    reconciler: FaultyReconciler<R>,
     server: Server,
     namespace: &Namespace,
 ) -> tokio_util::sync::DropGuard
@@ -142,7 +142,7 @@ where
         identity: "test".to_owned(),
         metrics: Arc::new(Metrics::new(Timestamp::now(), |_| ()).0),
     };
-    tokio::spawn(controller::run(family, context, stop.clone()));
+    tokio::spawn(controller::run(reconciler, context, stop.clone()));
     stop.drop_guard()
 }
 
@@ -155,7 +155,7 @@ async fn create_starter(admin: &Client, namespace: &Namespace, name: &str) {
     api.create(&PostParams::default(), &starter).await.unwrap();
 }
 
-async fn has_deployment(namespace: &Namespace, name: &str) {
+async fn until_deployment(namespace: &Namespace, name: &str) {
     let deployments = namespace.all::<Deployment>();
     wait::eventually(&format!("the Deployment {name}"), async || deployments.get_opt(name).await.unwrap())
         .await
@@ -173,25 +173,29 @@ async fn panic_event(namespace: &Namespace) -> KubeEvent {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_of_one_server_affects_no_other() {
-    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let Some((cluster, admin)) = llamastack::cluster_with_crd().await else { return };
     let namespace = cluster.namespace("panic").await.unwrap();
-    let _running = run(starters(Fault::Panic), server(cluster, admin.clone()), &namespace);
+    let _running = run(faulty_llamastack(Fault::Panic), server(cluster, admin.clone()), &namespace);
     create_starter(&admin, &namespace, FAULTY).await;
     let event = panic_event(&namespace).await;
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some(FAULTY));
     let note = event.note.unwrap();
     assert!(note.contains("operator's log") && !note.contains("planted"), "{note}");
     create_starter(&admin, &namespace, "sound").await;
-    has_deployment(&namespace, "sound").await;
+    until_deployment(&namespace, "sound").await;
     assert!(namespace.all::<Deployment>().get_opt(FAULTY).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_of_one_request_affects_no_other() {
-    let Some((cluster, admin)) = dynamo::with_crds().await else { return };
+    let Some((cluster, admin)) = dynamo::cluster_with_crds().await else { return };
     let namespace = cluster.namespace("panic").await.unwrap();
-    let family = Planted { family: dynamo::family(), name_of: |snapshot| &snapshot.object.name, fault: Fault::Panic };
-    let _running = run(family, server(cluster, admin.clone()), &namespace);
+    let reconciler = FaultyReconciler {
+        inner: dynamo::reconciler(),
+        name_of: |snapshot| &snapshot.object.name,
+        fault: Fault::Panic,
+    };
+    let _running = run(reconciler, server(cluster, admin.clone()), &namespace);
     dynamo::create_named(&admin, namespace.name(), FAULTY, dynamo::spec(json!({}))).await.unwrap();
     let event = panic_event(&namespace).await;
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some(FAULTY));
@@ -204,27 +208,27 @@ async fn panic_of_one_request_affects_no_other() {
 /// The whole process leads by a Lease that expires after 9 s without a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_reconcile_keeps_lease_and_delays_nothing() {
-    let Some((cluster, admin)) = llamastack::with_crd().await else { return };
+    let Some((cluster, admin)) = llamastack::cluster_with_crd().await else { return };
     let namespace = cluster.namespace("blocked").await.unwrap();
-    let mut leader = lease(cluster, &namespace).await;
+    let mut leader = spawn_election(cluster, &namespace).await;
     let fence = leader.acquired().await.unwrap();
-    let _running = run(starters(Fault::Block), fence.guard(&server(cluster, admin.clone())), &namespace);
+    let _running = run(faulty_llamastack(Fault::Block), fence.guard(&server(cluster, admin.clone())), &namespace);
     let started = Instant::now();
     create_starter(&admin, &namespace, FAULTY).await;
     for number in 0..4 {
         let name = format!("sound-{number}");
         create_starter(&admin, &namespace, &name).await;
-        has_deployment(&namespace, &name).await;
+        until_deployment(&namespace, &name).await;
     }
-    assert!(started.elapsed() < BLOCKED, "the others did not wait: {:?}", started.elapsed());
-    has_deployment(&namespace, FAULTY).await;
-    assert!(started.elapsed() >= BLOCKED && fence.is_open());
+    assert!(started.elapsed() < BLOCK_DURATION, "other objects must not wait: {:?}", started.elapsed());
+    until_deployment(&namespace, FAULTY).await;
+    assert!(started.elapsed() >= BLOCK_DURATION && fence.is_open());
     let lease = namespace.all::<Lease>().get("steersman").await.unwrap().spec.unwrap();
     assert_eq!((lease.holder_identity.as_deref(), lease.lease_transitions), (Some("test"), Some(0)));
     leader.release().await;
 }
 
-async fn lease(cluster: &'static Cluster, namespace: &Namespace) -> LeaseThread {
+async fn spawn_election(cluster: &'static Cluster, namespace: &Namespace) -> LeaseThread {
     let name = namespace.name().to_owned();
     let connect = async move || {
         let admin = cluster.admin().await?;

@@ -1,15 +1,15 @@
-//! LlamaStackDistributions on a real API server. Single passes are made by hand, each with new eyes, as after a start; what
-//! makes passes by itself is `steersman run`, as a process.
+//! Tests the controller of LlamaStackDistributions on a real API server: single reconciles, each with a newly filled
+//! cache as after a start, and `steersman run` as a process.
 
-mod adopt;
-mod configured;
+mod adoption;
+mod crash_harness;
 mod crashes;
+mod generated_config;
 mod labels;
 mod leaders;
-mod lives;
-mod planted;
+mod lifecycle;
 mod process;
-mod upgraded;
+mod upgrade;
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::server::server;
 
 pub const VERSION: &str = "v1alpha2";
 
-fn family() -> LlamaStack {
+fn reconciler() -> LlamaStack {
     LlamaStack::shipped()
 }
 
@@ -59,26 +59,25 @@ fn objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 async fn create(client: &Client, namespace: &str) {
-    let wish: DynamicObject = object(starter());
-    objects(client, namespace).create(&PostParams::default(), &wish).await.unwrap();
+    let distribution: DynamicObject = object(starter());
+    objects(client, namespace).create(&PostParams::default(), &distribution).await.unwrap();
 }
 
-/// What is there before a run of the crash harness.
+/// The initial state of a run of the crash harness: one distribution, not reconciled yet.
 async fn prepare(client: &Client, namespace: &Namespace) -> Result<()> {
     create(client, namespace.name()).await;
     Ok(())
 }
 
-/// The user takes a variable away.
-async fn without_env(client: &Client, namespace: &Namespace) -> Result<()> {
-    let without = Patch::Merge(json!({ "spec": { "workload": { "overrides": { "env": null } } } }));
-    objects(client, namespace.name()).patch("starter", &PatchParams::default(), &without).await?;
+/// Removes the environment variables from the spec, as a user does.
+async fn remove_env(client: &Client, namespace: &Namespace) -> Result<()> {
+    let patch = Patch::Merge(json!({ "spec": { "workload": { "overrides": { "env": null } } } }));
+    objects(client, namespace.name()).patch("starter", &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-/// A cluster of these tests alone, with the CRD installed: each test acts in a namespace of its own, so that none has to wait
-/// for its turn.
-pub async fn with_crd() -> Option<(&'static Cluster, Client)> {
+/// The cluster of this module, with the CRD. Each test uses a namespace of its own, so that tests run in parallel.
+pub async fn cluster_with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let cluster = alone(&CLUSTER, async |cluster| {
         install(&cluster.admin().await?, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
@@ -88,25 +87,25 @@ pub async fn with_crd() -> Option<(&'static Cluster, Client)> {
     Some((cluster, cluster.admin().await.unwrap()))
 }
 
-async fn all<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Result<Vec<Value>> {
+async fn list_all<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Result<Vec<Value>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
     let listed = api.list(&ListParams::default()).await?;
     Ok(listed.items.iter().map(serde_json::to_value).collect::<serde_json::Result<_>>()?)
 }
 
-/// Everything that a pass may have touched.
+/// Every object that a reconcile may write.
 async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
     let name = namespace.name();
-    let mut left = all::<Deployment>(client, name).await?;
-    left.extend(all::<Service>(client, name).await?);
-    left.extend(all::<PersistentVolumeClaim>(client, name).await?);
-    left.extend(all::<ServiceAccount>(client, name).await?);
+    let mut found = list_all::<Deployment>(client, name).await?;
+    found.extend(list_all::<Service>(client, name).await?);
+    found.extend(list_all::<PersistentVolumeClaim>(client, name).await?);
+    found.extend(list_all::<ServiceAccount>(client, name).await?);
     let own = objects(client, name).list(&ListParams::default()).await?;
-    left.extend(own.items.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?);
-    Ok(left)
+    found.extend(own.items.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?);
+    Ok(found)
 }
 
-/// All that a pass looks at.
+/// The inputs of a reconcile: the object, and the cache of its children.
 struct View {
     object: DynamicObject,
     cache: Arc<Cache>,
@@ -114,21 +113,21 @@ struct View {
 
 async fn view(cluster: &Cluster, client: &Client, namespace: &str) -> Result<View> {
     let object = objects(client, namespace).get("starter").await?;
-    let cache = Arc::new(Cache::new(family().children()));
+    let cache = Arc::new(Cache::new(reconciler().children()));
     cache.fill(&server(cluster, client.clone()), &Scope::Namespace(namespace.to_owned())).await?;
     Ok(View { object, cache })
 }
 
-async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<ReconcileOutcome> {
+async fn reconcile_view(cluster: &Cluster, client: Client, view: &View) -> Result<ReconcileOutcome> {
     let context = ReconcileContext {
         cache: view.cache.clone(),
-        ..ReconcileContext::new(&family(), server(cluster, client), "test")
+        ..ReconcileContext::new(&reconciler(), server(cluster, client), "test")
     };
-    reconcile(&family(), &context, &view.object).await.context("a pass")
+    reconcile(&reconciler(), &context, &view.object).await.context("reconcile failed")
 }
 
-/// As after a start: with new eyes.
-async fn pass_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
+/// Reconciles with a newly filled cache, as after a start of the operator.
+async fn reconcile_once(cluster: &Cluster, client: Client, namespace: &str) -> Result<ReconcileOutcome> {
     let view = view(cluster, &client, namespace).await?;
-    pass_on(cluster, client, &view).await
+    reconcile_view(cluster, client, &view).await
 }

@@ -1,17 +1,17 @@
-//! What the fleet's metrics are to the plan: a real Prometheus, scraping pods that say what a test tells them.
+//! Tests the client for the fleet's metrics with a real Prometheus that scrapes fake pods.
 
-mod answers;
-mod counting;
-mod doors;
-mod many;
+mod authentication;
+mod error_responses;
+mod large_fleet;
+mod missing_metrics;
+mod request_counts;
 mod scraping;
-mod silence;
-mod simulated;
+mod simulated_fleet;
 mod values;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as Way};
+use steersman::variant::prometheus::{ModelAsked, PodPlace, Prometheus as PrometheusClient};
 use steersman_plan::variant::config::prometheus::Prometheus as Settings;
 use steersman_plan::variant::{ModelSeen, PodSeen, Silence, TargetName};
 use steersman_reconcile::NamespacedName;
@@ -20,17 +20,16 @@ use steersman_testkit::{Pods, Prometheus, skip, wait};
 
 pub const MODEL: &str = "meta/llama \"8b\"\\{x}";
 
-/// Where no pod matters.
-pub const NOBODY: &[PodPlace] = &[];
+pub const NO_PODS: &[PodPlace] = &[];
 
 /// A Prometheus and the pods that it scrapes.
-pub struct Scene {
+pub struct TestEnv {
     pub prometheus: Prometheus,
     pub pods: Pods,
 }
 
-impl Scene {
-    /// None, after saying so, where Prometheus is not built.
+impl TestEnv {
+    /// Returns None, after reporting a skip, if Prometheus is not built.
     pub async fn start(door: Door) -> Option<Self> {
         let Some(prometheus) = Prometheus::start(door).await.unwrap() else {
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
@@ -40,8 +39,8 @@ impl Scene {
         Some(Self { prometheus, pods: Pods::start().await.unwrap() })
     }
 
-    /// The pod says this and is scraped.
-    pub fn play(&self, namespace: &str, name: &str, text: &str) {
+    /// Serves `text` as the metrics of a pod, and adds the pod to the scrape targets.
+    pub fn serve_and_scrape(&self, namespace: &str, name: &str, text: &str) {
         self.pods.say(namespace, name, text);
         self.scrape(&format!("{namespace}-{name}"), &Pods::labels(namespace, name));
     }
@@ -58,18 +57,18 @@ impl Scene {
         }
     }
 
-    /// As the fleet loop asks, but without asking pods themselves.
-    pub fn way(&self) -> Way {
-        way(&self.settings())
+    /// A client as in the fleet controller, but without scraping of pods.
+    pub fn client(&self) -> PrometheusClient {
+        client(&self.settings())
     }
 }
 
-pub fn way(settings: &Settings) -> Way {
-    Way::new(settings).unwrap().scraping(None).unwrap()
+pub fn client(settings: &Settings) -> PrometheusClient {
+    PrometheusClient::new(settings).unwrap().scraping(None).unwrap()
 }
 
-/// A pod that is ready, at an address where nobody listens.
-pub fn place(namespace: &str, name: &str) -> PodPlace {
+/// A ready pod without an address.
+pub fn ready_pod(namespace: &str, name: &str) -> PodPlace {
     PodPlace {
         namespace: namespace.into(),
         name: name.into(),
@@ -80,53 +79,53 @@ pub fn place(namespace: &str, name: &str) -> PodPlace {
     }
 }
 
-pub fn asked(namespace: &str, model: &str) -> ModelAsked {
+pub fn model_query(namespace: &str, model: &str) -> ModelAsked {
     ModelAsked { key: NamespacedName::new(namespace, model), retention: SignedDuration::from_mins(10) }
 }
 
-pub async fn look(way: &Way, namespace: &str, pods: &[PodPlace]) -> ModelSeen {
-    let models = [asked(namespace, MODEL)];
-    way.look(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
+pub async fn query_model(client: &PrometheusClient, namespace: &str, pods: &[PodPlace]) -> ModelSeen {
+    let models = [model_query(namespace, MODEL)];
+    client.look(&models, pods, Timestamp::now()).await.remove(&models[0].key).unwrap()
 }
 
-/// Looks until it is as expected: Prometheus scrapes and forgets on its own schedule.
+/// Queries until the result is as expected, because Prometheus scrapes on its own schedule.
 pub async fn until(
-    way: &Way,
+    client: &PrometheusClient,
     namespace: &str,
     pods: &[PodPlace],
     what: &str,
     holds: impl Fn(&ModelSeen) -> bool,
 ) -> ModelSeen {
     let mut last = None;
-    let seen = wait::eventually(what, async || {
-        let seen = look(way, namespace, pods).await;
-        let found = holds(&seen).then(|| seen.clone());
-        last = Some(seen);
+    let observed = wait::eventually(what, async || {
+        let observed = query_model(client, namespace, pods).await;
+        let found = holds(&observed).then(|| observed.clone());
+        last = Some(observed);
         found
     });
-    let found = seen.await;
-    found.unwrap_or_else(|error| panic!("{error}; last seen: {last:?}"))
+    let found = observed.await;
+    found.unwrap_or_else(|error| panic!("{error}; last result: {last:?}"))
 }
 
-pub fn pod<'a>(seen: &'a ModelSeen, name: &str) -> Option<&'a PodSeen> {
-    seen.pods.as_ref().ok()?.iter().find(|pod| *pod.name == *name)
+pub fn pod<'a>(observed: &'a ModelSeen, name: &str) -> Option<&'a PodSeen> {
+    observed.pods.as_ref().ok()?.iter().find(|pod| *pod.name == *name)
 }
 
-pub fn failure(seen: &ModelSeen) -> &str {
-    match &seen.pods {
+pub fn failure(observed: &ModelSeen) -> &str {
+    match &observed.pods {
         Err(Silence::Failed(cause)) => cause,
-        other => panic!("no failure: {other:?}"),
+        other => panic!("expected a failure: {other:?}"),
     }
 }
 
-/// Label values as the text format writes them.
-fn model() -> String {
+/// The model name, escaped as a label value of the text format.
+fn escaped_model_name() -> String {
     MODEL.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// What a vLLM server says: share of the KV cache, waiting requests, requests served.
+/// Metrics of a vLLM server with this KV cache usage, queue and number of served requests.
 pub fn vllm(kv: &str, queue: &str, served: u64) -> String {
-    let model = model();
+    let model = escaped_model_name();
     format!(
         "# TYPE vllm:kv_cache_usage_perc gauge\n\
          vllm:kv_cache_usage_perc{{engine=\"0\",model_name=\"{model}\"}} {kv}\n\

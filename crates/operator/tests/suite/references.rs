@@ -1,9 +1,9 @@
-//! A controller that follows what its objects refer to, on a real API server, as the operator's account with the shipped
-//! rights: a change is acted on when it comes, and nothing is asked for otherwise.
+//! A controller that follows the Secrets and ConfigMaps that its objects refer to, under the operator's ServiceAccount
+//! with the shipped roles. A change triggers a reconcile; without a change, nothing is read.
 
 mod config_maps;
 mod operator_config;
-mod rights;
+mod permissions;
 
 use std::sync::{Arc, Mutex};
 
@@ -36,39 +36,39 @@ use crate::server::server;
 
 const VERSION: &str = "v1alpha2";
 
-struct World {
+struct TestEnv {
     cluster: &'static Cluster,
     admin: Client,
     namespace: Namespace,
-    /// The shipped roles, and the promise that no other operator acts meanwhile.
+    /// The shipped roles. No other operator may run on the cluster at the same time.
     _place: Place,
     _turn: Turn,
 }
 
-async fn world(prefix: &str) -> Option<World> {
+async fn test_env(prefix: &str) -> Option<TestEnv> {
     let turn = turn(Flavour::Bare).await?;
     let cluster = turn.cluster;
     let place = Place::of(cluster).await;
     let admin = cluster.admin().await.unwrap();
     install(&admin, &only(Family::Llsd, VERSION), &resource(Family::Llsd, VERSION)).await;
     let namespace = cluster.namespace(prefix).await.unwrap();
-    Some(World { cluster, admin, namespace, _place: place, _turn: turn })
+    Some(TestEnv { cluster, admin, namespace, _place: place, _turn: turn })
 }
 
-/// A controller under way, and what it has done so far.
-struct Running {
+/// A running controller, with its metrics and calls.
+struct RunningController {
     metrics: Arc<Metrics>,
-    sent: Sent,
+    sent: RecordedCalls,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 /// The calls of a client, as in `GET /api/v1/namespaces/a/secrets/b`.
 #[derive(Clone, Default)]
-struct Sent(Arc<Mutex<Vec<String>>>);
+struct RecordedCalls(Arc<Mutex<Vec<String>>>);
 
-impl Sent {
-    /// The same client, which leaves a note of each call.
+impl RecordedCalls {
+    /// Wraps the client so that each call is recorded.
     fn around(&self, client: &Client) -> Client {
         let (inner, sent) = (client.clone(), self.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -80,7 +80,7 @@ impl Sent {
     }
 }
 
-impl Running {
+impl RunningController {
     fn calls(&self) -> usize {
         self.sent.0.lock().unwrap().len()
     }
@@ -89,8 +89,8 @@ impl Running {
         self.sent.0.lock().unwrap()[count..].to_vec()
     }
 
-    /// How many passes have ended.
-    fn passes(&self) -> usize {
+    /// Number of completed reconciles.
+    fn reconciles(&self) -> usize {
         let text = self.metrics.text().unwrap();
         let line = text.lines().find_map(|line| {
             line.strip_prefix("controller_runtime_reconcile_time_seconds_count{controller=\"llsd\"} ")
@@ -98,14 +98,14 @@ impl Running {
         line.map_or(0, |count| count.parse().unwrap())
     }
 
-    /// Whether any pass asked to be made again by the clock.
-    fn clocked(&self) -> bool {
+    /// Whether any reconcile requested a requeue after some time.
+    fn has_timed_requeue(&self) -> bool {
         self.metrics.text().unwrap().contains("result=\"requeue_after\"")
     }
 
-    async fn until_passes(&self, count: usize) {
-        let enough = async || (self.passes() >= count).then_some(());
-        wait::eventually(&format!("{count} passes"), enough).await.unwrap();
+    async fn until_reconciles(&self, count: usize) {
+        let enough = async || (self.reconciles() >= count).then_some(());
+        wait::eventually(&format!("{count} reconciles"), enough).await.unwrap();
     }
 
     async fn stop(self) {
@@ -114,7 +114,7 @@ impl Running {
     }
 }
 
-impl World {
+impl TestEnv {
     async fn account(&self) -> Client {
         self.cluster.service_account(NAMESPACE, NAME).await.unwrap()
     }
@@ -123,19 +123,19 @@ impl World {
         server(self.cluster, client)
     }
 
-    fn run(&self, client: &Client, scope: Scope) -> Running {
-        self.run_told(client, scope, Installation::default())
+    fn run(&self, client: &Client, scope: Scope) -> RunningController {
+        self.run_with(client, scope, Installation::default())
     }
 
-    fn run_told(&self, client: &Client, scope: Scope, told: Installation) -> Running {
-        let sent = Sent::default();
+    fn run_with(&self, client: &Client, scope: Scope, installation: Installation) -> RunningController {
+        let sent = RecordedCalls::default();
         let server = self.server(sent.around(client));
         let (metrics, families) = Metrics::new(Timestamp::now(), FamilyMetrics::register);
         let metrics = Arc::new(metrics);
-        let given = OperatorContext {
+        let context = OperatorContext {
             controller: ControllerContext { server, scope, identity: "test".into(), metrics: metrics.clone() },
             metrics: families,
-            installation: told,
+            installation,
             inside: steersman::llamastack::observe::server::http(Inside { through: None }).unwrap(),
             requests: Default::default(),
             image_labels: false,
@@ -143,8 +143,8 @@ impl World {
             fleet_rhythm: Default::default(),
         };
         let stop = CancellationToken::new();
-        let task = tokio::spawn(controllers::run(Family::Llsd, given, stop.clone()));
-        Running { metrics, sent, stop, task }
+        let task = tokio::spawn(controllers::run(Family::Llsd, context, stop.clone()));
+        RunningController { metrics, sent, stop, task }
     }
 
     fn objects(&self) -> Api<DynamicObject> {
@@ -152,12 +152,12 @@ impl World {
     }
 
     async fn create(&self, name: &str, spec: Value) {
-        let wish: DynamicObject = object(json!({ "apiVersion": "llamastack.io/v1alpha2",
+        let distribution: DynamicObject = object(json!({ "apiVersion": "llamastack.io/v1alpha2",
             "kind": "LlamaStackDistribution", "metadata": { "name": name }, "spec": spec }));
-        self.objects().create(&PostParams::default(), &wish).await.unwrap();
+        self.objects().create(&PostParams::default(), &distribution).await.unwrap();
     }
 
-    /// A change that asks for nothing but a pass.
+    /// Changes an annotation, which triggers a reconcile and nothing else.
     async fn touch(&self, name: &str) {
         let now = Timestamp::now().to_string();
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": now } } }));
@@ -166,14 +166,14 @@ impl World {
 
     async fn until_condition(&self, name: &str, type_: &str, holds: impl Fn(&Value) -> bool) {
         let what = format!("the condition {type_} of {name}");
-        let seen = wait::eventually(&what, async || {
+        let reached = wait::eventually(&what, async || {
             let object = self.objects().get(name).await.ok()?;
             Some(condition(&object.data, type_)).filter(|found| found.is_object() && holds(found)).cloned()
         });
-        seen.await.unwrap();
+        reached.await.unwrap();
     }
 
-    /// Until the status says what became of the newest Deployment: then nothing is left to do.
+    /// Waits until the status reports the newest Deployment; then nothing is left to write.
     async fn until_settled(&self, name: &str) {
         wait::eventually(&format!("{name} is settled"), async || {
             let object = self.objects().get(name).await.ok()?;
@@ -189,118 +189,125 @@ impl World {
         json!(wait::until(deployments, name, what, wait::LIMIT, is).await.unwrap())
     }
 
-    async fn secret(&self, name: &str, value: &str) {
+    async fn apply_secret(&self, name: &str, value: &str) {
         let secret: Secret = object(json!({ "metadata": { "name": name }, "stringData": { "token": value } }));
         let patch = PatchParams::apply("test").force();
-        self.namespace.all::<Secret>().patch(name, &patch, &Patch::Apply(typed("Secret", &secret))).await.unwrap();
+        self.namespace
+            .all::<Secret>()
+            .patch(name, &patch, &Patch::Apply(with_type_meta("Secret", &secret)))
+            .await
+            .unwrap();
     }
 
-    async fn config_map(&self, namespace: &str, name: &str, labels: Value, data: Value) {
+    async fn apply_config_map(&self, namespace: &str, name: &str, labels: Value, data: Value) {
         let map: ConfigMap = object(json!({ "metadata": { "name": name, "labels": labels }, "data": data }));
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), namespace);
-        maps.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(typed("ConfigMap", &map))).await.unwrap();
+        maps.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(with_type_meta("ConfigMap", &map)))
+            .await
+            .unwrap();
     }
 
-    async fn end(self, running: Running) {
-        running.stop().await;
+    async fn stop(self, controller: RunningController) {
+        controller.stop().await;
         uninstall(&self.admin, Family::Llsd).await;
     }
 }
 
-fn typed(kind: &str, of: &impl serde::Serialize) -> Value {
-    let mut value = json!(of);
+/// Adds apiVersion and kind, which typed objects do not serialize.
+fn with_type_meta(kind: &str, object: &impl serde::Serialize) -> Value {
+    let mut value = json!(object);
     value["apiVersion"] = json!("v1");
     value["kind"] = json!(kind);
     value
 }
 
-fn with_secret(name: &str) -> Value {
+fn spec_with_secret(name: &str) -> Value {
     json!({ "distribution": { "name": "starter" }, "providers": { "inference": { "provider": "vllm",
         "endpoint": "http://vllm:8000", "apiKey": { "secretKeyRef": { "name": name, "key": "token" } } } } })
 }
 
-fn plain() -> Value {
+fn plain_spec() -> Value {
     json!({ "distribution": { "name": "starter" } })
 }
 
 #[tokio::test]
-async fn a_secret_that_appears_heals_its_object_and_nobody_else_and_a_settled_object_costs_nothing() {
+async fn created_secret_reconciles_only_its_object() {
     for namespaced in [false, true] {
-        let Some(world) = world("late-secret").await else { return };
-        let scope = if namespaced { Scope::Namespace(world.namespace.name().to_owned()) } else { Scope::Cluster };
+        let Some(env) = test_env("late-secret").await else { return };
+        let scope = if namespaced { Scope::Namespace(env.namespace.name().to_owned()) } else { Scope::Cluster };
         for name in ["a", "b"] {
-            world.create(name, with_secret(name)).await;
+            env.create(name, spec_with_secret(name)).await;
         }
-        let running = world.run(&world.account().await, scope);
+        let controller = env.run(&env.account().await, scope);
         for name in ["a", "b"] {
-            world.until_condition(name, "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+            env.until_condition(name, "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
         }
-        assert!(!running.clocked(), "nobody has to look at the clock");
+        assert!(!controller.has_timed_requeue(), "no object may be requeued by time");
         for name in ["a", "b"] {
-            world.secret(name, "hush").await;
-            world.until_deployment(name, "exists", |_| true).await;
-            world.until_settled(name).await;
-            world.until_condition(name, "SecretsResolved", |found| found["status"] == "True").await;
+            env.apply_secret(name, "hush").await;
+            env.until_deployment(name, "exists", |_| true).await;
+            env.until_settled(name).await;
+            env.until_condition(name, "SecretsResolved", |found| found["status"] == "True").await;
         }
 
-        // A pass over a settled object asks for nothing.
-        let (calls, passes) = (running.calls(), running.passes());
-        world.touch("a").await;
-        running.until_passes(passes + 1).await;
-        assert_eq!(running.calls_since(calls), [""; 0], "settled means silent");
+        // A reconcile of a settled object makes no call.
+        let (calls, reconciles) = (controller.calls(), controller.reconciles());
+        env.touch("a").await;
+        controller.until_reconciles(reconciles + 1).await;
+        assert_eq!(controller.calls_since(calls), [""; 0], "a settled object must cause no call");
 
-        // A change of one Secret is one look at that Secret.
-        let look = |name: &str| format!("GET /api/v1/namespaces/{}/secrets/{name}", world.namespace.name());
+        // A change of a Secret causes one read of that Secret.
+        let read = |name: &str| format!("GET /api/v1/namespaces/{}/secrets/{name}", env.namespace.name());
         for name in ["b", "nobody-names-it", "a"] {
-            world.secret(name, "another").await;
+            env.apply_secret(name, "another").await;
             if name != "nobody-names-it" {
-                let looked = async || running.calls_since(calls).contains(&look(name)).then_some(());
-                wait::eventually(&format!("a look at {name}"), looked).await.unwrap();
+                let was_read = async || controller.calls_since(calls).contains(&read(name)).then_some(());
+                wait::eventually(&format!("a read of {name}"), was_read).await.unwrap();
             }
         }
-        assert_eq!(running.calls_since(calls), [look("b"), look("a")]);
+        assert_eq!(controller.calls_since(calls), [read("b"), read("a")]);
 
-        // One that goes is told of, and leaves what runs.
-        let before = world.namespace.all::<Deployment>().get("a").await.unwrap();
-        world.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
-        world.until_condition("a", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
-        let after = world.namespace.all::<Deployment>().get("a").await.unwrap();
+        // A deleted Secret is reported, and the Deployment is kept.
+        let before = env.namespace.all::<Deployment>().get("a").await.unwrap();
+        env.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
+        env.until_condition("a", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+        let after = env.namespace.all::<Deployment>().get("a").await.unwrap();
         assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
-        world.end(running).await;
+        env.stop(controller).await;
     }
 }
 
 #[tokio::test]
-async fn objects_that_refer_to_nothing_cost_no_look() {
-    let Some(world) = world("no-looks").await else { return };
-    let running = world.run(&world.account().await, Scope::Cluster);
-    world.create("first", plain()).await;
-    world.until_settled("first").await;
-    let before = running.calls();
+async fn objects_without_references_read_no_secrets() {
+    let Some(env) = test_env("no-looks").await else { return };
+    let controller = env.run(&env.account().await, Scope::Cluster);
+    env.create("first", plain_spec()).await;
+    env.until_settled("first").await;
+    let before = controller.calls();
     let names: Vec<String> = (0..20).map(|index| format!("next-{index}")).collect();
     for name in &names {
-        world.create(name, plain()).await;
+        env.create(name, plain_spec()).await;
     }
     for name in &names {
-        world.until_settled(name).await;
+        env.until_settled(name).await;
     }
-    let calls = running.calls_since(before);
+    let calls = controller.calls_since(before);
     println!("{} calls for {} objects", calls.len(), names.len());
-    let looks = |call: &&String| call.contains("/secrets") || call.contains("/configmaps");
-    assert_eq!(calls.iter().filter(looks).collect::<Vec<_>>(), [""; 0]);
-    world.end(running).await;
+    let is_read = |call: &&String| call.contains("/secrets") || call.contains("/configmaps");
+    assert_eq!(calls.iter().filter(is_read).collect::<Vec<_>>(), [""; 0]);
+    env.stop(controller).await;
 }
 
-/// The news of one Secret after the other, and for each whom it concerns.
+/// Changes several Secrets, and checks which objects are enqueued.
 #[tokio::test]
-async fn a_change_wakes_exactly_those_who_refer_to_it() {
-    let Some(world) = world("wakes").await else { return };
-    let place = |name: &str| NamespacedName::new(world.namespace.name(), name);
-    let server = world.server(world.account().await);
-    world.secret("a", "hush").await;
+async fn change_enqueues_exactly_its_referrers() {
+    let Some(env) = test_env("wakes").await else { return };
+    let key = |name: &str| NamespacedName::new(env.namespace.name(), name);
+    let server = env.server(env.account().await);
+    env.apply_secret("a", "hush").await;
     let secrets = Arc::new(ReferenceStore::new(Kind::Secret, &[]));
     for name in ["a", "b"] {
-        secrets.refer(&place(&format!("uses-{name}")), [place(name)].into());
+        secrets.refer(&key(&format!("uses-{name}")), [key(name)].into());
     }
     let (enqueue, mut enqueued) = tokio::sync::mpsc::unbounded_channel();
     let watch = {
@@ -310,44 +317,44 @@ async fn a_change_wakes_exactly_those_who_refer_to_it() {
         })
     };
     let mut next = async || enqueued.recv().await.unwrap();
-    assert_eq!(next().await, "uses-a", "it was not read before the first list, which has it");
-    for (name, there) in [("a", true), ("b", false)] {
-        let looked = secrets.get(&server, &place(name)).await.unwrap();
-        assert_eq!((looked.content.is_some(), looked.followed), (there, true), "{name}");
+    assert_eq!(next().await, "uses-a", "the first list contains a Secret that was not read before");
+    for (name, exists) in [("a", true), ("b", false)] {
+        let lookup = secrets.get(&server, &key(name)).await.unwrap();
+        assert_eq!((lookup.content.is_some(), lookup.followed), (exists, true), "{name}");
     }
-    world.secret("nobody-names-it", "hush").await;
-    world.secret("b", "hush").await;
+    env.apply_secret("nobody-names-it", "hush").await;
+    env.apply_secret("b", "hush").await;
     assert_eq!(next().await, "uses-b");
-    world.secret("nobody-names-it", "another").await;
-    world.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
+    env.apply_secret("nobody-names-it", "another").await;
+    env.namespace.all::<Secret>().delete("a", &DeleteParams::default()).await.unwrap();
     assert_eq!(next().await, "uses-a");
-    secrets.forget(&place("uses-b"));
-    world.secret("b", "another").await;
-    world.secret("a", "hush").await;
-    assert_eq!(next().await, "uses-a", "the other one is gone");
+    secrets.forget(&key("uses-b"));
+    env.apply_secret("b", "another").await;
+    env.apply_secret("a", "hush").await;
+    assert_eq!(next().await, "uses-a", "a removed reference must not enqueue its object");
     watch.abort();
-    uninstall(&world.admin, Family::Llsd).await;
+    uninstall(&env.admin, Family::Llsd).await;
 }
 
-/// An object that comes right after its Secret never says that the Secret is missing: what a watch has not seen yet is
-/// asked for.
+/// An object that is created right after its Secret never reports the Secret as missing: a Secret that the watch has not
+/// delivered yet is read from the API server.
 #[tokio::test]
-async fn a_watch_that_lags_is_not_believed() {
-    let Some(world) = world("lag").await else { return };
-    let running = world.run(&world.account().await, Scope::Cluster);
-    world.create("first", plain()).await;
-    world.until_settled("first").await;
+async fn lagging_watch_is_not_trusted() {
+    let Some(env) = test_env("lag").await else { return };
+    let controller = env.run(&env.account().await, Scope::Cluster);
+    env.create("first", plain_spec()).await;
+    env.until_settled("first").await;
     for index in 0..10 {
         let name = format!("quick-{index}");
-        world.secret(&name, "hush").await;
-        world.create(&name, with_secret(&name)).await;
+        env.apply_secret(&name, "hush").await;
+        env.create(&name, spec_with_secret(&name)).await;
     }
     for index in 0..10 {
-        world.until_settled(&format!("quick-{index}")).await;
+        env.until_settled(&format!("quick-{index}")).await;
     }
-    let events: Api<k8s_openapi::api::core::v1::Event> = world.namespace.all();
-    let told = events.list(&kube::api::ListParams::default()).await.unwrap();
-    let missing = told.items.iter().filter(|event| event.reason.as_deref() == Some("SecretResolutionFailed"));
+    let events: Api<k8s_openapi::api::core::v1::Event> = env.namespace.all();
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+    let missing = events.items.iter().filter(|event| event.reason.as_deref() == Some("SecretResolutionFailed"));
     assert_eq!(missing.count(), 0);
-    world.end(running).await;
+    env.stop(controller).await;
 }

@@ -1,18 +1,18 @@
-//! The fleet of VariantAutoscalings on a real API server. Single passes are made by hand, each with new eyes, as after a
-//! start; what makes passes by itself is `steersman run`, as a process.
+//! Tests the controller of VariantAutoscalings on a real API server: single reconciles of the fleet, each with newly
+//! filled stores as after a start, and `steersman run` as a process.
 
 mod crashes;
 mod examples;
+mod invalid_objects;
 mod leaders;
 mod limits;
-mod lines;
+mod log_lines;
 mod metrics;
+mod permissions;
 mod process;
-mod rights;
 mod settings;
 mod targets;
 mod triggers;
-mod unreadable;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use steersman::installation::Installation;
 use steersman::metrics::FamilyMetrics;
 use steersman::rbac;
 use steersman::variant::observe::Options;
-use steersman::variant::{FleetContext, Passed as FleetPassed, Rhythm as FleetRhythm, Variants};
+use steersman::variant::{FleetContext, Passed as FleetOutcome, Rhythm as FleetRhythm, Variants};
 use steersman_api::Family;
 use steersman_runtime::controller::ControllerContext;
 use steersman_runtime::store::Scope;
@@ -42,11 +42,11 @@ use crate::schemas::{install, only, resource};
 use crate::server::server;
 
 const VERSION: &str = "v1alpha1";
-const MAIN: &str = "workload-variant-autoscaler-variantautoscaling-config";
-const ZERO: &str = "model-scale-to-zero-config";
+const MAIN_CONFIG: &str = "workload-variant-autoscaler-variantautoscaling-config";
+const SCALE_TO_ZERO_CONFIG: &str = "model-scale-to-zero-config";
 
-/// A cluster of these tests alone, with the CRD and the shipped roles: each test acts in namespaces of its own.
-async fn with_crd() -> Option<(&'static Cluster, Client)> {
+/// The cluster of this module, with the CRD and the shipped roles. Each test uses namespaces of its own.
+async fn cluster_with_crd() -> Option<(&'static Cluster, Client)> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let cluster = alone(&CLUSTER, async |cluster| {
         let admin = cluster.admin().await?;
@@ -58,17 +58,17 @@ async fn with_crd() -> Option<(&'static Cluster, Client)> {
     Some((cluster, cluster.admin().await.unwrap()))
 }
 
-/// A namespace with objects, and one with settings.
-struct Scene {
+/// A namespace with objects, and one with the ConfigMaps of the operator's settings.
+struct TestNamespace {
     cluster: &'static Cluster,
     admin: Client,
     namespace: Namespace,
     settings: Namespace,
 }
 
-impl Scene {
+impl TestNamespace {
     async fn new(prefix: &str) -> Option<Self> {
-        let (cluster, admin) = with_crd().await?;
+        let (cluster, admin) = cluster_with_crd().await?;
         let namespace = cluster.namespace(prefix).await.unwrap();
         let settings = cluster.namespace(&format!("{prefix}-settings")).await.unwrap();
         Some(Self { cluster, admin, namespace, settings })
@@ -91,9 +91,9 @@ impl Scene {
         self.namespace.all::<Deployment>().patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Creates or changes a ConfigMap of the settings.
-    async fn set(&self, name: &str, data: Value) {
-        set(&self.settings, name, data).await;
+    /// Creates or patches a ConfigMap of the settings.
+    async fn set_config(&self, name: &str, data: Value) {
+        set_config_map(&self.settings, name, data).await;
     }
 
     async fn status(&self, name: &str) -> Value {
@@ -104,14 +104,14 @@ impl Scene {
         self.status(name).await["desiredOptimizedAlloc"]["numReplicas"].as_i64()
     }
 
-    /// Where operators compete for the cluster's one Lease: those of one test at a time.
+    /// The place to start operators from. The lock serializes tests, because the cluster has one Lease for operators.
     async fn place(&self) -> (MutexGuard<'static, ()>, Place) {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
-        (turn, Place::of(self.cluster).await)
+        static LEASE_LOCK: Mutex<()> = Mutex::const_new(());
+        let lock = LEASE_LOCK.lock().await;
+        (lock, Place::of(self.cluster).await)
     }
 
-    /// Flags of an operator for this scene alone.
+    /// Flags of an operator that watches only this namespace.
     fn flags(&self) -> Vec<&str> {
         let own = ["--controllers", "va", "--watch-namespace", self.namespace.name()];
         [&own[..], &["--config-namespace", self.settings.name()]].concat()
@@ -119,24 +119,24 @@ impl Scene {
 
     fn controller(&self, client: Client) -> Variants {
         let scope = Scope::Namespace(self.namespace.name().to_owned());
-        let given = given(self.cluster, client, scope, self.settings.name(), &[]);
-        Variants::new(&given, FleetRhythm::default())
+        let context = fleet_context(self.cluster, client, scope, self.settings.name(), &[]);
+        Variants::new(&context, FleetRhythm::default())
     }
 
-    /// With new eyes.
-    async fn pass(&self) -> FleetPassed {
-        pass(&self.controller(self.admin.clone())).await.unwrap()
+    /// Reconciles the fleet with a new controller, as after a start of the operator.
+    async fn reconcile(&self) -> FleetOutcome {
+        reconcile_fleet(&self.controller(self.admin.clone())).await.unwrap()
     }
 
-    async fn assert_silent(&self) {
+    async fn assert_no_writes(&self) {
         let counter = Cutter::counting();
-        pass(&self.controller(counter.around(&self.admin))).await.unwrap();
-        assert_eq!(counter.calls(), 0, "settled means silent");
+        reconcile_fleet(&self.controller(counter.around(&self.admin))).await.unwrap();
+        assert_eq!(counter.calls(), 0, "a settled fleet must cause no write");
     }
 }
 
-/// What a controller is given: settings in one namespace, and these variables.
-fn given(
+/// The context of a controller with its settings in one namespace, and with these environment variables.
+fn fleet_context(
     cluster: &Cluster,
     client: Client,
     scope: Scope,
@@ -159,28 +159,28 @@ fn given(
     }
 }
 
-/// One pass, which must get to its end.
-async fn pass(variants: &Variants) -> Result<FleetPassed> {
-    variants.fill().await.context("a look")?;
-    let passed = variants.pass().await;
-    ensure!(passed.failed == 0 && passed.overtaken == 0, "{passed:?}");
-    Ok(passed)
+/// Fills the stores and reconciles once. Failures and conflicts are errors.
+async fn reconcile_fleet(variants: &Variants) -> Result<FleetOutcome> {
+    variants.fill().await.context("filling the stores failed")?;
+    let outcome = variants.pass().await;
+    ensure!(outcome.failed == 0 && outcome.overtaken == 0, "{outcome:?}");
+    Ok(outcome)
 }
 
 fn objects(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource(Family::Va, VERSION))
 }
 
-/// For the workload `target`.
+/// A spec whose scale target is the Deployment `target`.
 fn spec(target: &str) -> Value {
     json!({ "scaleTargetRef": { "kind": "Deployment", "name": target }, "modelID": "meta/llama", "accelerator": "A100" })
 }
 
 async fn create(client: &Client, namespace: &str, name: &str, spec: Value) -> Result<DynamicObject> {
-    let wish: DynamicObject = object(json!({
+    let variant: DynamicObject = object(json!({
         "apiVersion": "llmd.ai/v1alpha1", "kind": "VariantAutoscaling", "metadata": { "name": name }, "spec": spec,
     }));
-    Ok(objects(client, namespace).create(&PostParams::default(), &wish).await?)
+    Ok(objects(client, namespace).create(&PostParams::default(), &variant).await?)
 }
 
 async fn deploy(namespace: &Namespace, name: &str, replicas: i32) -> Result<()> {
@@ -198,7 +198,7 @@ fn template(name: &str) -> Value {
         "spec": { "containers": [{ "name": "vllm", "image": "vllm:1", "resources": gpus }] } })
 }
 
-async fn set(namespace: &Namespace, name: &str, data: Value) {
+async fn set_config_map(namespace: &Namespace, name: &str, data: Value) {
     let maps: Api<ConfigMap> = namespace.all();
     match maps.get_opt(name).await.unwrap() {
         None => {
@@ -212,8 +212,8 @@ async fn set(namespace: &Namespace, name: &str, data: Value) {
     }
 }
 
-/// Status, reason and message.
+/// Status, reason and message of a condition.
 fn condition(status: &Value, type_: &str) -> (String, String, String) {
-    let (known, reason, message) = statement(status, type_);
-    (known.to_owned(), reason.to_owned(), message.to_owned())
+    let (truth, reason, message) = statement(status, type_);
+    (truth.to_owned(), reason.to_owned(), message.to_owned())
 }

@@ -1,4 +1,4 @@
-//! A crash, an error or silence at any call, and then again: one Job, one graph, and no result lost.
+//! Requests after a crash, an error or a timeout at each write: exactly one Job, one graph, and no lost result.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,19 +11,19 @@ use steersman_testkit::cut::{Calls, Crashes, Cut, crash_everywhere_and, stale_ev
 
 use super::*;
 
-/// A process dies before a write, or after one without knowing.
-const DEATHS: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
+/// Process deaths: before a write, or after it and before its response.
+const CRASHES: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
 
-/// The same, and what a process lives through: refused for a change, refused for no reason, no answer.
-const CUTS: [Cut; 5] = [Cut::NotSent, Cut::AnswerLost, Cut::Status(409), Cut::Status(500), Cut::Timeout];
+/// Process deaths and failed calls: a conflict, a server error, a timeout.
+const FAULTS: [Cut; 5] = [Cut::NotSent, Cut::AnswerLost, Cut::Status(409), Cut::Status(500), Cut::Timeout];
 
-async fn all(client: &Client, namespace: &str, resource: &ApiResource) -> Result<Vec<Value>> {
+async fn list_all(client: &Client, namespace: &str, resource: &ApiResource) -> Result<Vec<Value>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
     let listed = api.list(&ListParams::default()).await?;
     Ok(listed.items.iter().map(serde_json::to_value).collect::<serde_json::Result<_>>()?)
 }
 
-/// Everything that a pass may have touched.
+/// Every object that a reconcile may write.
 async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
     fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
         ApiResource::erase::<K>(&())
@@ -36,46 +36,50 @@ async fn snapshot(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> 
         resource(Family::Dgd, VERSION),
         resource(Family::Dgdr, VERSION),
     ];
-    let mut left = Vec::new();
+    let mut objects = Vec::new();
     for kind in kinds {
-        left.extend(all(client, namespace.name(), &kind).await?);
+        objects.extend(list_all(client, namespace.name(), &kind).await?);
     }
-    Ok(left)
+    Ok(objects)
 }
 
-/// The Jobs and graphs that were ever seen, by namespace and name. Each is the only one of its name for ever.
+/// The UIDs of all observed Jobs and graphs, by namespace and name. A second UID for a name means a duplicate.
 #[derive(Default)]
-struct Once(Mutex<HashMap<(String, String), String>>);
+struct UniqueObjects(Mutex<HashMap<(String, String), String>>);
 
-impl Once {
-    async fn look(&self, client: &Client, namespace: &Namespace) -> Result<()> {
+impl UniqueObjects {
+    async fn check(&self, client: &Client, namespace: &Namespace) -> Result<()> {
         for kind in [ApiResource::erase::<Job>(&()), resource(Family::Dgd, VERSION)] {
-            for object in all(client, namespace.name(), &kind).await? {
+            for object in list_all(client, namespace.name(), &kind).await? {
                 let (name, uid) = (&object["metadata"]["name"], object["metadata"]["uid"].to_string());
                 let key = (namespace.name().to_owned(), format!("{} {name}", kind.kind));
                 let first = self.0.lock().unwrap().entry(key.clone()).or_insert_with(|| uid.clone()).clone();
-                anyhow::ensure!(first == uid, "{} was made twice", key.1);
+                anyhow::ensure!(first == uid, "{} was created twice", key.1);
             }
         }
         Ok(())
     }
 }
 
-/// Passes over what `prepare` left, with each of the cuts at each write.
-async fn crashed(prefix: &str, cuts: &[Cut], prepare: impl AsyncFn(&Life<'_>) -> Result<()>) -> Option<Crashes> {
-    let (cluster, admin) = with_crds().await?;
-    let once = Once::default();
+/// Reconciles the request from `prepare` with each of `faults` at each write.
+async fn run_with_faults(
+    prefix: &str,
+    faults: &[Cut],
+    prepare: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
+) -> Option<Crashes> {
+    let (cluster, admin) = cluster_with_crds().await?;
+    let unique = UniqueObjects::default();
     let crashes = crash_everywhere_and(
         cluster,
         prefix,
-        (Calls::Writes, cuts),
+        (Calls::Writes, faults),
         async |namespace: &Namespace| {
-            let life = Life { cluster, admin: &admin, namespace };
-            prepare(&life).await?;
+            let fixture = RequestFixture { cluster, admin: &admin, namespace };
+            prepare(&fixture).await?;
             Ok(())
         },
-        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
-        async |namespace: &Namespace| once.look(&admin, namespace).await,
+        async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |namespace: &Namespace| unique.check(&admin, namespace).await,
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     );
     let crashes = crashes.await.unwrap();
@@ -83,43 +87,44 @@ async fn crashed(prefix: &str, cuts: &[Cut], prepare: impl AsyncFn(&Life<'_>) ->
     Some(crashes)
 }
 
-/// What happens to one request before the crash.
-struct Life<'a> {
+/// Brings one request to the state in which the faults begin.
+struct RequestFixture<'a> {
     cluster: &'a Cluster,
     admin: &'a Client,
     namespace: &'a Namespace,
 }
 
-impl Life<'_> {
-    async fn begins(&self, more: Value) -> Result<()> {
-        create(self.admin, self.namespace.name(), spec(more)).await.map(|_| ())
+impl RequestFixture<'_> {
+    async fn create_request(&self, overrides: Value) -> Result<()> {
+        create(self.admin, self.namespace.name(), spec(overrides)).await.map(|_| ())
     }
 
-    async fn settles(&self) -> Result<()> {
-        let pass = async || pass_once(self.cluster, self.admin.clone(), self.namespace.name()).await;
-        while !matches!(pass().await?, ReconcileOutcome::Reconciled { written: 0, .. }) {}
+    async fn settle(&self) -> Result<()> {
+        let reconcile = async || reconcile_once(self.cluster, self.admin.clone(), self.namespace.name()).await;
+        while !matches!(reconcile().await?, ReconcileOutcome::Reconciled { written: 0, .. }) {}
         Ok(())
     }
 
-    async fn delivers(&self, data: Value) -> Result<()> {
+    async fn deliver_output(&self, data: Value) -> Result<()> {
         let uid = requests(self.admin, self.namespace.name()).get(NAME).await?.uid().unwrap();
-        deliver(self.admin, self.namespace.name(), &uid, data).await;
+        deliver_output(self.admin, self.namespace.name(), &uid, data).await;
         Ok(())
     }
 
-    async fn job_ends(&self) {
+    async fn complete_job(&self) {
         let conditions = json!([{ "type": "SuccessCriteriaMet", "status": "True" },
             { "type": "Complete", "status": "True" }]);
         let status = json!({ "succeeded": 1, "completionTime": "2026-11-16T06:01:00Z", "conditions": conditions });
-        job_status(self.namespace, status).await;
+        patch_job_status(self.namespace, status).await;
     }
 
-    /// The Job has a result, which nobody has looked at.
-    async fn profiled(&self, more: Value) -> Result<()> {
-        self.begins(more).await?;
-        self.settles().await?;
-        self.delivers(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await?;
-        self.job_ends().await;
+    /// Completes the Job with a result that no reconcile has observed yet.
+    async fn profile(&self, overrides: Value) -> Result<()> {
+        self.create_request(overrides).await?;
+        self.settle().await?;
+        self.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .await?;
+        self.complete_job().await;
         Ok(())
     }
 
@@ -127,108 +132,110 @@ impl Life<'_> {
         Api::namespaced_with(self.admin.clone(), self.namespace.name(), &resource(Family::Dgd, VERSION))
     }
 
-    async fn deployed(&self) -> Result<()> {
-        self.profiled(json!({})).await?;
-        self.settles().await?;
-        graph_status(&self.graphs(), "successful").await;
-        self.settles().await
+    async fn deploy(&self) -> Result<()> {
+        self.profile(json!({})).await?;
+        self.settle().await?;
+        patch_graph_status(&self.graphs(), "successful").await;
+        self.settle().await
     }
 }
 
 #[tokio::test]
-async fn a_request_comes_to_its_one_job_wherever_it_is_cut() {
-    let crashes = crashed("crash-job", &CUTS, async |life| life.begins(json!({})).await);
+async fn new_request_creates_one_job_despite_crashes() {
+    let crashes = run_with_faults("crash-job", &FAULTS, async |request| request.create_request(json!({})).await);
     let Some(crashes) = crashes.await else { return };
-    assert!(crashes.calls >= 7, "mark, account, binding, Job, two events, status: {crashes:?}");
+    assert!(crashes.calls >= 7, "annotation, account, binding, Job, two events, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_result_becomes_its_one_graph_wherever_it_is_cut() {
-    let crashes = crashed("crash-graph", &CUTS, async |life| life.profiled(json!({})).await);
+async fn profiling_result_creates_one_graph_despite_crashes() {
+    let crashes = run_with_faults("crash-graph", &FAULTS, async |request| request.profile(json!({})).await);
     let Some(crashes) = crashes.await else { return };
-    assert!(crashes.calls >= 6, "annotations, status, ConfigMap, graph, mark, adoption: {crashes:?}");
+    assert!(crashes.calls >= 6, "annotations, status, ConfigMap, graph, annotation, adoption: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_graph_that_is_asked_for_at_ready_is_made_once_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.profiled(json!({ "autoApply": false })).await?;
-        life.settles().await?;
+async fn late_auto_apply_creates_one_graph_despite_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.profile(json!({ "autoApply": false })).await?;
+        request.settle().await?;
         let patch = Patch::Merge(json!({ "spec": { "autoApply": true } }));
-        requests(life.admin, life.namespace.name()).patch(NAME, &PatchParams::default(), &patch).await?;
+        requests(request.admin, request.namespace.name()).patch(NAME, &PatchParams::default(), &patch).await?;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-ready", &DEATHS, prepare).await else { return };
-    assert!(crashes.calls >= 4, "status, graph, mark, adoption: {crashes:?}");
+    let Some(crashes) = run_with_faults("crash-ready", &CRASHES, prepare).await else { return };
+    assert!(crashes.calls >= 4, "status, graph, annotation, adoption: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_verdict_is_told_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.begins(json!({})).await?;
-        life.settles().await?;
+async fn profiler_failure_is_reported_despite_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.create_request(json!({})).await?;
+        request.settle().await?;
         let data = json!({ "phase": "SweepingDecode", "profiler_status": "failed", "profiler_error": "no plan" });
-        life.delivers(data).await?;
-        life.job_ends().await;
+        request.deliver_output(data).await?;
+        request.complete_job().await;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-verdict", &DEATHS, prepare).await else { return };
+    let Some(crashes) = run_with_faults("crash-verdict", &CRASHES, prepare).await else { return };
     assert!(crashes.calls >= 2, "event, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_degraded_graph_stays_the_same_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.deployed().await?;
-        graph_status(&life.graphs(), "pending").await;
+async fn degraded_graph_is_reported_despite_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.deploy().await?;
+        patch_graph_status(&request.graphs(), "pending").await;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-degraded", &DEATHS, prepare).await else { return };
+    let Some(crashes) = run_with_faults("crash-degraded", &CRASHES, prepare).await else { return };
     assert!(crashes.calls >= 2, "event, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_deleted_graph_is_not_made_again_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.deployed().await?;
-        life.graphs().delete(GRAPH, &DeleteParams::default()).await?;
+async fn deleted_graph_is_not_recreated_despite_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.deploy().await?;
+        request.graphs().delete(GRAPH, &DeleteParams::default()).await?;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-deleted", &DEATHS, prepare).await else { return };
+    let Some(crashes) = run_with_faults("crash-deleted", &CRASHES, prepare).await else { return };
     assert!(crashes.calls >= 2, "event, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_job_that_somebody_deleted_is_made_again_once_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.begins(json!({})).await?;
-        life.settles().await?;
-        life.delivers(json!({ "phase": "SweepingDecode", "message": "Benchmarking 1/2" })).await?;
-        life.settles().await?;
-        life.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
+async fn deleted_job_is_recreated_once_despite_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.create_request(json!({})).await?;
+        request.settle().await?;
+        request.deliver_output(json!({ "phase": "SweepingDecode", "message": "Benchmarking 1/2" })).await?;
+        request.settle().await?;
+        request.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-again", &DEATHS, prepare).await else { return };
+    let Some(crashes) = run_with_faults("crash-again", &CRASHES, prepare).await else { return };
     assert!(crashes.calls >= 4, "old output, Job, event, status: {crashes:?}");
 }
 
-/// A Job may be gone with its work done before the operator is back.
+/// A Job may finish and be deleted while the operator is down.
 #[tokio::test]
-async fn a_result_is_not_lost_with_a_job_that_nobody_saw_wherever_it_is_cut() {
-    let prepare = async |life: &Life<'_>| {
-        life.begins(json!({})).await?;
-        while life.namespace.all::<Job>().get_opt("profile-qwen").await?.is_none() {
-            pass_once(life.cluster, life.admin.clone(), life.namespace.name()).await?;
+async fn result_of_unobserved_job_survives_crashes() {
+    let prepare = async |request: &RequestFixture<'_>| {
+        request.create_request(json!({})).await?;
+        while request.namespace.all::<Job>().get_opt("profile-qwen").await?.is_none() {
+            reconcile_once(request.cluster, request.admin.clone(), request.namespace.name()).await?;
         }
-        life.delivers(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await?;
-        life.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
+        request
+            .deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .await?;
+        request.namespace.all::<Job>().delete("profile-qwen", &DeleteParams::background()).await?;
         Ok(())
     };
-    let Some(crashes) = crashed("crash-unseen", &DEATHS, prepare).await else { return };
-    assert!(crashes.calls >= 6, "status, annotations, ConfigMap, graph, mark, adoption: {crashes:?}");
+    let Some(crashes) = run_with_faults("crash-unseen", &CRASHES, prepare).await else { return };
+    assert!(crashes.calls >= 6, "status, annotations, ConfigMap, graph, annotation, adoption: {crashes:?}");
 }
 
-/// The request and its children as a watch has them; what no watch keeps is asked for.
+/// A cached state of the request and its children.
 struct View {
     object: DynamicObject,
     cache: Arc<Cache>,
@@ -236,35 +243,36 @@ struct View {
 
 async fn view(cluster: &Cluster, client: &Client, namespace: &str) -> Result<View> {
     let object = requests(client, namespace).get(NAME).await?;
-    let cache = Arc::new(Cache::new(family().children()));
+    let cache = Arc::new(Cache::new(reconciler().children()));
     cache.fill(&server(cluster, client.clone()), &Scope::Namespace(namespace.to_owned())).await?;
     Ok(View { object, cache })
 }
 
-async fn pass_on(cluster: &Cluster, client: Client, view: &View) -> Result<()> {
+async fn reconcile_view(cluster: &Cluster, client: Client, view: &View) -> Result<()> {
     let server = server(cluster, client);
-    let context = ReconcileContext { cache: view.cache.clone(), ..ReconcileContext::new(&family(), server, "test") };
-    reconcile(&family(), &context, &view.object).await.map(|_| ()).context("a pass")
+    let context =
+        ReconcileContext { cache: view.cache.clone(), ..ReconcileContext::new(&reconciler(), server, "test") };
+    reconcile(&reconciler(), &context, &view.object).await.map(|_| ()).context("reconcile failed")
 }
 
-/// From the request to the graph, and on: `change` is what happens when all has settled.
-async fn held_back(
+/// Reconciles from stale caches, first after `prepare` and then after `change`.
+async fn run_with_stale_cache(
     prefix: &str,
-    prepare: impl AsyncFn(&Life<'_>) -> Result<()>,
-    change: impl AsyncFn(&Life<'_>) -> Result<()>,
+    prepare: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
+    change: impl AsyncFn(&RequestFixture<'_>) -> Result<()>,
 ) -> Option<Crashes> {
-    let (cluster, admin) = with_crds().await?;
-    let once = Once::default();
+    let (cluster, admin) = cluster_with_crds().await?;
+    let unique = UniqueObjects::default();
     let crashes = stale_everywhere(
         cluster,
         prefix,
-        async |namespace: &Namespace| prepare(&Life { cluster, admin: &admin, namespace }).await,
-        async |namespace: &Namespace| change(&Life { cluster, admin: &admin, namespace }).await,
+        async |namespace: &Namespace| prepare(&RequestFixture { cluster, admin: &admin, namespace }).await,
+        async |namespace: &Namespace| change(&RequestFixture { cluster, admin: &admin, namespace }).await,
         async |namespace: &Namespace| {
-            once.look(&admin, namespace).await?;
+            unique.check(&admin, namespace).await?;
             view(cluster, &admin, namespace.name()).await
         },
-        async |client, view: &View| pass_on(cluster, client, view).await,
+        async |client, view: &View| reconcile_view(cluster, client, view).await,
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     );
     let crashes = crashes.await.unwrap();
@@ -273,29 +281,31 @@ async fn held_back(
 }
 
 #[tokio::test]
-async fn a_watch_that_is_held_back_leads_to_no_second_job_and_no_second_graph() {
-    let deliver = async |life: &Life<'_>| {
-        life.delivers(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT })).await?;
-        life.job_ends().await;
+async fn stale_cache_creates_no_duplicate_job_or_graph() {
+    let finish_profiling = async |request: &RequestFixture<'_>| {
+        request
+            .deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .await?;
+        request.complete_job().await;
         Ok(())
     };
-    let begin = async |life: &Life<'_>| life.begins(json!({})).await;
-    let Some(crashes) = held_back("stale-life", begin, deliver).await else { return };
+    let create = async |request: &RequestFixture<'_>| request.create_request(json!({})).await;
+    let Some(crashes) = run_with_stale_cache("stale-life", create, finish_profiling).await else { return };
     assert!(crashes.runs >= 5, "Job, nothing, graph, adoption, nothing: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_watch_that_is_held_back_brings_no_deleted_graph_back() {
-    let serve = async |life: &Life<'_>| {
-        life.profiled(json!({})).await?;
-        life.settles().await?;
-        graph_status(&life.graphs(), "successful").await;
+async fn stale_cache_does_not_recreate_deleted_graph() {
+    let deploy = async |request: &RequestFixture<'_>| {
+        request.profile(json!({})).await?;
+        request.settle().await?;
+        patch_graph_status(&request.graphs(), "successful").await;
         Ok(())
     };
-    let delete = async |life: &Life<'_>| {
-        life.graphs().delete(GRAPH, &DeleteParams::default()).await?;
+    let delete = async |request: &RequestFixture<'_>| {
+        request.graphs().delete(GRAPH, &DeleteParams::default()).await?;
         Ok(())
     };
-    let Some(crashes) = held_back("stale-deleted", serve, delete).await else { return };
+    let Some(crashes) = run_with_stale_cache("stale-deleted", deploy, delete).await else { return };
     assert!(crashes.runs >= 3, "{crashes:?}");
 }

@@ -1,5 +1,5 @@
-//! The examples, and the requests that Dynamo itself publishes: each is taken by the API server and leads to a Job, or is
-//! refused with the text that it names.
+//! Our examples, and the specs and requests that Dynamo publishes: each is accepted and creates a Job, or is refused with
+//! the message in its first line.
 
 use std::path::{Path, PathBuf};
 
@@ -26,24 +26,24 @@ pub fn documents(file: &Path) -> Vec<Value> {
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// As it is stored: nobody converts on this cluster.
-pub fn stored(object: Value) -> Value {
+/// Converts a request to the storage version, because this cluster has no conversion webhook.
+pub fn to_storage_version(object: Value) -> Value {
     let is_request = object["kind"] == Family::Dgdr.kind();
     if is_request { convert(object, "nvidia.com/v1beta1").unwrap().object } else { object }
 }
 
-/// A namespace with the token for downloads, on a cluster with GPUs of the types that the manifests name.
-pub struct Place {
+/// A namespace with the download token, on a cluster with nodes of the GPU types that the manifests name.
+pub struct ExampleNamespace {
     cluster: &'static Cluster,
     admin: Client,
     pub namespace: Namespace,
-    _turn: MutexGuard<'static, ()>,
+    _gpu_lock: MutexGuard<'static, ()>,
 }
 
-impl Place {
-    pub async fn open(prefix: &str) -> Option<Self> {
-        let (cluster, admin) = with_crds().await?;
-        let turn = without_gpus(&admin).await;
+impl ExampleNamespace {
+    pub async fn create(prefix: &str) -> Option<Self> {
+        let (cluster, admin) = cluster_with_crds().await?;
+        let lock = lock_gpus(&admin).await;
         let namespace = cluster.namespace(prefix).await.unwrap();
         let secret: Secret = object(json!({ "metadata": { "name": names::TOKEN_SECRET } }));
         namespace.all().create(&PostParams::default(), &secret).await.unwrap();
@@ -54,10 +54,10 @@ impl Place {
                 "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": memory } } });
             apply::manifests(&admin, None, &node.to_string()).await.unwrap();
         }
-        Some(Self { cluster, admin, namespace, _turn: turn })
+        Some(Self { cluster, admin, namespace, _gpu_lock: lock })
     }
 
-    pub async fn claim(&self, name: &str) {
+    pub async fn create_pvc(&self, name: &str) {
         let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": name }, "spec": {
             "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } }));
         self.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
@@ -67,21 +67,21 @@ impl Place {
         apply::manifests(&self.admin, Some(self.namespace.name()), &object.to_string()).await
     }
 
-    /// The status after as many passes as it takes.
-    pub async fn settled(&self, name: &str) -> Value {
+    /// Reconciles until nothing is written any more; returns the status.
+    pub async fn settle(&self, name: &str) -> Value {
         for _ in 0..20 {
-            let passed = pass_of(self.cluster, self.admin.clone(), self.namespace.name(), name).await;
-            if matches!(passed.unwrap(), ReconcileOutcome::Reconciled { written: 0, .. }) {
+            let outcome = reconcile_request(self.cluster, self.admin.clone(), self.namespace.name(), name).await;
+            if matches!(outcome.unwrap(), ReconcileOutcome::Reconciled { written: 0, .. }) {
                 let request = requests(&self.admin, self.namespace.name()).get(name).await.unwrap();
                 return request.data["status"].clone();
             }
         }
-        panic!("{name} never comes to rest");
+        panic!("{name}: still writing after 20 reconciles");
     }
 
-    /// That the request profiles; goes out: its Job.
-    async fn profiles(&self, name: &str) -> (Value, Job) {
-        let status = self.settled(name).await;
+    /// Asserts that the request is profiling; returns its status and Job.
+    async fn assert_profiling(&self, name: &str) -> (Value, Job) {
+        let status = self.settle(name).await;
         assert_eq!(status["phase"], "Profiling", "{name}: {}", condition(&status, "Succeeded").1);
         let job = self.namespace.all::<Job>().get(&names::profiling_job(name)).await.unwrap();
         (status, job)
@@ -89,46 +89,52 @@ impl Place {
 }
 
 #[tokio::test]
-async fn every_example_leads_to_a_job_and_says_nothing_in_vain() {
-    let Some(place) = Place::open("examples").await else { return };
+async fn every_example_is_accepted_and_creates_job() {
+    let Some(ns) = ExampleNamespace::create("examples").await else { return };
     let examples = examples("");
     assert!(examples.len() >= 10, "{examples:?}");
     for file in examples {
         let text = std::fs::read_to_string(&file).unwrap();
-        assert!(text.starts_with("# "), "{} begins with what it is for", file.display());
+        assert!(text.starts_with("# "), "{} must begin with a comment on its purpose", file.display());
         let mut name = None;
-        for object in documents(&file).into_iter().map(stored) {
-            place.apply(&object).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
+        for object in documents(&file).into_iter().map(to_storage_version) {
+            ns.apply(&object).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
             name = object["metadata"]["name"].as_str().map(str::to_owned);
         }
-        let (status, _) = place.profiles(&name.expect("the request comes last")).await;
+        let (status, _) =
+            ns.assert_profiling(&name.expect("an example must contain a request as its last object")).await;
         assert_eq!(condition(&status, "SpecAccepted").0, "SpecAccepted", "{}: {status:#}", file.display());
     }
 }
 
-/// Where admission is not asked, the request ends with the same words.
+/// The webhook is not installed here; a request that passes the schema fails with the message of admission.
 #[tokio::test]
-async fn every_example_to_be_refused_is_refused_with_its_text() {
-    let Some(place) = Place::open("examples-refused").await else { return };
+async fn invalid_example_is_refused_with_documented_message() {
+    let Some(ns) = ExampleNamespace::create("examples-refused").await else { return };
     for file in examples("invalid") {
         let text = std::fs::read_to_string(&file).unwrap();
-        let refused = text.lines().next().unwrap().strip_prefix("# refused: ").expect("the first line says the text");
+        let expected = text
+            .lines()
+            .next()
+            .unwrap()
+            .strip_prefix("# refused: ")
+            .expect("the first line must be `# refused: MESSAGE`");
         let object = documents(&file).remove(0);
-        let said = match place.apply(&object).await {
+        let message = match ns.apply(&object).await {
             Err(error) => format!("{error:#}"),
             Ok(_) => {
-                let status = place.settled(object["metadata"]["name"].as_str().unwrap()).await;
+                let status = ns.settle(object["metadata"]["name"].as_str().unwrap()).await;
                 assert_eq!(status["phase"], "Failed", "{}", file.display());
                 condition(&status, "Succeeded").1
             }
         };
-        assert!(said.contains(refused), "{}: expected {refused:?} in {said:?}", file.display());
+        assert!(message.contains(expected), "{}: expected {expected:?} in {message:?}", file.display());
     }
 }
 
-/// What the API asks of a spec that is written for the profiler alone: no null, and overrides that say what they are. The
-/// profiler takes those that do not for v1alpha1.
-pub fn as_request(mut spec: Value) -> Value {
+/// Turns a spec for the profiler into one that the API accepts: without nulls, and with the apiVersion and kind of
+/// `overrides.dgd`, which the profiler takes for v1alpha1 when they are missing.
+pub fn to_request_spec(mut spec: Value) -> Value {
     if let Some(Value::Object(sla)) = spec.get_mut("sla") {
         sla.retain(|_, value| !value.is_null());
     }
@@ -140,34 +146,39 @@ pub fn as_request(mut spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_published_specs_and_requests_lead_to_jobs() {
+async fn published_upstream_specs_and_requests_create_jobs() {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/upstream/dynamo"].iter().collect();
     if !folder.is_dir() {
         return skip::skip("the specs of Dynamo's profiler", "no upstream files");
     }
-    let Some(place) = Place::open("published").await else { return };
-    place.claim("model-cache").await;
+    let Some(ns) = ExampleNamespace::create("published").await else { return };
+    ns.create_pvc("model-cache").await;
     let specs = files(&folder.join("profiler-configs"));
     assert_eq!(specs.len(), 18);
     for (number, file) in specs.iter().enumerate() {
-        let spec = as_request(documents(file).remove(0));
+        let spec = to_request_spec(documents(file).remove(0));
         let name = format!("spec-{number}");
         let request = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": Family::Dgdr.kind(),
             "metadata": { "name": name }, "spec": spec });
-        place.apply(&request).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
-        let (_, job) = place.profiles(&name).await;
+        ns.apply(&request).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
+        let (_, job) = ns.assert_profiling(&name).await;
         let args = job.spec.unwrap().template.spec.unwrap().containers[0].args.clone().unwrap();
-        let told: Value = serde_json::from_str(&args[1]).unwrap();
-        assert_eq!((&told["model"], &told["overrides"]), (&spec["model"], &spec["overrides"]), "{}", file.display());
+        let profiler_spec: Value = serde_json::from_str(&args[1]).unwrap();
+        assert_eq!(
+            (&profiler_spec["model"], &profiler_spec["overrides"]),
+            (&spec["model"], &spec["overrides"]),
+            "{}",
+            file.display()
+        );
     }
-    let mut seen = 0;
+    let mut count = 0;
     for file in files(&folder) {
         for request in documents(&file).into_iter().filter(|object| object["kind"] == Family::Dgdr.kind()) {
             let name = request["metadata"]["name"].as_str().unwrap().to_owned();
-            place.apply(&request).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
-            place.profiles(&name).await;
-            seen += 1;
+            ns.apply(&request).await.unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
+            ns.assert_profiling(&name).await;
+            count += 1;
         }
     }
-    assert!(seen >= 4, "{seen} example requests");
+    assert!(count >= 4, "{count} example requests");
 }

@@ -1,4 +1,4 @@
-//! Which GPUs there are, by exporters that the tests play; and what the operator's settings make of a Job.
+//! GPU discovery from fake DCGM exporters, and the effect of the operator's settings on the profiling Job.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::process::operator::Operator;
-use crate::servers::fake::{Fake, Plays};
+use crate::servers::fake::{Behaviour, FakeServers};
 
 const METRICS: &str = r#"
 DCGM_FI_DEV_GPU_TEMP{gpu="0",modelName="NVIDIA H100 80GB HBM3"} 40
@@ -24,8 +24,8 @@ DCGM_FI_DEV_FB_RESERVED{gpu="0"} 559
 DCGM_FI_DEV_NVLINK_LINK_COUNT{gpu="0"} 18
 "#;
 
-/// An exporter's pod as the GPU operator makes it, where nothing runs it.
-async fn exporter(namespace: &Namespace, name: &str, label: (&str, &str), status: Value) {
+/// Creates the pod of an exporter as the GPU operator does. No kubelet runs it, so the status is set here.
+async fn create_exporter(namespace: &Namespace, name: &str, label: (&str, &str), status: Value) {
     let accounts = namespace.all::<ServiceAccount>();
     if accounts.get_opt("exporter").await.unwrap().is_none() {
         let account: ServiceAccount = object(json!({ "metadata": { "name": "exporter" } }));
@@ -41,62 +41,62 @@ async fn exporter(namespace: &Namespace, name: &str, label: (&str, &str), status
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await.unwrap();
 }
 
-fn running(address: &str) -> Value {
+fn running_at(address: &str) -> Value {
     json!({ "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] })
 }
 
-fn metrics(text: &str) -> Plays {
-    Plays::But("/metrics", 200, text.to_owned())
+fn metrics(text: &str) -> Behaviour {
+    Behaviour::Override("/metrics", 200, text.to_owned())
 }
 
-fn http(fake: &Fake) -> Http {
+fn http(fake: &FakeServers) -> Http {
     let inside = Inside { through: Some(fake.address.to_string().parse().unwrap()) };
     steersman::llamastack::observe::server::http(inside).unwrap()
 }
 
-/// What is known once somebody has looked.
-async fn looked(server: &Server, sources: Sources) -> ObservedHardware {
+/// The hardware after one discovery. `seen` itself does not wait; a reconcile is requested when the result is there.
+async fn discover(server: &Server, sources: Sources) -> ObservedHardware {
     let hardware = Hardware::new(sources);
     let place = NamespacedName::new("ns", NAME);
     let before = hardware.seen(server, &place).await.unwrap();
-    assert!(before.awaited, "nobody waits for an answer");
-    let (tell, mut woken) = mpsc::unbounded_channel();
+    assert!(before.awaited, "the first call must not wait for the exporters");
+    let (sender, mut enqueued) = mpsc::unbounded_channel();
     let stop = CancellationToken::new();
-    let wake = |place| tell.send(place).unwrap();
-    let woken = async {
-        let woken = tokio::time::timeout(wait::LIMIT, woken.recv()).await.unwrap().unwrap();
+    let enqueue = |place| sender.send(place).unwrap();
+    let first = async {
+        let first = tokio::time::timeout(wait::LIMIT, enqueued.recv()).await.unwrap().unwrap();
         stop.cancel();
-        woken
+        first
     };
-    let ((), woken) = tokio::join!(hardware.run(server, wake, stop.clone()), woken);
-    assert_eq!(woken, place);
+    let ((), first) = tokio::join!(hardware.run(server, enqueue, stop.clone()), first);
+    assert_eq!(first, place);
     hardware.seen(server, &place).await.unwrap()
 }
 
 #[tokio::test]
-async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
-    let Some((cluster, admin)) = with_crds().await else { return };
-    let _turn = without_gpus(&admin).await;
+async fn exporter_yields_gpus_or_failure_cause() {
+    let Some((cluster, admin)) = cluster_with_crds().await else { return };
+    let _gpu_lock = lock_gpus(&admin).await;
     let namespace = cluster.namespace("exporters").await.unwrap();
-    let fake = Fake::start().await;
+    let fake = FakeServers::start().await;
     let named = ("app.kubernetes.io/name", "dcgm-exporter");
-    exporter(&namespace, "a", ("app", "nvidia-dcgm-exporter"), running("10.4.0.1")).await;
-    exporter(&namespace, "b", ("app", "dcgm-exporter"), running("10.4.0.2")).await;
-    exporter(&namespace, "c", named, running("10.4.0.3")).await;
-    exporter(&namespace, "d", named, running("10.4.0.4")).await;
-    exporter(&namespace, "e", named, json!({ "phase": "Pending" })).await;
-    exporter(&namespace, "f", named, running("127.0.0.1")).await;
-    exporter(&namespace, "g", named, json!({ "phase": "Running" })).await;
-    exporter(&namespace, "h", ("app", "other"), running("10.4.0.5")).await;
-    fake.play("10.4.0.1:9400", metrics(METRICS));
-    fake.play("10.4.0.2:9400", metrics("up 1"));
-    fake.play("10.4.0.3:9400", Plays::But("/metrics", 500, String::new()));
-    fake.play("10.4.0.4:9400", metrics(&"x".repeat(3 * 1024 * 1024)));
-    fake.play("127.0.0.1:9400", metrics(METRICS));
+    create_exporter(&namespace, "a", ("app", "nvidia-dcgm-exporter"), running_at("10.4.0.1")).await;
+    create_exporter(&namespace, "b", ("app", "dcgm-exporter"), running_at("10.4.0.2")).await;
+    create_exporter(&namespace, "c", named, running_at("10.4.0.3")).await;
+    create_exporter(&namespace, "d", named, running_at("10.4.0.4")).await;
+    create_exporter(&namespace, "e", named, json!({ "phase": "Pending" })).await;
+    create_exporter(&namespace, "f", named, running_at("127.0.0.1")).await;
+    create_exporter(&namespace, "g", named, json!({ "phase": "Running" })).await;
+    create_exporter(&namespace, "h", ("app", "other"), running_at("10.4.0.5")).await;
+    fake.set("10.4.0.1:9400", metrics(METRICS));
+    fake.set("10.4.0.2:9400", metrics("up 1"));
+    fake.set("10.4.0.3:9400", Behaviour::Override("/metrics", 500, String::new()));
+    fake.set("10.4.0.4:9400", metrics(&"x".repeat(3 * 1024 * 1024)));
+    fake.set("127.0.0.1:9400", metrics(METRICS));
     let sources = Sources { exporters: Some((http(&fake), Endpoint::default())), by_labels: true };
-    let seen = looked(&server(cluster, admin.clone()), sources.clone()).await;
-    let Lookup::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
-    let said: Vec<String> = exporters
+    let observed = discover(&server(cluster, admin.clone()), sources.clone()).await;
+    let Lookup::Known(exporters) = &observed.exporters else { panic!("{observed:?}") };
+    let results: Vec<String> = exporters
         .iter()
         .map(|exporter| match &exporter.gpus {
             Lookup::Known(None) => "nothing".to_owned(),
@@ -114,90 +114,97 @@ async fn every_exporter_says_which_gpus_its_node_has_or_why_it_says_nothing() {
          cluster",
         "pod NS/g has no address",
     ];
-    assert_eq!(said, expected);
-    let asked: Vec<String> = fake.asked().iter().map(|asked| format!("{}{}", asked.host, asked.path)).collect();
-    assert_eq!(asked.len(), 4, "others are not asked: {asked:?}");
+    assert_eq!(results, expected);
+    let requested: Vec<String> =
+        fake.take_requests().iter().map(|request| format!("{}{}", request.host, request.path)).collect();
+    assert_eq!(requested.len(), 4, "only running exporters with a pod address may be asked: {requested:?}");
 
-    // Whoever may see nothing hears of it, from both sides.
-    let nobody = server(cluster, cluster.user("nobody").await.unwrap());
-    let seen = looked(&nobody, sources).await;
-    let (Lookup::Unknown(exporters), Lookup::Unknown(nodes)) = (&seen.exporters, &seen.nodes) else {
-        panic!("{seen:?}")
+    // Missing permissions are reported for exporters and for nodes.
+    let unprivileged = server(cluster, cluster.user("nobody").await.unwrap());
+    let observed = discover(&unprivileged, sources).await;
+    let (Lookup::Unknown(exporters), Lookup::Unknown(nodes)) = (&observed.exporters, &observed.nodes) else {
+        panic!("{observed:?}")
     };
     assert!(exporters.contains("pods is forbidden") && nodes.contains("nodes is forbidden"), "{exporters} {nodes}");
-    assert!(!seen.rdma_pod && !seen.gpu_operator);
+    assert!(!observed.rdma_pod && !observed.gpu_operator);
 }
 
 #[tokio::test]
-async fn an_exporter_that_hangs_keeps_nobody_and_is_told_of() {
-    let Some((cluster, admin)) = with_crds().await else { return };
-    let _turn = without_gpus(&admin).await;
+async fn hanging_exporter_times_out_and_is_reported() {
+    let Some((cluster, admin)) = cluster_with_crds().await else { return };
+    let _gpu_lock = lock_gpus(&admin).await;
     let namespace = cluster.namespace("hanging").await.unwrap();
-    let fake = Fake::start().await;
-    exporter(&namespace, "a", ("app", "dcgm-exporter"), running("10.5.0.1")).await;
-    fake.play("10.5.0.1:9401", Plays::Hangs);
+    let fake = FakeServers::start().await;
+    create_exporter(&namespace, "a", ("app", "dcgm-exporter"), running_at("10.5.0.1")).await;
+    fake.set("10.5.0.1:9401", Behaviour::Hangs);
     let endpoint: Endpoint = "http://{POD_IP}:9401/metrics".parse().unwrap();
     let sources = Sources { exporters: Some((http(&fake), endpoint)), by_labels: false };
-    let seen = looked(&server(cluster, admin), sources).await;
-    let Lookup::Known(exporters) = &seen.exporters else { panic!("{seen:?}") };
-    let hung = exporters.iter().any(|exporter| match &exporter.gpus {
+    let observed = discover(&server(cluster, admin), sources).await;
+    let Lookup::Known(exporters) = &observed.exporters else { panic!("{observed:?}") };
+    let timed_out = exporters.iter().any(|exporter| match &exporter.gpus {
         Lookup::Unknown(why) => why.contains("10.5.0.1:9401 gave no answer within 5s"),
         Lookup::Known(_) => false,
     });
-    assert!(hung, "{exporters:?}");
-    assert!(!seen.by_labels && seen.nodes.known().is_none(), "nodes are not looked at");
+    assert!(timed_out, "{exporters:?}");
+    assert!(!observed.by_labels && observed.nodes.known().is_none(), "nodes must not be read without by_labels");
 }
 
-async fn until(scene: &Scene, operator: &Operator, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let reached = wait::eventually(what, async || Some(scene.status().await).filter(&holds)).await;
+async fn until(test: &TestNamespace, operator: &Operator, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let reached = wait::eventually(what, async || Some(test.status().await).filter(&holds)).await;
     match reached {
         Ok(status) => status,
-        Err(error) => panic!("{error}\n{}\n{}", scene.status().await, operator.log()),
+        Err(error) => panic!("{error}\n{}\n{}", test.status().await, operator.log()),
     }
 }
 
-fn says(type_: &'static str, word: &'static str) -> impl Fn(&Value) -> bool {
-    move |status| condition(status, type_).1.contains(word)
+fn condition_contains(type_: &'static str, text: &'static str) -> impl Fn(&Value) -> bool {
+    move |status| condition(status, type_).1.contains(text)
 }
 
 #[tokio::test]
-async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_the_settings_say() {
-    let wish = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
-    let Some(scene) = Scene::new("gpus", wish).await else { return };
-    let _gpus = without_gpus(&scene.admin).await;
-    let (_turn, place) = scene.place().await;
-    let (namespace, fake) = (scene.namespace.name().to_owned(), Fake::start().await);
-    exporter(&scene.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running("10.6.0.1")).await;
+async fn operator_fills_hardware_and_applies_job_settings() {
+    let request_spec = json!({ "model": "Qwen/Qwen3-0.6B", "image": "planner:1.4.0" });
+    let Some(test) = TestNamespace::new("gpus", request_spec).await else { return };
+    let _gpu_lock = lock_gpus(&test.admin).await;
+    let (_lease_lock, place) = test.place().await;
+    let (namespace, fake) = (test.namespace.name().to_owned(), FakeServers::start().await);
+    create_exporter(&test.namespace, "exporter", ("app", "nvidia-dcgm-exporter"), running_at("10.6.0.1")).await;
     let through = fake.address.to_string();
     let flags = ["--controllers", "dgdr", "--watch-namespace", &namespace, "--reach-through", &through];
-    // Other tests have nodes.
+    // Discovery by node labels is off, because other tests create nodes.
     let image = ["--operator-image", "steersman:1", "--gpu-discovery", "off"];
 
-    // Nobody answers, and nodes are not looked at: both are told, and nothing is lost by it.
+    // The exporter does not answer and node labels are not read: both are reported, and the request stays Pending.
     let operator = place.start("gpus-1", &[&flags[..], &image].concat()).await;
-    let status = until(&scene, &operator, "why there are no GPUs", says("Validation", "auto-discovery failed")).await;
+    let status = until(
+        &test,
+        &operator,
+        "the cause of failed discovery is reported",
+        condition_contains("Validation", "auto-discovery failed"),
+    )
+    .await;
     let message = condition(&status, "Validation").1;
     assert!(message.contains("metrics endpoint http://10.6.0.1:9400/metrics returned status 404"), "{message}");
     assert!(message.contains("node-label discovery is disabled"), "{message}");
     assert_eq!(status["phase"], "Pending");
     operator.until_metric(&resources(&namespace, "Pending")).await;
-    let version = scene.request().await.resource_version();
+    let version = test.request().await.resource_version();
     drop(operator);
 
-    // Another operator looks before it says anything else. With settings of its own.
-    fake.play("10.6.0.1:9400", metrics(METRICS));
+    // A second operator, with other settings, discovers the hardware before it writes to the request.
+    fake.set("10.6.0.1:9400", metrics(METRICS));
     let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
-    scene.namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    test.namespace.all().create(&PostParams::default(), &account).await.unwrap();
     let settings = ["--operator-image-pull-policy", "Never", "--dgdr-profiling-cluster-role", ""];
     let addresses = ["--dgdr-nats-address", "nats://nats:4222", "--dgdr-etcd-address", "etcd:2379"];
-    assert_eq!(scene.request().await.resource_version(), version);
+    assert_eq!(test.request().await.resource_version(), version);
     let operator = place.start("gpus-2", &[&flags[..], &image, &settings, &addresses].concat()).await;
-    until(&scene, &operator, "profiling begins", |status| status["phase"] == "Profiling").await;
-    let hardware = &scene.request().await.data["spec"]["hardware"];
+    until(&test, &operator, "profiling begins", |status| status["phase"] == "Profiling").await;
+    let hardware = &test.request().await.data["spec"]["hardware"];
     let found = json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 2, "totalGpus": 2,
         "interconnect": "nvlink" });
-    assert_eq!(*hardware, found, "and of RDMA only nodes would tell");
-    let pod = json!(scene.job().await.spec.unwrap().template);
+    assert_eq!(*hardware, found, "only node labels could report RDMA");
+    let pod = json!(test.job().await.spec.unwrap().template);
     assert_eq!(pod["metadata"]["labels"][names::LABEL_PROFILED], NAME);
     let containers = &pod["spec"]["containers"];
     let env = containers[0]["env"].as_array().unwrap();
@@ -205,31 +212,33 @@ async fn a_request_without_hardware_gets_that_of_the_exporters_and_the_job_what_
         assert!(env.contains(&json!({ "name": name, "value": value })), "{env:?}");
     }
     assert_eq!((&containers[1]["name"], &containers[1]["imagePullPolicy"]), (&json!("output-copier"), &json!("Never")));
-    let bindings = scene.namespace.all::<RoleBinding>().list(&ListParams::default()).await.unwrap();
-    assert_eq!(bindings.items.len(), 0, "the account is managed elsewhere");
-    measured(&scene, &operator, &namespace).await;
+    let bindings = test.namespace.all::<RoleBinding>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(bindings.items.len(), 0, "an empty cluster role means that the account is managed elsewhere");
+    assert_metrics(&test, &operator, &namespace).await;
 }
 
-const OF: &str = "resource_type=\"DynamoGraphDeploymentRequest\"";
+const TYPE_LABEL: &str = "resource_type=\"DynamoGraphDeploymentRequest\"";
 
 fn resources(namespace: &str, phase: &str) -> String {
-    format!("dynamo_operator_resources_total{{{OF},namespace=\"{namespace}\",status=\"{phase}\"}} 1")
+    format!("dynamo_operator_resources_total{{{TYPE_LABEL},namespace=\"{namespace}\",status=\"{phase}\"}} 1")
 }
 
-/// What the operator's endpoint tells of the one request, and no longer once that is gone.
-async fn measured(scene: &Scene, operator: &Operator, namespace: &str) {
+/// Asserts that the metrics endpoint has the series of the request until the request is deleted.
+async fn assert_metrics(test: &TestNamespace, operator: &Operator, namespace: &str) {
     operator.until_metric(&resources(namespace, "Profiling")).await;
     operator
-        .until_metric(&format!("dynamo_operator_reconcile_total{{{OF},namespace=\"{namespace}\",result=\"success\"}}"))
+        .until_metric(&format!(
+            "dynamo_operator_reconcile_total{{{TYPE_LABEL},namespace=\"{namespace}\",result=\"success\"}}"
+        ))
         .await;
     let time = format!(
-        "dynamo_operator_reconcile_duration_seconds_count{{{OF},namespace=\"{namespace}\",result=\"success\"}}"
+        "dynamo_operator_reconcile_duration_seconds_count{{{TYPE_LABEL},namespace=\"{namespace}\",result=\"success\"}}"
     );
     operator.until_metric(&time).await;
-    scene.requests().delete(NAME, &Default::default()).await.unwrap();
+    test.requests().delete(NAME, &Default::default()).await.unwrap();
     let label = format!("namespace=\"{namespace}\"");
     let gone = async || operator.metrics("/metrics", None).await.filter(|(_, text)| !text.contains(&label));
-    let gone = wait::eventually("nothing is told of the namespace", gone).await;
+    let gone = wait::eventually("the series of the namespace are removed", gone).await;
     gone.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     operator.assert_log_is_json();
 }

@@ -1,4 +1,4 @@
-//! `steersman run --controllers dgdr` as a process, as the operator's account with exactly the rights that are shipped.
+//! `steersman run --controllers dgdr` as a process, under the operator's ServiceAccount with exactly the shipped roles.
 
 use k8s_openapi::api::events::v1::Event;
 use steersman_testkit::play::{PLAY, Play};
@@ -8,7 +8,7 @@ use super::*;
 use crate::process::operator::{Operator, Place};
 use crate::schemas::uninstall;
 
-/// By the watches of the operator alone: nobody asks for a pass.
+/// Waits for a phase without reconciling: only the operator's watches can trigger it.
 async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Operator) {
     let is = |object: &DynamicObject| object.data["status"]["phase"] == phase;
     let what = format!("the request is {phase}");
@@ -17,132 +17,135 @@ async fn until_phase(requests: &Api<DynamicObject>, phase: &str, operator: &Oper
 }
 
 #[tokio::test]
-async fn a_request_lives_through_all_its_phases_by_watches_alone() {
-    let Some(scene) = Scene::new("process", spec(json!({}))).await else { return };
-    let (_turn, place) = scene.place().await;
-    let namespace = scene.namespace.name();
+async fn watches_drive_request_through_all_phases() {
+    let Some(test) = TestNamespace::new("process", spec(json!({}))).await else { return };
+    let (_lease_lock, place) = test.place().await;
+    let namespace = test.namespace.name();
     let flags = ["--controllers", "dgdr", "--watch-namespace", namespace, "--operator-image", "steersman:1"];
     let operator = place.start("dgdr", &flags).await;
-    let requests = scene.requests();
+    let requests = test.requests();
     until_phase(&requests, "Profiling", &operator).await;
 
-    // As the account of the Job, with the rights that it was given.
-    let account = scene.cluster.service_account(namespace, names::SERVICE_ACCOUNT).await.unwrap();
+    // The output is written by the Job's ServiceAccount, with the permissions that the operator granted to it.
+    let account = test.cluster.service_account(namespace, names::SERVICE_ACCOUNT).await.unwrap();
     wait::until_allowed(&account, "create", "", "configmaps", Some(namespace)).await.unwrap();
-    let uid = scene.request().await.uid().unwrap();
-    deliver(&account, namespace, &uid, json!({ "phase": "SweepingDecode", "message": "Benchmarking 1/2" })).await;
+    let uid = test.request().await.uid().unwrap();
+    deliver_output(&account, namespace, &uid, json!({ "phase": "SweepingDecode", "message": "Benchmarking 1/2" }))
+        .await;
     let relayed = wait::eventually("the sub-phase is relayed", async || {
-        (scene.status().await["profilingPhase"] == "SweepingDecode").then_some(())
+        (test.status().await["profilingPhase"] == "SweepingDecode").then_some(())
     });
     relayed.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     let pull = json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } });
-    a_pod(&scene.namespace, "Pending", pull).await;
-    let told = wait::eventually("the pod's trouble is told", async || {
-        scene.says().await.1.contains("ErrImagePull").then_some(())
+    set_profiler_pod(&test.namespace, "Pending", pull).await;
+    let reported = wait::eventually("the image pull error is reported", async || {
+        test.phase_and_message().await.1.contains("ErrImagePull").then_some(())
     });
-    told.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    reported.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT });
-    deliver(&account, namespace, &uid, result).await;
-    scene.job_ends().await;
+    deliver_output(&account, namespace, &uid, result).await;
+    test.complete_job().await;
     until_phase(&requests, "Deploying", &operator).await;
-    let made = wait::eventually("the graph is made", async || scene.graphs().get_opt(GRAPH).await.ok()?);
-    made.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
-    scene.graph_is("successful").await;
+    let created = wait::eventually("the graph is created", async || test.graphs().get_opt(GRAPH).await.ok()?);
+    created.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+    test.set_graph_state("successful").await;
     until_phase(&requests, "Deployed", &operator).await;
-    scene.graph_is("failed").await;
+    test.set_graph_state("failed").await;
     until_phase(&requests, "Deploying", &operator).await;
-    scene.graph_is("successful").await;
+    test.set_graph_state("successful").await;
     until_phase(&requests, "Deployed", &operator).await;
 
-    let events = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
-    let told = |reason: &str| events.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count();
+    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
+    let count = |reason: &str| events.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count();
     for reason in ["Initialized", "ProfilingJobCreated", "ImagePullFailed", "SpecGenerated", "DeploymentCreated"] {
-        assert_eq!(told(reason), 1, "{reason}: {events:#?}");
+        assert_eq!(count(reason), 1, "{reason}: {events:#?}");
     }
-    scene.graphs().delete(GRAPH, &Default::default()).await.unwrap();
+    test.graphs().delete(GRAPH, &Default::default()).await.unwrap();
     until_phase(&requests, "Failed", &operator).await;
     operator.assert_log_is_json();
 }
 
-/// An operator for one request where Kubernetes' own controllers do their part: the Job has a pod, which runs until it is told
-/// to end.
-pub struct Live {
-    // In this order: the operator ends before another test has its turn.
+/// An operator for one request, on a cluster with Kubernetes' own controllers. The pod of the profiling Job runs until
+/// [`Self::complete_pod`].
+pub struct LiveOperator {
+    // Fields are dropped in order: the operator must stop before the next test gets the cluster.
     pub operator: Operator,
-    pub scene: Scene,
+    pub test: TestNamespace,
     _turn: Turn,
 }
 
-impl Live {
-    /// With or without the CRD of graphs. None (after saying so) where no cluster is to be had.
-    pub async fn start(prefix: &str, graphs: bool) -> Option<Self> {
+impl LiveOperator {
+    /// Starts with or without the CRD of graphs. Returns None, after reporting a skip, if there is no cluster.
+    pub async fn start(prefix: &str, with_graph_crd: bool) -> Option<Self> {
         let turn = turn(Flavour::Full).await?;
         let cluster = turn.cluster;
         let place = Place::of(cluster).await;
         let admin = cluster.admin().await.unwrap();
         install(&admin, &only(Family::Dgdr, VERSION), &resource(Family::Dgdr, VERSION)).await;
-        if graphs {
+        if with_graph_crd {
             install(&admin, &graph_crd(), &resource(Family::Dgd, VERSION)).await;
         }
         let namespace = cluster.namespace_with(prefix, &[(PLAY, Play::Hang.value())]).await.unwrap();
         create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
-        let scene = Scene { cluster, admin, namespace };
+        let test = TestNamespace { cluster, admin, namespace };
         let operator = place.start(prefix, &["--controllers", "dgdr", "--operator-image", "steersman:1"]).await;
-        let live = Self { operator, scene, _turn: turn };
-        live.until("the profiler runs", |status| condition(status, "Profiling").0 == "ProfilingRunning").await;
-        Some(live)
+        let running = Self { operator, test, _turn: turn };
+        running.until("the profiler runs", |status| condition(status, "Profiling").0 == "ProfilingRunning").await;
+        Some(running)
     }
 
     pub async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
-        let seen = wait::eventually(what, async || holds(&self.scene.status().await).then_some(()));
-        seen.await.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
+        let reached = wait::eventually(what, async || holds(&self.test.status().await).then_some(()));
+        reached.await.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
     }
 
-    /// The profiler ends, and with its pod the Job.
-    pub async fn pod_ends(&self) {
-        let pods = self.scene.namespace.all::<Pod>();
+    /// Lets the profiler's pod succeed, and with it the Job.
+    pub async fn complete_pod(&self) {
+        let pods = self.test.namespace.all::<Pod>();
         let pod = pods.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
         pods.patch(&pod, &PatchParams::default(), &Patch::Merge(Play::Run.patch())).await.unwrap();
     }
 
-    pub async fn delivers(&self) {
+    pub async fn deliver_result(&self) {
         let result = json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT });
-        self.scene.deliver(result).await;
+        self.test.deliver_output(result).await;
     }
 
     pub async fn until_graph(&self) {
-        let made = wait::eventually("the graph is made", async || self.scene.graphs().get_opt(GRAPH).await.ok()?);
-        made.await.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
+        let created =
+            wait::eventually("the graph is created", async || self.test.graphs().get_opt(GRAPH).await.ok()?);
+        created.await.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()));
     }
 
-    /// The next test finds a cluster without our CRDs.
-    pub async fn end(self) {
+    /// Stops the operator and removes the CRDs, so that the next test starts without them.
+    pub async fn stop(self) {
         drop(self.operator);
         for family in [Family::Dgdr, Family::Dgd] {
-            uninstall(&self.scene.admin, family).await;
+            uninstall(&self.test.admin, family).await;
         }
     }
 }
 
-/// With the controllers of Kubernetes and a node on which the Job's pod runs.
 #[tokio::test]
-async fn a_request_becomes_a_job_that_runs_and_all_but_the_graph_goes_with_it() {
-    let Some(live) = Live::start("dgdr-job", true).await else { return };
-    let (scene, operator) = (&live.scene, &live.operator);
-    live.pod_ends().await;
-    live.until("the Job has ended", |status| condition(status, "Succeeded").1.contains("the log of container")).await;
-    live.delivers().await;
-    let requests = scene.requests();
+async fn request_deletion_keeps_graph_and_its_config() {
+    let Some(running) = LiveOperator::start("dgdr-job", true).await else { return };
+    let (test, operator) = (&running.test, &running.operator);
+    running.complete_pod().await;
+    running
+        .until("the Job has ended", |status| condition(status, "Succeeded").1.contains("the log of container"))
+        .await;
+    running.deliver_result().await;
+    let requests = test.requests();
     until_phase(&requests, "Deploying", operator).await;
-    live.until_graph().await;
-    scene.graph_is("successful").await;
+    running.until_graph().await;
+    test.set_graph_state("successful").await;
     until_phase(&requests, "Deployed", operator).await;
 
     requests.delete(NAME, &Default::default()).await.unwrap();
-    wait::until_gone(scene.namespace.all::<Job>(), "profile-qwen").await.unwrap();
-    wait::until_gone(scene.namespace.all::<ConfigMap>(), &names::output(NAME)).await.unwrap();
-    assert!(scene.graphs().get_opt(GRAPH).await.unwrap().is_some(), "it outlives its request");
-    assert!(scene.namespace.all::<ConfigMap>().get_opt("planner-config-1a2b").await.unwrap().is_some());
+    wait::until_gone(test.namespace.all::<Job>(), "profile-qwen").await.unwrap();
+    wait::until_gone(test.namespace.all::<ConfigMap>(), &names::output(NAME)).await.unwrap();
+    assert!(test.graphs().get_opt(GRAPH).await.unwrap().is_some(), "the graph must outlive its request");
+    assert!(test.namespace.all::<ConfigMap>().get_opt("planner-config-1a2b").await.unwrap().is_some());
     operator.assert_log_is_json();
-    live.end().await;
+    running.stop().await;
 }

@@ -1,71 +1,75 @@
-//! What users do to an object, with a crash at every write of the passes that follow: in the end all is as if nothing had
-//! happened, and at no moment is a Deployment without what its pods need.
+//! User actions, with a crash at every write of the following reconciles. The end state is the same as without a crash,
+//! and the Deployment never lacks an object that its pods need.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_testkit::cut::Crashes;
 
-use super::configured::{condition, generated, left, models, mounted, observed, startable, vllm};
+use super::generated_config::{
+    condition, ensure_startable, final_state, finish_rollout, generated_config_maps, mounted_config_map, set_models,
+    vllm_distribution,
+};
 use super::*;
 
-/// A process dies before a write, or after one without knowing.
-const DEATHS: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
+/// Process deaths: before a write, or after it and before its response.
+const CRASHES: [Cut; 2] = [Cut::NotSent, Cut::AnswerLost];
 
-async fn secret(namespace: &Namespace) -> Result<()> {
+async fn create_secret(namespace: &Namespace) -> Result<()> {
     let secret: Secret = object(json!({ "metadata": { "name": "vllm" }, "stringData": { "token": "hush" } }));
     namespace.all::<Secret>().create(&PostParams::default(), &secret).await?;
     Ok(())
 }
 
-async fn without_secret(namespace: &Namespace) -> Result<()> {
+async fn delete_secret(namespace: &Namespace) -> Result<()> {
     namespace.all::<Secret>().delete("vllm", &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// The user's own configuration.
-async fn own_config(namespace: &Namespace) -> Result<()> {
+/// Creates a configuration of the user's own.
+async fn create_user_config(namespace: &Namespace) -> Result<()> {
     let map: ConfigMap = object(json!({ "metadata": { "name": "mine" }, "data": { "config.yaml": "version: 2\n" } }));
     namespace.all::<ConfigMap>().create(&PostParams::default(), &map).await?;
     Ok(())
 }
 
-async fn spec(client: &Client, namespace: &Namespace, patch: Value) -> Result<()> {
+async fn patch_spec(client: &Client, namespace: &Namespace, patch: Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "spec": patch }));
     objects(client, namespace.name()).patch("starter", &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-/// The object runs, and all has been told of it.
-async fn running(cluster: &Cluster, client: &Client, namespace: &Namespace, wish: Value) -> Result<()> {
-    objects(client, namespace.name()).create(&PostParams::default(), &object(wish)).await?;
+/// Creates the object and reconciles it until it has settled.
+async fn create_settled(cluster: &Cluster, client: &Client, namespace: &Namespace, own: Value) -> Result<()> {
+    objects(client, namespace.name()).create(&PostParams::default(), &object(own)).await?;
     for _ in 0..3 {
-        pass_once(cluster, client.clone(), namespace.name()).await?;
-        observed(namespace).await;
+        reconcile_once(cluster, client.clone(), namespace.name()).await?;
+        finish_rollout(namespace).await;
     }
     Ok(())
 }
 
-/// Passes over what `prepare` left, each followed by what the Deployment's controller does.
-async fn crashed(
+/// Reconciles the state from `prepare` with a crash at each write. The Deployment completes its rollout after each
+/// reconcile.
+async fn run_with_crashes(
     cluster: &Cluster,
     admin: &Client,
     prefix: &str,
     prepare: impl AsyncFn(&Namespace) -> Result<()>,
-    always: impl AsyncFn(&Namespace) -> Result<()>,
+    invariant: impl AsyncFn(&Namespace) -> Result<()>,
 ) -> Crashes {
     let crashes = crash_everywhere_and(
         cluster,
         prefix,
-        (Calls::Writes, &DEATHS),
+        (Calls::Writes, &CRASHES),
         prepare,
         async |client, namespace: &Namespace, ()| {
-            pass_once(cluster, client, namespace.name()).await?;
+            reconcile_once(cluster, client, namespace.name()).await?;
             if namespace.all::<Deployment>().get_opt("starter").await?.is_some() {
-                observed(namespace).await;
+                finish_rollout(namespace).await;
             }
             Ok(())
         },
-        always,
-        async |namespace: &Namespace| left(admin, namespace).await,
+        invariant,
+        async |namespace: &Namespace| final_state(admin, namespace).await,
     )
     .await
     .unwrap();
@@ -73,164 +77,169 @@ async fn crashed(
     crashes
 }
 
-/// All that an object can have made for it.
-fn everything() -> Value {
-    let mut wish = vllm();
-    wish["spec"]["networking"] = json!({ "expose": { "hostname": "llama.example.com" },
-        "allowedFrom": { "namespaces": ["apps"] } });
-    wish["spec"]["workload"] = json!({ "replicas": 2, "autoscaling": { "maxReplicas": 3 },
-        "storage": { "size": "5Gi" } });
-    wish
+/// A distribution that needs every kind of child.
+fn distribution_with_all_children() -> Value {
+    let mut own = vllm_distribution();
+    own["spec"]["networking"] = json!({ "expose": { "hostname": "llama.example.com" },
+       "allowedFrom": { "namespaces": ["apps"] } });
+    own["spec"]["workload"] = json!({ "replicas": 2, "autoscaling": { "maxReplicas": 3 },
+       "storage": { "size": "5Gi" } });
+    own
 }
 
-/// Before there is a Deployment, nothing needs anything.
-async fn startable_if_there(namespace: &Namespace) -> Result<()> {
+/// Fails if there is a Deployment whose pods cannot start.
+async fn ensure_startable_if_deployed(namespace: &Namespace) -> Result<()> {
     match namespace.all::<Deployment>().get_opt("starter").await? {
-        Some(_) => startable(namespace).await,
+        Some(_) => ensure_startable(namespace).await,
         None => Ok(()),
     }
 }
 
 #[tokio::test]
-async fn a_creation_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn creation_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
-        secret(namespace).await?;
-        objects(&admin, namespace.name()).create(&PostParams::default(), &object(everything())).await?;
+        create_secret(namespace).await?;
+        objects(&admin, namespace.name())
+            .create(&PostParams::default(), &object(distribution_with_all_children()))
+            .await?;
         Ok(())
     };
-    let crashes = crashed(cluster, &admin, "create-crash", prepare, startable_if_there).await;
-    assert!(crashes.calls >= 10, "nine children, an event and the status: {crashes:?}");
+    let crashes = run_with_crashes(cluster, &admin, "create-crash", prepare, ensure_startable_if_deployed).await;
+    assert!(crashes.calls >= 10, "nine children, an event, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn another_distribution_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn distribution_change_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
-        secret(namespace).await?;
-        running(cluster, &admin, namespace, vllm()).await?;
-        spec(&admin, namespace, json!({ "distribution": { "name": "starter-gpu" } })).await
+        create_secret(namespace).await?;
+        create_settled(cluster, &admin, namespace, vllm_distribution()).await?;
+        patch_spec(&admin, namespace, json!({ "distribution": { "name": "starter-gpu" } })).await
     };
-    // FR-020c: no pod ever starts with the image of one and the configuration of the other.
-    let matched = async |namespace: &Namespace| {
-        startable(namespace).await?;
-        let map = namespace.all::<ConfigMap>().get(&mounted(namespace).await).await?;
+    // FR-020c: image and configuration always belong to the same distribution.
+    let image_matches_config = async |namespace: &Namespace| {
+        ensure_startable(namespace).await?;
+        let map = namespace.all::<ConfigMap>().get(&mounted_config_map(namespace).await).await?;
         let deployment = namespace.all::<Deployment>().get("starter").await?;
         let image = deployment.spec.unwrap().template.spec.unwrap().containers[0].image.clone().unwrap();
         let gpu = map.data.unwrap()["config.yaml"].contains("distro_name: starter-gpu");
-        anyhow::ensure!(image.contains("distribution-starter-gpu:") == gpu, "{image} with the other's configuration");
+        anyhow::ensure!(
+            image.contains("distribution-starter-gpu:") == gpu,
+            "{image} with the configuration of the other distribution"
+        );
         Ok(())
     };
-    let crashes = crashed(cluster, &admin, "other-crash", prepare, matched).await;
-    assert!(crashes.calls >= 3, "the ConfigMap, the Deployment and the status: {crashes:?}");
+    let crashes = run_with_crashes(cluster, &admin, "other-crash", prepare, image_matches_config).await;
+    assert!(crashes.calls >= 3, "ConfigMap, Deployment, status: {crashes:?}");
 }
 
 #[tokio::test]
-async fn a_secret_that_comes_late_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn late_secret_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let prepare = async |namespace: &Namespace| {
-        objects(&admin, namespace.name()).create(&PostParams::default(), &object(vllm())).await?;
-        pass_once(cluster, admin.clone(), namespace.name()).await?;
-        let told = condition(&admin, namespace, "SecretsResolved").await;
-        anyhow::ensure!(told["reason"] == "SecretNotFound", "{told}");
-        secret(namespace).await
+        objects(&admin, namespace.name()).create(&PostParams::default(), &object(vllm_distribution())).await?;
+        reconcile_once(cluster, admin.clone(), namespace.name()).await?;
+        let condition = condition(&admin, namespace, "SecretsResolved").await;
+        anyhow::ensure!(condition["reason"] == "SecretNotFound", "{condition}");
+        create_secret(namespace).await
     };
-    let crashes = crashed(cluster, &admin, "late-crash", prepare, startable_if_there).await;
+    let crashes = run_with_crashes(cluster, &admin, "late-crash", prepare, ensure_startable_if_deployed).await;
     assert!(crashes.calls >= 5, "{crashes:?}");
 }
 
 #[tokio::test]
-async fn a_secret_that_goes_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
-    // Beside it something else is asked for, which has to wait.
+async fn secret_deletion_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
+    // The spec changes at the same time; the change has to wait for the Secret.
     let prepare = async |namespace: &Namespace| {
-        secret(namespace).await?;
-        running(cluster, &admin, namespace, vllm()).await?;
-        without_secret(namespace).await?;
-        models(&admin, namespace, &["later"]).await;
+        create_secret(namespace).await?;
+        create_settled(cluster, &admin, namespace, vllm_distribution()).await?;
+        delete_secret(namespace).await?;
+        set_models(&admin, namespace, &["later"]).await;
         Ok(())
     };
     let untouched = async |namespace: &Namespace| {
         let generation = namespace.all::<Deployment>().get("starter").await?.metadata.generation;
         anyhow::ensure!(generation == Some(1), "the Deployment was changed");
-        anyhow::ensure!(generated(namespace).await.len() == 1, "there is another ConfigMap");
-        startable(namespace).await
+        anyhow::ensure!(generated_config_maps(namespace).await.len() == 1, "another ConfigMap was generated");
+        ensure_startable(namespace).await
     };
-    let crashes = crashed(cluster, &admin, "gone-crash", prepare, untouched).await;
-    assert!(crashes.calls >= 1, "the status: {crashes:?}");
+    let crashes = run_with_crashes(cluster, &admin, "gone-crash", prepare, untouched).await;
+    assert!(crashes.calls >= 1, "status: {crashes:?}");
 }
 
-/// The ConfigMap that is mounted is there, whoever it belongs to.
-async fn mountable(namespace: &Namespace) -> Result<()> {
-    let wanted = mounted(namespace).await;
-    let found = namespace.all::<ConfigMap>().get_opt(&wanted).await?;
-    anyhow::ensure!(found.is_some(), "ConfigMap {wanted} is mounted and not there");
+/// Fails unless the mounted ConfigMap exists, generated or not.
+async fn ensure_mounted_config_exists(namespace: &Namespace) -> Result<()> {
+    let name = mounted_config_map(namespace).await;
+    let found = namespace.all::<ConfigMap>().get_opt(&name).await?;
+    anyhow::ensure!(found.is_some(), "the mounted ConfigMap {name} does not exist");
     Ok(())
 }
 
 #[tokio::test]
-async fn an_override_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
-    let providers = || vllm()["spec"]["providers"].clone();
-    let on = async |namespace: &Namespace| {
-        secret(namespace).await?;
-        own_config(namespace).await?;
-        running(cluster, &admin, namespace, vllm()).await?;
-        spec(&admin, namespace, json!({ "providers": null, "overrideConfig": { "configMapName": "mine" } })).await
+async fn config_override_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
+    let providers = || vllm_distribution()["spec"]["providers"].clone();
+    let enable = async |namespace: &Namespace| {
+        create_secret(namespace).await?;
+        create_user_config(namespace).await?;
+        create_settled(cluster, &admin, namespace, vllm_distribution()).await?;
+        patch_spec(&admin, namespace, json!({ "providers": null, "overrideConfig": { "configMapName": "mine" } })).await
     };
-    let crashes = crashed(cluster, &admin, "override-crash", on, mountable).await;
-    assert!(crashes.calls >= 2, "the Deployment and the status: {crashes:?}");
-    let off = async |namespace: &Namespace| {
-        on(namespace).await?;
+    let crashes = run_with_crashes(cluster, &admin, "override-crash", enable, ensure_mounted_config_exists).await;
+    assert!(crashes.calls >= 2, "Deployment, status: {crashes:?}");
+    let disable = async |namespace: &Namespace| {
+        enable(namespace).await?;
         for _ in 0..3 {
-            pass_once(cluster, admin.clone(), namespace.name()).await?;
-            observed(namespace).await;
+            reconcile_once(cluster, admin.clone(), namespace.name()).await?;
+            finish_rollout(namespace).await;
         }
-        spec(&admin, namespace, json!({ "providers": providers(), "overrideConfig": null })).await
+        patch_spec(&admin, namespace, json!({ "providers": providers(), "overrideConfig": null })).await
     };
-    let crashes = crashed(cluster, &admin, "generate-crash", off, mountable).await;
+    let crashes = run_with_crashes(cluster, &admin, "generate-crash", disable, ensure_mounted_config_exists).await;
     assert!(crashes.calls >= 2, "{crashes:?}");
 }
 
-/// What is there when the object goes depends on where the pass was cut. That all of it goes with the object does not,
-/// and nothing is made for one that is on its way out.
+/// The children at the time of deletion depend on where the reconcile crashed. All of them must be owned by the object,
+/// and none may be created while the object is being deleted.
 #[tokio::test]
-async fn a_deletion_during_a_rollout_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn deletion_during_rollout_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "leaving-crash",
-        (Calls::Writes, &DEATHS),
+        (Calls::Writes, &CRASHES),
         async |namespace: &Namespace| {
-            secret(namespace).await?;
-            running(cluster, &admin, namespace, everything()).await?;
-            models(&admin, namespace, &["later"]).await;
+            create_secret(namespace).await?;
+            create_settled(cluster, &admin, namespace, distribution_with_all_children()).await?;
+            set_models(&admin, namespace, &["later"]).await;
             Ok(())
         },
         async |client, namespace: &Namespace, ()| {
             let own = objects(&admin, namespace.name());
-            let leaving = own.get("starter").await?.metadata.deletion_timestamp.is_some();
+            let deleting = own.get("starter").await?.metadata.deletion_timestamp.is_some();
             let children = async || all_children(&admin, namespace).await;
             let before = children().await?;
-            let passed = pass_once(cluster, client, namespace.name()).await;
-            if leaving {
-                anyhow::ensure!(children().await? == before, "something was made for an object that goes");
+            let outcome = reconcile_once(cluster, client, namespace.name()).await;
+            if deleting {
+                anyhow::ensure!(children().await? == before, "a child was written for an object that is being deleted");
             } else {
-                // The user does not wait for the rollout, nor does it matter how far the pass got.
+                // The user deletes the object during the rollout, whether or not the reconcile succeeded.
                 own.delete("starter", &DeleteParams::foreground()).await?;
             }
-            passed.map(|_| ())
+            outcome.map(|_| ())
         },
-        async |namespace: &Namespace| startable(namespace).await,
+        async |namespace: &Namespace| ensure_startable(namespace).await,
         async |namespace: &Namespace| {
             let own = objects(&admin, namespace.name()).get("starter").await?;
-            // No garbage collector runs here, for which the object would wait.
+            // This cluster has no garbage collector to remove the finalizer of foreground deletion.
             let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
             objects(&admin, namespace.name()).patch("starter", &PatchParams::default(), &free).await?;
             let uid = json!(own.metadata.uid);
             let children = all_children(&admin, namespace).await?;
             let orphans = children.iter().filter(|child| child["metadata"]["ownerReferences"][0]["uid"] != uid).count();
-            anyhow::ensure!(children.len() >= 8, "the children are there to be seen");
+            anyhow::ensure!(children.len() >= 8, "expected at least 8 children");
             let phase = own.data["status"]["phase"].clone();
             Ok(vec![json!({ "metadata": { "name": "left" }, "orphans": orphans, "phase": phase })])
         },
@@ -241,69 +250,69 @@ async fn a_deletion_during_a_rollout_survives_a_crash_at_every_call() {
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
 }
 
-/// All children that a pass may make, as they are.
+/// All children that a reconcile may create.
 async fn all_children(client: &Client, namespace: &Namespace) -> Result<Vec<Value>> {
     let name = namespace.name();
-    let mut children = all::<Deployment>(client, name).await?;
-    children.extend(all::<Service>(client, name).await?);
-    children.extend(all::<PersistentVolumeClaim>(client, name).await?);
-    children.extend(all::<ServiceAccount>(client, name).await?);
-    children.extend(all::<ConfigMap>(client, name).await?);
-    children.extend(all::<k8s_openapi::api::networking::v1::Ingress>(client, name).await?);
-    children.extend(all::<k8s_openapi::api::networking::v1::NetworkPolicy>(client, name).await?);
-    children.extend(all::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(client, name).await?);
-    children.extend(all::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(client, name).await?);
+    let mut children = list_all::<Deployment>(client, name).await?;
+    children.extend(list_all::<Service>(client, name).await?);
+    children.extend(list_all::<PersistentVolumeClaim>(client, name).await?);
+    children.extend(list_all::<ServiceAccount>(client, name).await?);
+    children.extend(list_all::<ConfigMap>(client, name).await?);
+    children.extend(list_all::<k8s_openapi::api::networking::v1::Ingress>(client, name).await?);
+    children.extend(list_all::<k8s_openapi::api::networking::v1::NetworkPolicy>(client, name).await?);
+    children.extend(list_all::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(client, name).await?);
+    children.extend(list_all::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(client, name).await?);
     children.retain(|child| !child["metadata"]["ownerReferences"].is_null());
     Ok(children)
 }
 
 #[tokio::test]
-async fn a_first_pass_survives_a_crash_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn first_reconcile_survives_crash_at_every_call() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "crash",
         &Cut::ALL,
         async |namespace: &Namespace| prepare(&admin, namespace).await,
-        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     )
     .await
     .unwrap();
-    assert_eq!(crashes.calls, 6, "four children, and the status before and after they are seen");
+    assert_eq!(crashes.calls, 6, "four children, and the status before and after they are observed");
     assert_eq!(crashes.runs, crashes.calls * Cut::ALL.len());
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
 }
 
-/// Reads that fail end the pass before it has decided anything.
+/// A failed read ends the reconcile before it writes anything.
 #[tokio::test]
-async fn a_first_pass_survives_a_failed_read_at_every_call() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn first_reconcile_survives_failed_reads() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = crash_everywhere_and(
         cluster,
         "reads",
         (Calls::All, &[Cut::NotSent, Cut::Status(500)]),
         async |namespace: &Namespace| prepare(&admin, namespace).await,
-        async |client, namespace: &Namespace, ()| pass_once(cluster, client, namespace.name()).await.map(|_| ()),
+        async |client, namespace: &Namespace, ()| reconcile_once(cluster, client, namespace.name()).await.map(|_| ()),
         async |_: &Namespace| Ok(()),
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     )
     .await
     .unwrap();
-    assert!(crashes.calls > 20, "reads are cut too: {crashes:?}");
+    assert!(crashes.calls > 20, "reads must fail too: {crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
 }
 
 #[tokio::test]
-async fn a_first_pass_survives_a_watch_that_is_held_back() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn first_reconcile_survives_stale_cache() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = stale_everywhere(
         cluster,
         "stale",
         async |namespace: &Namespace| prepare(&admin, namespace).await,
-        async |namespace: &Namespace| without_env(&admin, namespace).await,
+        async |namespace: &Namespace| remove_env(&admin, namespace).await,
         async |namespace: &Namespace| view(cluster, &admin, namespace.name()).await,
-        async |client, view: &View| pass_on(cluster, client, view).await.map(|_| ()),
+        async |client, view: &View| reconcile_view(cluster, client, view).await.map(|_| ()),
         async |namespace: &Namespace| snapshot(&admin, namespace).await,
     )
     .await

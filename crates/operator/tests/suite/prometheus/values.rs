@@ -1,4 +1,4 @@
-//! What is told when all is well.
+//! Values of healthy pods and of the scheduler queue.
 
 use serde_json::json;
 use steersman_plan::variant::Silence;
@@ -7,67 +7,67 @@ use steersman_reconcile::Lookup;
 use steersman_testkit::Pods;
 use steersman_testkit::prometheus::Door;
 
-use super::{MODEL, Scene, look, place, pod, until, vllm};
+use super::{MODEL, TestEnv, pod, query_model, ready_pod, until, vllm};
 
 #[tokio::test]
-async fn every_figure_of_a_pod_is_told_and_those_of_other_namespaces_are_not_mixed_in() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let (way, pods) = (scene.way(), [place("a", "one"), place("a", "two"), place("b", "one")]);
-    scene.play("a", "one", &vllm("0.5", "3", 100));
-    scene.play("a", "two", &vllm("0.25", "0", 0));
-    scene.play("b", "one", &vllm("0.9", "70", 0));
-    let figures = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
-    let both = |seen: &_| {
-        figures(seen, "one") == Some((Some(0.5), Some(3.0), Some(16_000)))
-            && figures(seen, "two") == Some((Some(0.25), Some(0.0), Some(16_000)))
+async fn pod_metrics_are_complete_and_per_namespace() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let (client, pods) = (env.client(), [ready_pod("a", "one"), ready_pod("a", "two"), ready_pod("b", "one")]);
+    env.serve_and_scrape("a", "one", &vllm("0.5", "3", 100));
+    env.serve_and_scrape("a", "two", &vllm("0.25", "0", 0));
+    env.serve_and_scrape("b", "one", &vllm("0.9", "70", 0));
+    let figures = |observed: &_, name| pod(observed, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
+    let both = |observed: &_| {
+        figures(observed, "one") == Some((Some(0.5), Some(3.0), Some(16_000)))
+            && figures(observed, "two") == Some((Some(0.25), Some(0.0), Some(16_000)))
     };
-    until(&way, "a", &pods, "two pods", both).await;
-    // An average needs two measurements with requests between them.
-    scene.pods.say("a", "one", vllm("0.5", "3", 120));
-    let averages = |seen: &_| {
-        pod(seen, "one").is_some_and(|pod| pod.hit_rate.is_some() && pod.input.is_some() && pod.output.is_some())
+    until(&client, "a", &pods, "two pods", both).await;
+    // An average needs two samples with requests between them.
+    env.pods.say("a", "one", vllm("0.5", "3", 120));
+    let averages = |observed: &_| {
+        pod(observed, "one").is_some_and(|pod| pod.hit_rate.is_some() && pod.input.is_some() && pod.output.is_some())
     };
-    let seen = until(&way, "a", &pods, "averages", averages).await;
-    let one = pod(&seen, "one").unwrap();
+    let observed = until(&client, "a", &pods, "averages", averages).await;
+    let one = pod(&observed, "one").unwrap();
     assert_eq!(
         (one.kv, one.queue, one.total_kv, one.target.name.as_str()),
         (Some(0.5), Some(3.0), Some(16_000), "one-target")
     );
-    let near = |value: Option<f64>, wanted: f64| value.is_some_and(|value| (value - wanted).abs() < 1e-6);
+    let near = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() < 1e-6);
     assert!(near(one.input, 200.0) && near(one.output, 100.0) && near(one.hit_rate, 0.25), "{one:?}");
-    let two = pod(&seen, "two").unwrap();
+    let two = pod(&observed, "two").unwrap();
     assert_eq!((two.kv, two.queue), (Some(0.25), Some(0.0)));
-    assert_eq!((two.input, two.hit_rate), (None, None), "nothing came: there is no average");
-    assert_eq!(seen.queue, Lookup::Known(None));
-    until(&way, "b", &pods, "the other namespace's own", |seen| {
-        pod(seen, "one").is_some_and(|pod| pod.kv == Some(0.9))
+    assert_eq!((two.input, two.hit_rate), (None, None), "there is no average without requests");
+    assert_eq!(observed.queue, Lookup::Known(None));
+    until(&client, "b", &pods, "the pod of the other namespace", |observed| {
+        pod(observed, "one").is_some_and(|pod| pod.kv == Some(0.9))
     })
     .await;
-    assert_eq!(look(&way, "c", &pods).await.pods, Err(Silence::Missing));
+    assert_eq!(query_model(&client, "c", &pods).await.pods, Err(Silence::Missing));
 }
 
 #[tokio::test]
-async fn where_pods_serve_another_name_than_the_asked_one_it_is_told() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let (way, pods) = (scene.way(), [place("a", "one"), place("b", "two")]);
-    scene.play(
+async fn model_name_mismatch_is_reported() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let (client, pods) = (env.client(), [ready_pod("a", "one"), ready_pod("b", "two")]);
+    env.serve_and_scrape(
         "a",
         "one",
         "vllm:kv_cache_usage_perc{model_name=\"llama\"} 0.5\nvllm:num_requests_waiting{model_name=\"llama\"} 0\n",
     );
-    scene.play("b", "two", &vllm("0.25", "0", 0));
-    // Not of a pod that anybody follows.
-    scene.play("b", "else", "vllm:kv_cache_usage_perc{model_name=\"other\"} 0.5\n");
-    let named = until(&way, "a", &pods, "the other name", |seen| seen.pods != Err(Silence::Missing)).await;
+    env.serve_and_scrape("b", "two", &vllm("0.25", "0", 0));
+    // This pod belongs to no scale target.
+    env.serve_and_scrape("b", "else", "vllm:kv_cache_usage_perc{model_name=\"other\"} 0.5\n");
+    let named = until(&client, "a", &pods, "the other name", |observed| observed.pods != Err(Silence::Missing)).await;
     assert_eq!(named.pods, Err(Silence::Misnamed(vec!["llama".to_owned()])));
-    let seen = until(&way, "b", &pods, "the pod", |seen| seen.pods != Err(Silence::Missing)).await;
-    assert_eq!(pod(&seen, "two").and_then(|pod| pod.kv), Some(0.25));
+    let observed = until(&client, "b", &pods, "the pod", |observed| observed.pods != Err(Silence::Missing)).await;
+    assert_eq!(pod(&observed, "two").and_then(|pod| pod.kv), Some(0.25));
 }
 
 #[tokio::test]
-async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let model = super::model();
+async fn sglang_and_address_only_pods_are_recognized() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let model = super::escaped_model_name();
     let sglang = format!(
         "sglang:token_usage{{model_name=\"{model}\"}} 0.75\nsglang:num_queue_reqs{{model_name=\"{model}\"}} 4\n\
          sglang:max_total_num_tokens{{model_name=\"{model}\"}} 4096\n"
@@ -75,24 +75,24 @@ async fn servers_of_another_kind_and_pods_known_by_address_are_understood() {
     let old = format!(
         "vllm:gpu_cache_usage_perc{{model_name=\"{model}\"}} 0.125\nvllm:num_requests_waiting{{model_name=\"{model}\"}} 1\n"
     );
-    scene.play("a", "sglang", &sglang);
-    scene.pods.say("a", "old", old);
-    // Nothing but the address tells whose this is.
-    scene.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
-    let mut pods = [place("a", "sglang"), place("a", "old")];
+    env.serve_and_scrape("a", "sglang", &sglang);
+    env.pods.say("a", "old", old);
+    // Only the address identifies the pod of this series.
+    env.scrape("nameless", &json!({ "instance": "10.1.2.3:8000", "__metrics_path__": "/pods/a/old/metrics" }));
+    let mut pods = [ready_pod("a", "sglang"), ready_pod("a", "old")];
     pods[1].ip = "10.1.2.3".parse().ok();
-    let told = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
-    let both = |seen: &_| {
-        told(seen, "sglang") == Some((Some(0.75), Some(4.0), Some(4096)))
-            && told(seen, "old") == Some((Some(0.125), Some(1.0), None))
+    let figures = |observed: &_, name| pod(observed, name).map(|pod| (pod.kv, pod.queue, pod.total_kv));
+    let both = |observed: &_| {
+        figures(observed, "sglang") == Some((Some(0.75), Some(4.0), Some(4096)))
+            && figures(observed, "old") == Some((Some(0.125), Some(1.0), None))
     };
-    until(&scene.way(), "a", &pods, "both pods with all their figures", both).await;
+    until(&env.client(), "a", &pods, "both pods with all their figures", both).await;
 }
 
 #[tokio::test]
-async fn what_waits_at_the_endpoint_picker_is_told() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let model = super::model();
+async fn endpoint_picker_queue_is_measured() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let model = super::escaped_model_name();
     let flow = "inference_extension_flow_control_queue";
     let text = format!(
         "{flow}_size{{fairness_id=\"x\",model_name=\"{model}\",target_model_name=\"{model}\"}} 3\n\
@@ -100,17 +100,17 @@ async fn what_waits_at_the_endpoint_picker_is_told() {
          {flow}_bytes{{fairness_id=\"y\",model_name=\"{model}\",target_model_name=\"{model}\"}} 900\n\
          {flow}_size{{fairness_id=\"y\",model_name=\"other\",target_model_name=\"other\"}} 50\n"
     );
-    scene.play("a", "picker", &text);
+    env.serve_and_scrape("a", "picker", &text);
     let expected = Lookup::Known(Some(SchedulerQueue { requests: 7.0, bytes: 900.0 }));
-    until(&scene.way(), "a", &[], "the queue", |seen| seen.queue == expected).await;
-    assert_eq!(look(&scene.way(), "b", &[]).await.queue, Lookup::Known(None));
+    until(&env.client(), "a", &[], "the queue", |observed| observed.queue == expected).await;
+    assert_eq!(query_model(&env.client(), "b", &[]).await.queue, Lookup::Known(None));
 }
 
-/// Each queue once, however often its picker is scraped and under how many names it tells it.
+/// A picker may be scraped by several jobs and expose a queue under two metric names; each queue counts once.
 #[tokio::test]
-async fn a_picker_that_two_jobs_scrape_has_its_queues_once() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let model = super::model();
+async fn picker_scraped_twice_counts_queues_once() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let model = super::escaped_model_name();
     let queues = |flow: &str, waiting: [u8; 2]| {
         let queue = |(user, waiting): (&str, u8)| {
             format!(
@@ -121,52 +121,52 @@ async fn a_picker_that_two_jobs_scrape_has_its_queues_once() {
     };
     let (earlier, later) = ("inference_extension_flow_control_queue", "llm_d_epp_flow_control_queue");
     let both = queues(earlier, [3, 4]) + &queues(later, [3, 4]);
-    scene.play("a", "picker", &both);
-    scene.play("a", "other", &(queues(earlier, [1, 1]) + &queues(later, [1, 1])));
-    // Another job, by another port of the same pod.
-    let mut again = Pods::labels("a", "picker");
-    (again["instance"], again["endpoint"], again["service"]) = (json!("10.0.0.1:9"), json!("http"), json!("picker"));
-    scene.scrape("again", &again);
-    // Those that nothing but their addresses tells apart.
-    scene.pods.say("a", "nameless", queues(later, [10, 0]));
+    env.serve_and_scrape("a", "picker", &both);
+    env.serve_and_scrape("a", "other", &(queues(earlier, [1, 1]) + &queues(later, [1, 1])));
+    // A second job scrapes the same pod at another port.
+    let mut labels = Pods::labels("a", "picker");
+    (labels["instance"], labels["endpoint"], labels["service"]) = (json!("10.0.0.1:9"), json!("http"), json!("picker"));
+    env.scrape("again", &labels);
+    // Pickers that differ only by their addresses.
+    env.pods.say("a", "nameless", queues(later, [10, 0]));
     for (job, address) in [("one", "10.0.0.2:9"), ("two", "10.0.0.2:9"), ("three", "10.0.0.3:9")] {
         let labels = json!({ "namespace": "a", "instance": address, "endpoint": job,
             "__metrics_path__": "/pods/a/nameless/metrics" });
-        scene.scrape(job, &labels);
+        env.scrape(job, &labels);
     }
     let query = format!("count({later}_size)");
-    let all = async || (scene.prometheus.query(&query).await.unwrap()[0]["value"][1] == "12").then_some(());
+    let all = async || (env.prometheus.query(&query).await.unwrap()[0]["value"][1] == "12").then_some(());
     steersman_testkit::wait::eventually("two series of each of six targets", all).await.unwrap();
     let expected = Lookup::Known(Some(SchedulerQueue { requests: 29.0, bytes: 0.0 }));
-    until(&scene.way(), "a", &[], "each queue once", |seen| seen.queue == expected).await;
+    until(&env.client(), "a", &[], "each queue once", |observed| observed.queue == expected).await;
 }
 
 #[tokio::test]
-async fn what_is_not_a_number_is_absent_and_never_zero() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    let pods = [place("a", "nan"), place("a", "inf"), place("a", "well")];
-    scene.play("a", "nan", &vllm("NaN", "2", 0));
-    scene.play("a", "inf", &vllm("0.5", "+Inf", 0));
-    scene.play("a", "well", &vllm("0.5", "1", 0));
-    // Each figure is a question of its own, and a scrape may come between two of them.
-    let told = |seen: &_, name| pod(seen, name).map(|pod| (pod.kv, pod.queue));
+async fn nan_and_inf_values_are_absent() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    let pods = [ready_pod("a", "nan"), ready_pod("a", "inf"), ready_pod("a", "well")];
+    env.serve_and_scrape("a", "nan", &vllm("NaN", "2", 0));
+    env.serve_and_scrape("a", "inf", &vllm("0.5", "+Inf", 0));
+    env.serve_and_scrape("a", "well", &vllm("0.5", "1", 0));
+    // Each value needs a query of its own, and a scrape may come between two queries.
+    let figures = |observed: &_, name| pod(observed, name).map(|pod| (pod.kv, pod.queue));
     let expected = [("nan", (None, Some(2.0))), ("inf", (Some(0.5), None)), ("well", (Some(0.5), Some(1.0)))];
-    let all = |seen: &_| expected.iter().all(|(name, figures)| told(seen, name) == Some(*figures));
-    until(&scene.way(), "a", &pods, "four figures of three pods", all).await;
+    let all = |observed: &_| expected.iter().all(|(name, expected)| figures(observed, name) == Some(*expected));
+    until(&env.client(), "a", &pods, "four figures of three pods", all).await;
 }
 
 #[tokio::test]
-async fn a_pod_that_two_jobs_scrape_is_one_pod() {
-    let Some(scene) = Scene::start(Door::Open).await else { return };
-    scene.play("a", "one", &vllm("0.5", "3", 0));
+async fn pod_scraped_twice_is_one_pod() {
+    let Some(env) = TestEnv::start(Door::Open).await else { return };
+    env.serve_and_scrape("a", "one", &vllm("0.5", "3", 0));
     let mut labels = Pods::labels("a", "one");
     labels["instance"] = json!("another-port");
-    scene.scrape("again", &labels);
-    let pods = [place("a", "one")];
-    let way = scene.way();
+    env.scrape("again", &labels);
+    let pods = [ready_pod("a", "one")];
+    let client = env.client();
     let query = "count(vllm:kv_cache_usage_perc)";
-    let twice = async || (scene.prometheus.query(query).await.unwrap()[0]["value"][1] == "2").then_some(());
+    let twice = async || (env.prometheus.query(query).await.unwrap()[0]["value"][1] == "2").then_some(());
     steersman_testkit::wait::eventually("two series", twice).await.unwrap();
-    let seen = look(&way, "a", &pods).await;
-    assert_eq!(seen.pods.as_ref().map(Vec::len), Ok(1), "{seen:?} of {MODEL}");
+    let observed = query_model(&client, "a", &pods).await;
+    assert_eq!(observed.pods.as_ref().map(Vec::len), Ok(1), "{observed:?} of {MODEL}");
 }

@@ -5,12 +5,12 @@ use steersman_plan::llamastack::{FORMER_NAMESPACE, OPERATOR_CONFIG};
 
 use super::*;
 
-const SHIPPED: &str = "docker.io/llamastack/distribution-starter:0.7.1";
-const OTHER: &str = "mirror.example.com/starter:0.7.3";
+const SHIPPED_IMAGE: &str = "docker.io/llamastack/distribution-starter:0.7.1";
+const OVERRIDE_IMAGE: &str = "mirror.example.com/starter:0.7.3";
 
-async fn remove(admin: &Client, namespace: &str) {
+async fn remove_config(admin: &Client, namespace: &str) {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), namespace);
-    // There is none, unless a failed test has left one.
+    // A failed test may have left one.
     let _ = maps.delete(OPERATOR_CONFIG, &DeleteParams::default()).await;
 }
 
@@ -18,101 +18,102 @@ fn image(template: &Value) -> &Value {
     &template["spec"]["containers"][0]["image"]
 }
 
-/// FR-020, FR-020b, FR-020c, FR-100.
+/// Covers FR-020, FR-020b, FR-020c and FR-100.
 #[tokio::test]
-async fn its_images_and_its_flag_count_from_the_moment_they_are_written() {
-    let Some(world) = world("operator-config").await else { return };
-    let admin = world.admin.clone();
-    remove(&admin, NAMESPACE).await;
-    remove(&admin, FORMER_NAMESPACE).await;
-    let say = async |data: Value| world.config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+async fn operator_config_changes_apply_at_runtime() {
+    let Some(env) = test_env("operator-config").await else { return };
+    let admin = env.admin.clone();
+    remove_config(&admin, NAMESPACE).await;
+    remove_config(&admin, FORMER_NAMESPACE).await;
+    let set_config = async |data: Value| env.apply_config_map(NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
     let spec = json!({ "distribution": { "name": "starter" },
         "resources": { "models": [{ "name": "m", "provider": "openai" }] } });
-    world.create("generated", spec).await;
-    world.create("plain", plain()).await;
-    let running = world.run(&world.account().await, Scope::Cluster);
+    env.create("generated", spec).await;
+    env.create("plain", plain_spec()).await;
+    let controller = env.run(&env.account().await, Scope::Cluster);
     for name in ["generated", "plain"] {
-        world.until_deployment(name, "has the shipped image", |template| *image(template) == SHIPPED).await;
-        world.until_settled(name).await;
+        env.until_deployment(name, "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
+        env.until_settled(name).await;
     }
-    let generation =
-        async |name: &str| world.namespace.all::<Deployment>().get(name).await.unwrap().metadata.generation;
+    let generation = async |name: &str| env.namespace.all::<Deployment>().get(name).await.unwrap().metadata.generation;
     assert_eq!(generation("generated").await, Some(1));
 
-    // Image and configuration move in one write.
-    say(json!({ "image-overrides": format!("starter: {OTHER}") })).await;
+    // Image and configuration change in one write.
+    set_config(json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") })).await;
     for name in ["generated", "plain"] {
-        world.until_deployment(name, "has the other image", |template| *image(template) == OTHER).await;
+        env.until_deployment(name, "has the other image", |template| *image(template) == OVERRIDE_IMAGE).await;
     }
     assert_eq!(generation("generated").await, Some(2));
-    let about = |found: &Value, reason: &str| found["message"].as_str().unwrap().contains(reason);
-    world.until_condition("generated", "SpecAccepted", |found| found["reason"] == "ImageReplaced").await;
-    let status = world.objects().get("generated").await.unwrap().data["status"].clone();
-    assert_eq!(status["resolvedDistribution"]["image"], OTHER);
+    let mentions = |found: &Value, text: &str| found["message"].as_str().unwrap().contains(text);
+    env.until_condition("generated", "SpecAccepted", |found| found["reason"] == "ImageReplaced").await;
+    let status = env.objects().get("generated").await.unwrap().data["status"].clone();
+    assert_eq!(status["resolvedDistribution"]["image"], OVERRIDE_IMAGE);
 
-    // What cannot be read changes nothing and is told; what is no image is passed over and told.
-    say(json!({ "image-overrides": "starter: [" })).await;
+    // Invalid YAML changes nothing and is reported. An invalid image is ignored and reported.
+    set_config(json!({ "image-overrides": "starter: [" })).await;
     for name in ["generated", "plain"] {
-        world
-            .until_condition(name, "SpecAccepted", |found| about(found, "key image-overrides: this is not YAML"))
+        env.until_condition(name, "SpecAccepted", |found| mentions(found, "key image-overrides: this is not YAML"))
             .await;
     }
     assert_eq!(generation("generated").await, Some(2));
-    say(json!({ "image-overrides": format!("starter: {OTHER}\npostgres-demo: 'no image'"),
+    set_config(json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}\npostgres-demo: 'no image'"),
         "featureFlags": "enableNetworkPolicy: {enabled: true}" }))
     .await;
-    let policies = world.namespace.all::<NetworkPolicy>();
+    let policies = env.namespace.all::<NetworkPolicy>();
     for name in ["generated", "plain"] {
         let policy = format!("{name}-network-policy");
         wait::until(policies.clone(), &policy, "exists", wait::LIMIT, |_| true).await.unwrap();
-        world.until_condition(name, "SpecAccepted", |found| !about(found, "this is not YAML")).await;
+        env.until_condition(name, "SpecAccepted", |found| !mentions(found, "this is not YAML")).await;
     }
     assert_eq!(generation("generated").await, Some(2));
-    say(json!({ "image-overrides": "starter: 'no image'" })).await;
-    world.until_condition("plain", "SpecAccepted", |found| about(found, "entry starter: \"no image\"")).await;
+    set_config(json!({ "image-overrides": "starter: 'no image'" })).await;
+    env.until_condition("plain", "SpecAccepted", |found| mentions(found, "entry starter: \"no image\"")).await;
     for name in ["generated", "plain"] {
-        world.until_deployment(name, "has the shipped image again", |template| *image(template) == SHIPPED).await;
+        env.until_deployment(name, "has the shipped image again", |template| *image(template) == SHIPPED_IMAGE).await;
         let policy = format!("{name}-network-policy");
         wait::until_gone(policies.clone(), &policy).await.unwrap();
     }
 
-    // Without it, all is as at first.
-    remove(&admin, NAMESPACE).await;
-    world.until_condition("plain", "SpecAccepted", |found| found["reason"] == "SpecAccepted").await;
-    world.end(running).await;
+    // Without the ConfigMap, the shipped settings apply again.
+    remove_config(&admin, NAMESPACE).await;
+    env.until_condition("plain", "SpecAccepted", |found| found["reason"] == "SpecAccepted").await;
+    env.stop(controller).await;
 }
 
-/// An operator that starts anew knows the images before it acts, wherever its users have them from.
+/// A restarted operator reads the overridden images before its first write, even from the namespace of the Go operator.
 #[tokio::test]
-async fn a_new_operator_does_not_go_back_to_its_own_images() {
-    let Some(world) = world("restarted").await else { return };
-    let admin = world.admin.clone();
-    remove(&admin, NAMESPACE).await;
+async fn restarted_operator_keeps_overridden_images() {
+    let Some(env) = test_env("restarted").await else { return };
+    let admin = env.admin.clone();
+    remove_config(&admin, NAMESPACE).await;
     let former = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": FORMER_NAMESPACE } });
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(admin.clone());
     let apply = PatchParams::apply("test").force();
     namespaces.patch(FORMER_NAMESPACE, &apply, &Patch::Apply(former)).await.unwrap();
-    let data = json!({ "image-overrides": format!("starter: {OTHER}") });
-    world.config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
-    world.create("plain", plain()).await;
+    let data = json!({ "image-overrides": format!("starter: {OVERRIDE_IMAGE}") });
+    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    env.create("plain", plain_spec()).await;
     for _ in 0..2 {
-        let running = world.run(&world.account().await, Scope::Cluster);
-        world.until_settled("plain").await;
-        world.touch("plain").await;
-        running.until_passes(1).await;
-        running.stop().await;
-        let live = world.namespace.all::<Deployment>().get("plain").await.unwrap();
-        assert_eq!((live.metadata.generation, image(&json!(live.spec.unwrap().template))), (Some(1), &json!(OTHER)));
+        let controller = env.run(&env.account().await, Scope::Cluster);
+        env.until_settled("plain").await;
+        env.touch("plain").await;
+        controller.until_reconciles(1).await;
+        controller.stop().await;
+        let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
+        assert_eq!(
+            (live.metadata.generation, image(&json!(live.spec.unwrap().template))),
+            (Some(1), &json!(OVERRIDE_IMAGE))
+        );
     }
-    // One that cannot be read by an operator that never could leaves the server as it is.
+    // An operator that starts with an invalid ConfigMap keeps the Deployment as it is.
     let data = json!({ "image-overrides": "starter: [" });
-    world.config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
-    let running = world.run(&world.account().await, Scope::Cluster);
+    env.apply_config_map(FORMER_NAMESPACE, OPERATOR_CONFIG, json!({}), data).await;
+    let controller = env.run(&env.account().await, Scope::Cluster);
     let wrong = |found: &Value| found["message"].as_str().unwrap().contains("this is not YAML");
-    world.until_condition("plain", "SpecAccepted", wrong).await;
-    let live = world.namespace.all::<Deployment>().get("plain").await.unwrap();
+    env.until_condition("plain", "SpecAccepted", wrong).await;
+    let live = env.namespace.all::<Deployment>().get("plain").await.unwrap();
     assert_eq!(live.metadata.generation, Some(1));
-    remove(&admin, FORMER_NAMESPACE).await;
-    world.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED).await;
-    world.end(running).await;
+    remove_config(&admin, FORMER_NAMESPACE).await;
+    env.until_deployment("plain", "has the shipped image", |template| *image(template) == SHIPPED_IMAGE).await;
+    env.stop(controller).await;
 }

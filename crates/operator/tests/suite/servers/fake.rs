@@ -1,5 +1,5 @@
-//! Llama Stack servers in the test's own process, all at one address and told apart by the name that they are asked for.
-//! Comes in: what each of them answers; goes out: answers, and a list of what was asked.
+//! Fake HTTP servers in the test's process. All share one address; the Host header of a request selects the server. Every
+//! request is recorded.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,49 +14,51 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 #[derive(Clone, Debug)]
-pub enum Plays {
-    /// Answers as a server that is well, with these providers.
-    Well(Value),
-    /// The same, but this path with this status and this body. A status of redirection leads to another server.
-    But(&'static str, u16, String),
+pub enum Behaviour {
+    /// Answers as a healthy server with these providers.
+    Healthy(Value),
+    /// Answers as a healthy server without providers, except for this path, status and body. A redirect status leads to
+    /// another server.
+    Override(&'static str, u16, String),
+    /// Never answers.
     Hangs,
 }
 
-pub struct Asked {
+pub struct RecordedRequest {
     pub host: String,
     pub path: String,
     pub headers: HeaderMap,
 }
 
 #[derive(Default)]
-struct Inside {
-    plays: BTreeMap<String, Plays>,
-    asked: Vec<Asked>,
+struct FakeState {
+    behaviours: BTreeMap<String, Behaviour>,
+    requests: Vec<RecordedRequest>,
 }
 
-pub struct Fake {
+pub struct FakeServers {
     pub address: SocketAddr,
-    inside: Arc<Mutex<Inside>>,
+    state: Arc<Mutex<FakeState>>,
     server: JoinHandle<()>,
 }
 
-impl Drop for Fake {
+impl Drop for FakeServers {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-impl Fake {
+impl FakeServers {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inside = Arc::<Mutex<Inside>>::default();
-        let router = router(inside.clone());
+        let state = Arc::<Mutex<FakeState>>::default();
+        let router = router(state.clone());
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, inside, server }
+        Self { address, state, server }
     }
 
-    /// The same with a certificate that nobody trusts.
+    /// Starts with TLS and a self-signed certificate for another name.
     pub async fn start_with_tls() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = rcgen::KeyPair::generate().unwrap();
@@ -66,56 +68,57 @@ impl Fake {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let inside = Arc::<Mutex<Inside>>::default();
-        let service = router(inside.clone()).into_make_service();
+        let state = Arc::<Mutex<FakeState>>::default();
+        let service = router(state.clone()).into_make_service();
         let served = axum_server::from_tcp_rustls(listener, tls).unwrap().serve(service);
         let server = tokio::spawn(async move { served.await.unwrap() });
-        Self { address, inside, server }
+        Self { address, state, server }
     }
 
-    /// `host` is the name of a Service with its port. One that nobody has set is not found.
-    pub fn play(&self, host: &str, plays: Plays) {
-        self.inside.lock().unwrap().plays.insert(host.to_owned(), plays);
+    /// Sets the behaviour of `host`, the name of a Service with its port. Other hosts answer 404.
+    pub fn set(&self, host: &str, behaviour: Behaviour) {
+        self.state.lock().unwrap().behaviours.insert(host.to_owned(), behaviour);
     }
 
-    /// What was asked since the last time.
-    pub fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.inside.lock().unwrap().asked)
+    /// Takes the requests since the last call.
+    pub fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 }
 
-fn router(inside: Arc<Mutex<Inside>>) -> Router {
-    Router::new().fallback(answer).with_state(inside)
+fn router(state: Arc<Mutex<FakeState>>) -> Router {
+    Router::new().fallback(answer).with_state(state)
 }
 
 fn reply(status: u16, body: impl Into<Body>) -> Response<Body> {
     Response::builder().status(status).body(body.into()).unwrap()
 }
 
-async fn answer(State(inside): State<Arc<Mutex<Inside>>>, request: Request) -> Response<Body> {
+async fn answer(State(state): State<Arc<Mutex<FakeState>>>, request: Request) -> Response<Body> {
     let host = request.headers().get(HOST).unwrap().to_str().unwrap().to_owned();
     let path = request.uri().path().to_owned();
-    let plays = {
-        let mut inside = inside.lock().unwrap();
-        inside.asked.push(Asked { host: host.clone(), path: path.clone(), headers: request.headers().clone() });
-        inside.plays.get(&host).cloned()
+    let behaviour = {
+        let mut state = state.lock().unwrap();
+        let recorded = RecordedRequest { host: host.clone(), path: path.clone(), headers: request.headers().clone() };
+        state.requests.push(recorded);
+        state.behaviours.get(&host).cloned()
     };
-    match plays {
-        None => reply(404, "nobody here"),
-        Some(Plays::Hangs) => std::future::pending().await,
-        Some(Plays::But(odd, status, body)) if odd == path => {
+    match behaviour {
+        None => reply(404, "no such server"),
+        Some(Behaviour::Hangs) => std::future::pending().await,
+        Some(Behaviour::Override(target, status, body)) if target == path => {
             let mut answer = reply(status, body);
             if (300..400).contains(&status) {
                 answer.headers_mut().insert(LOCATION, "http://other-service.ns.svc.cluster.local/x".parse().unwrap());
             }
             answer
         }
-        Some(Plays::But(..)) => well(&path, &json!([])),
-        Some(Plays::Well(providers)) => well(&path, &providers),
+        Some(Behaviour::Override(..)) => healthy_reply(&path, &json!([])),
+        Some(Behaviour::Healthy(providers)) => healthy_reply(&path, &providers),
     }
 }
 
-fn well(path: &str, providers: &Value) -> Response<Body> {
+fn healthy_reply(path: &str, providers: &Value) -> Response<Body> {
     match path {
         "/v1/health" => reply(200, json!({ "status": "OK" }).to_string()),
         "/v1/version" => reply(200, json!({ "version": "0.7.1" }).to_string()),

@@ -1,17 +1,17 @@
-//! A crash, an error or silence at any call, and then again: the same statuses.
+//! The fleet after a crash, an error or a timeout at each write: the same statuses.
 
 use steersman_testkit::cut::{Cut, crash_everywhere};
 
 use super::*;
 
-async fn pass_in(cluster: &Cluster, client: Client, namespace: &str) -> Result<()> {
+async fn reconcile_namespace(cluster: &Cluster, client: Client, namespace: &str) -> Result<()> {
     let scope = Scope::Namespace(namespace.to_owned());
-    let given = given(cluster, client, scope, namespace, &[]);
-    pass(&Variants::new(&given, FleetRhythm::default())).await.map(|_| ())
+    let context = fleet_context(cluster, client, scope, namespace, &[]);
+    reconcile_fleet(&Variants::new(&context, FleetRhythm::default())).await.map(|_| ())
 }
 
-/// When something was decided is another moment in each run.
-fn timeless(object: &DynamicObject) -> serde_json::Result<Value> {
+/// The object without the times of its decision, which differ between runs.
+fn without_times(object: &DynamicObject) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(object)?;
     let times = ["/status/desiredOptimizedAlloc/lastRunTime", "/status/desiredOptimizedAlloc/lastUpdate/updateTime"];
     for time in times {
@@ -23,8 +23,8 @@ fn timeless(object: &DynamicObject) -> serde_json::Result<Value> {
 }
 
 #[tokio::test]
-async fn a_fleet_comes_to_the_same_end_wherever_it_is_cut() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn fleet_status_is_same_after_any_crash() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "crash-fleet",
@@ -36,31 +36,31 @@ async fn a_fleet_comes_to_the_same_end_wherever_it_is_cut() {
             }
             Ok(())
         },
-        async |client, namespace: &Namespace, ()| pass_in(cluster, client, namespace.name()).await,
+        async |client, namespace: &Namespace, ()| reconcile_namespace(cluster, client, namespace.name()).await,
         async |namespace: &Namespace| {
             let listed = objects(&admin, namespace.name()).list(&ListParams::default()).await?;
-            Ok(listed.items.iter().map(timeless).collect::<serde_json::Result<Vec<_>>>()?)
+            Ok(listed.items.iter().map(without_times).collect::<serde_json::Result<Vec<_>>>()?)
         },
     )
     .await
     .unwrap();
-    assert!(crashes.calls >= 3, "an event and two statuses: {crashes:?}");
+    assert!(crashes.calls >= 3, "expected an event and two statuses: {crashes:?}");
     assert!(crashes.broken.is_empty(), "{:#?}", crashes.broken);
 }
 
-/// One pass sees what the other has not written yet.
+/// The second controller reconciles from stores that were filled before the write of the first.
 #[tokio::test]
-async fn of_two_that_act_at_once_one_is_overtaken_and_nothing_is_lost() {
-    let Some(scene) = Scene::new("two").await else { return };
-    scene.deploy("decode", 2).await;
-    scene.create("v", spec("decode")).await;
-    let (one, other) = (scene.controller(scene.admin.clone()), scene.controller(scene.admin.clone()));
+async fn concurrent_writer_conflicts_without_lost_update() {
+    let Some(test) = TestNamespace::new("two").await else { return };
+    test.deploy("decode", 2).await;
+    test.create("v", spec("decode")).await;
+    let (one, other) = (test.controller(test.admin.clone()), test.controller(test.admin.clone()));
     one.fill().await.unwrap();
     other.fill().await.unwrap();
     assert_eq!(one.pass().await.written, 1);
     let late = other.pass().await;
     assert_eq!((late.written, late.overtaken, late.failed), (0, 1, 0), "{late:?}");
-    assert_eq!(pass(&other).await.unwrap().written, 0, "it says the same");
-    // What was written is known without a watch.
+    assert_eq!(reconcile_fleet(&other).await.unwrap().written, 0, "the second controller must decide the same");
+    // The first controller knows its own write without a watch event.
     assert_eq!(one.pass().await.written, 0);
 }

@@ -1,4 +1,4 @@
-//! Accelerators of real nodes, and owners.
+//! Limits by the GPUs of nodes, and owner references to scale targets.
 
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -7,12 +7,12 @@ use steersman_testkit::cut::{Fate, fated};
 
 use super::*;
 
-/// Nodes that only this scene counts.
-async fn nodes(scene: &Scene, products: &[(&str, &str)]) {
-    let nodes: Api<Node> = Api::all(scene.admin.clone());
+/// Creates nodes with a label that only this test selects.
+async fn create_nodes(test: &TestNamespace, products: &[(&str, &str)]) {
+    let nodes: Api<Node> = Api::all(test.admin.clone());
     for (number, (product, gpus)) in products.iter().enumerate() {
-        let name = format!("{}-{number}", scene.namespace.name());
-        let labels = json!({ "scene": scene.namespace.name(), "nvidia.com/gpu.product": product });
+        let name = format!("{}-{number}", test.namespace.name());
+        let labels = json!({ "test": test.namespace.name(), "nvidia.com/gpu.product": product });
         let node: Node = object(json!({ "metadata": { "name": name, "labels": labels } }));
         nodes.create(&PostParams::default(), &node).await.unwrap();
         let status =
@@ -22,25 +22,25 @@ async fn nodes(scene: &Scene, products: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn accelerators_that_no_node_has_are_not_promised() {
-    let Some(scene) = Scene::new("short").await else { return };
-    nodes(&scene, &[("NVIDIA-A100-PCIE-80GB", "2"), ("NVIDIA-A100-SXM4-80GB", "2"), ("NVIDIA-L40S", "8")]).await;
-    scene.set("wva-saturation-scaling-config", json!({ "default": "enableLimiter: true" })).await;
-    let wanted = json!({ "desiredOptimizedAlloc": { "numReplicas": 7, "lastRunTime": "2026-11-16T06:00:00Z",
+async fn gpu_limiter_caps_replicas_at_node_capacity() {
+    let Some(test) = TestNamespace::new("short").await else { return };
+    create_nodes(&test, &[("NVIDIA-A100-PCIE-80GB", "2"), ("NVIDIA-A100-SXM4-80GB", "2"), ("NVIDIA-L40S", "8")]).await;
+    test.set_config("wva-saturation-scaling-config", json!({ "default": "enableLimiter: true" })).await;
+    let last_decision = json!({ "desiredOptimizedAlloc": { "numReplicas": 7, "lastRunTime": "2026-11-16T06:00:00Z",
         "lastUpdate": { "updateTime": "2026-11-16T06:00:00Z", "numReplicasChanged": 5, "reason": "earlier" } } });
     for (name, accelerator) in [("v", "A100"), ("w", "H100")] {
-        scene.deploy(name, 2).await;
+        test.deploy(name, 2).await;
         let mut spec = spec(name);
         (spec["accelerator"], spec["modelID"]) = (accelerator.into(), name.into());
-        scene.create(name, spec).await;
-        let patch = Patch::Merge(json!({ "status": wanted }));
-        scene.objects().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        test.create(name, spec).await;
+        let patch = Patch::Merge(json!({ "status": last_decision }));
+        test.objects().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
-    let scope = || Scope::Namespace(scene.namespace.name().to_owned());
-    let selector = format!("scene={}", scene.namespace.name());
-    let only = [("WVA_NODE_SELECTOR", selector.as_str())];
-    let given = given(scene.cluster, scene.admin.clone(), scope(), scene.settings.name(), &only);
-    pass(&Variants::new(&given, FleetRhythm::default())).await.unwrap();
+    let scope = || Scope::Namespace(test.namespace.name().to_owned());
+    let selector = format!("test={}", test.namespace.name());
+    let variables = [("WVA_NODE_SELECTOR", selector.as_str())];
+    let context = fleet_context(test.cluster, test.admin.clone(), scope(), test.settings.name(), &variables);
+    reconcile_fleet(&Variants::new(&context, FleetRhythm::default())).await.unwrap();
     for (name, replicas, words) in [
         ("v", 4, "wanted 7, limited by gpu-limiter: limited: allocated 2 GPUs for +2 replicas; nodes offer 4 of A100"),
         (
@@ -49,81 +49,82 @@ async fn accelerators_that_no_node_has_are_not_promised() {
             "wanted 7, limited by gpu-limiter: no scale-up (target=2, current=2); no node offers H100; they offer A100, L40S",
         ),
     ] {
-        assert_eq!(scene.desired(name).await, Some(replicas), "{name}");
-        let (_, _, message) = condition(&scene.status(name).await, "OptimizationReady");
+        assert_eq!(test.desired(name).await, Some(replicas), "{name}");
+        let (_, _, message) = condition(&test.status(name).await, "OptimizationReady");
         assert!(message.ends_with(words), "{message}");
     }
-    // Where the limiter is off, nodes do not matter.
-    scene.set("wva-saturation-scaling-config", json!({ "default": "enableLimiter: false" })).await;
-    let patch = Patch::Merge(json!({ "status": wanted }));
-    scene.objects().patch_status("v", &PatchParams::default(), &patch).await.unwrap();
-    scene.pass().await;
-    assert_eq!(scene.desired("v").await, Some(7));
+    // Without the limiter, the capacity of nodes is ignored.
+    test.set_config("wva-saturation-scaling-config", json!({ "default": "enableLimiter: false" })).await;
+    let patch = Patch::Merge(json!({ "status": last_decision }));
+    test.objects().patch_status("v", &PatchParams::default(), &patch).await.unwrap();
+    test.reconcile().await;
+    assert_eq!(test.desired("v").await, Some(7));
 }
 
-async fn owners(scene: &Scene) -> Vec<Value> {
-    let metadata = scene.objects().get("v").await.unwrap().metadata;
+async fn owners(test: &TestNamespace) -> Vec<Value> {
+    let metadata = test.objects().get("v").await.unwrap().metadata;
     metadata.owner_references.into_iter().flatten().map(|one| serde_json::to_value(one).unwrap()).collect()
 }
 
 #[tokio::test]
-async fn an_object_goes_with_its_workload_only_where_it_asks_for_it() {
-    let Some(scene) = Scene::new("owner").await else { return };
-    scene.deploy("decode", 2).await;
-    scene.create("v", spec("decode")).await;
-    scene.pass().await;
-    assert_eq!(owners(&scene).await, Vec::<Value>::new(), "whoever deletes a Deployment seldom means its object");
+async fn owner_reference_is_set_only_on_request() {
+    let Some(test) = TestNamespace::new("owner").await else { return };
+    test.deploy("decode", 2).await;
+    test.create("v", spec("decode")).await;
+    test.reconcile().await;
+    assert_eq!(owners(&test).await, Vec::<Value>::new(), "deleting a Deployment must not delete its object by default");
 
-    let asks = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
-    scene.objects().patch("v", &PatchParams::default(), &asks).await.unwrap();
-    scene.pass().await;
-    let uid = async || scene.namespace.all::<Deployment>().get("decode").await.unwrap().metadata.uid.unwrap();
-    let tied = |uid: String| {
+    let request = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
+    test.objects().patch("v", &PatchParams::default(), &request).await.unwrap();
+    test.reconcile().await;
+    let uid = async || test.namespace.all::<Deployment>().get("decode").await.unwrap().metadata.uid.unwrap();
+    let owner = |uid: String| {
         json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "decode", "uid": uid, "controller": true,
             "blockOwnerDeletion": false })
     };
-    assert_eq!(owners(&scene).await, [tied(uid().await)]);
-    scene.assert_silent().await;
+    assert_eq!(owners(&test).await, [owner(uid().await)]);
+    test.assert_no_writes().await;
 
-    // Made anew before anybody collected the object.
+    // The Deployment is recreated before garbage collection deletes the object.
     let now = kube::api::DeleteParams::default();
-    scene.namespace.all::<Deployment>().delete("decode", &now).await.unwrap();
-    scene.pass().await;
-    scene.deploy("decode", 2).await;
-    scene.pass().await;
-    assert_eq!(owners(&scene).await, [tied(uid().await)]);
+    test.namespace.all::<Deployment>().delete("decode", &now).await.unwrap();
+    test.reconcile().await;
+    test.deploy("decode", 2).await;
+    test.reconcile().await;
+    assert_eq!(owners(&test).await, [owner(uid().await)]);
 
-    // What another one controls is left to it.
+    // An object with another controller keeps it.
     let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": "u-1", "controller": true });
     let theirs = Patch::Merge(json!({ "metadata": { "ownerReferences": [other] } }));
-    scene.objects().patch("v", &PatchParams::default(), &theirs).await.unwrap();
-    scene.pass().await;
-    assert_eq!(owners(&scene).await, [other]);
-    scene.assert_silent().await;
+    test.objects().patch("v", &PatchParams::default(), &theirs).await.unwrap();
+    test.reconcile().await;
+    assert_eq!(owners(&test).await, [other]);
+    test.assert_no_writes().await;
 }
 
 #[tokio::test]
-async fn an_owner_that_is_refused_is_told_once_and_fails_no_pass() {
-    let Some(scene) = Scene::new("disowned").await else { return };
-    scene.deploy("decode", 2).await;
-    scene.create("v", spec("decode")).await;
-    let asks = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
-    scene.objects().patch("v", &PatchParams::default(), &asks).await.unwrap();
-    let ties = |request: &Request<Body>| {
-        let ties = request.method() == Method::PATCH && request.uri().path().contains("/variantautoscalings/");
-        ties.then_some(Fate::Answered(403))
+async fn refused_owner_reference_is_reported_once() {
+    let Some(test) = TestNamespace::new("disowned").await else { return };
+    test.deploy("decode", 2).await;
+    test.create("v", spec("decode")).await;
+    let request = Patch::Merge(json!({ "metadata": { "annotations": { "steersman.dev/owner-reference": "true" } } }));
+    test.objects().patch("v", &PatchParams::default(), &request).await.unwrap();
+    let refuse_owner = |request: &Request<Body>| {
+        let sets_owner = request.method() == Method::PATCH && request.uri().path().contains("/variantautoscalings/");
+        sets_owner.then_some(Fate::Answered(403))
     };
-    let variants = scene.controller(fated(&scene.admin, ties));
+    let variants = test.controller(fated(&test.admin, refuse_owner));
     for _ in 0..2 {
-        pass(&variants).await.unwrap();
+        reconcile_fleet(&variants).await.unwrap();
     }
-    assert_eq!(owners(&scene).await, Vec::<Value>::new());
-    let (kind, message) = scene.namespace.event("OwnerReferenceRefused").await.unwrap();
+    assert_eq!(owners(&test).await, Vec::<Value>::new());
+    let (kind, message) = test.namespace.event("OwnerReferenceRefused").await.unwrap();
     assert_eq!(kind, "Warning");
-    let asked = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
-    assert!(message.starts_with(asked) && message.ends_with("or remove the annotation"), "{message}");
-    let told = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items;
-    let told = told.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));
-    let counts: Vec<Option<i32>> = told.map(|event| event.series.as_ref().and_then(|series| series.count)).collect();
-    assert_eq!(counts, [None], "once");
+    let expected = "The owner reference that annotation steersman.dev/owner-reference asks for is refused: ";
+    assert!(message.starts_with(expected) && message.ends_with("or remove the annotation"), "{message}");
+    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let refusals = events.iter().filter(|event| event.reason.as_deref() == Some("OwnerReferenceRefused"));
+    let counts: Vec<Option<i32>> =
+        refusals.map(|event| event.series.as_ref().and_then(|series| series.count)).collect();
+    assert_eq!(counts, [None], "the event must be published once");
 }

@@ -1,4 +1,4 @@
-//! The page of metrics against what is shown.
+//! The documentation of metrics, compared with the exported series.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,8 +14,8 @@ fn page() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/variant-metrics.md")).unwrap()
 }
 
-/// Rows of the page: name, type, labels, meaning.
-fn told() -> Series {
+/// Series in the tables of the page, whose rows are: name, type, labels, meaning.
+fn documented_series() -> Series {
     let page = page();
     let rows = page.lines().filter(|line| line.starts_with("| `wva_") || line.starts_with("| `steersman_fleet_"));
     let row = |line: &str| {
@@ -28,15 +28,15 @@ fn told() -> Series {
     rows.map(row).collect()
 }
 
-/// All that can be shown, with all labels.
-fn shown() -> Series {
+/// Every series that can be exported, with all labels.
+fn exported_series() -> Series {
     let (metrics, FamilyMetrics { fleet: gauges, .. }) = Metrics::new(Timestamp::UNIX_EPOCH, FamilyMetrics::register);
     gauges.speak_as(Some("blue".to_owned()));
-    let of =
+    let shown =
         |desired: Option<i32>, conflict: Resolution| Shown { desired, conflict: Some(conflict), ..Shown::default() };
     for desired in [2, 3] {
-        let winner = (NamespacedName::new("a", "old"), of(Some(desired), Resolution::Winner(2)));
-        gauges.publish([winner, (NamespacedName::new("a", "new"), of(None, Resolution::Suppressed))].into());
+        let winner = (NamespacedName::new("a", "old"), shown(Some(desired), Resolution::Winner(2)));
+        gauges.publish([winner, (NamespacedName::new("a", "new"), shown(None, Resolution::Suppressed))].into());
     }
     gauges.passed(2, 1, Timestamp::UNIX_EPOCH);
     gauges.step(Step::Decide, Duration::from_millis(1));
@@ -45,7 +45,7 @@ fn shown() -> Series {
     let series = |line: &str| {
         let (name, labels) = line.split_once(['{', ' ']).unwrap();
         let labels = labels.rsplit_once('}').map_or("", |(labels, _)| labels);
-        // What every histogram has, the page does not say.
+        // The page names a histogram without the suffixes of its series.
         let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let names = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
         (name.to_owned(), names.filter(|name| name != "le").collect())
@@ -54,17 +54,17 @@ fn shown() -> Series {
 }
 
 #[test]
-fn the_page_of_metrics_has_every_series_with_its_labels_and_no_other() {
-    assert_eq!(told(), shown());
-    assert!(shown().len() > 9, "{:?}", shown());
+fn metrics_page_lists_exactly_exported_series() {
+    assert_eq!(documented_series(), exported_series());
+    assert!(exported_series().len() > 9, "{:?}", exported_series());
 }
 
-/// No API server here knows these kinds; that the text is what it says is seen all the same.
+/// The test cluster does not serve the kinds of KEDA and the adapter, so only syntax and the queried series are checked.
 #[test]
-fn what_the_page_shows_of_keda_and_the_adapter_is_yaml_and_asks_for_what_is_shown() {
+fn metrics_page_yaml_queries_exported_series() {
     let page = page();
     let blocks: Vec<&str> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 2, "KEDA and the adapter");
+    assert_eq!(blocks.len(), 2, "expected one block for KEDA and one for the adapter");
     for block in blocks {
         let value: Value = serde_saphyr::from_str(block).unwrap_or_else(|error| panic!("{error}: {block}"));
         assert!(value.is_object() && value.to_string().contains("wva_desired_replicas{"), "{block}");

@@ -1,4 +1,4 @@
-//! `steersman run --controllers va` as a process, as the operator's account with exactly the rights that are shipped.
+//! `steersman run --controllers va` as a process, under the operator's ServiceAccount with exactly the shipped roles.
 
 use kube::api::DeleteParams;
 use steersman_testkit::wait;
@@ -6,47 +6,47 @@ use steersman_testkit::wait;
 use super::*;
 use crate::process::operator::Operator;
 
-pub async fn until_desired(scene: &Scene, name: &str, replicas: i64, operator: &Operator) {
-    let what = format!("{name} is to have {replicas} replicas");
-    let is = wait::eventually(&what, async || (scene.desired(name).await == Some(replicas)).then_some(()));
-    is.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+pub async fn until_desired(test: &TestNamespace, name: &str, replicas: i64, operator: &Operator) {
+    let what = format!("{name} has {replicas} desired replicas");
+    let reached = wait::eventually(&what, async || (test.desired(name).await == Some(replicas)).then_some(()));
+    reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
 }
 
 #[tokio::test]
-async fn a_variant_lives_by_watches_alone() {
-    let Some(scene) = Scene::new("life").await else { return };
-    scene.set(MAIN, json!({ "GLOBAL_OPT_INTERVAL": "1h" })).await;
-    let (_turn, place) = scene.place().await;
-    let operator = place.start("va", &scene.flags()).await;
-    scene.create("v", spec("decode")).await;
-    let resolved = async |reason: &str| {
+async fn watches_drive_variant_through_its_lifecycle() {
+    let Some(test) = TestNamespace::new("life").await else { return };
+    test.set_config(MAIN_CONFIG, json!({ "GLOBAL_OPT_INTERVAL": "1h" })).await;
+    let (_lease_lock, place) = test.place().await;
+    let operator = place.start("va", &test.flags()).await;
+    test.create("v", spec("decode")).await;
+    let until_target_resolved = async |reason: &str| {
         let what = format!("TargetResolved is {reason}");
-        let told = wait::eventually(&what, async || {
-            (condition(&scene.status("v").await, "TargetResolved").1 == reason).then_some(())
+        let reached = wait::eventually(&what, async || {
+            (condition(&test.status("v").await, "TargetResolved").1 == reason).then_some(())
         });
-        told.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
+        reached.await.unwrap_or_else(|error| panic!("{error}\n{}", operator.log()));
     };
-    resolved("TargetNotFound").await;
-    scene.deploy("decode", 2).await;
-    until_desired(&scene, "v", 2, &operator).await;
-    resolved("TargetFound").await;
-    scene.scale("decode", 4).await;
-    until_desired(&scene, "v", 4, &operator).await;
+    until_target_resolved("TargetNotFound").await;
+    test.deploy("decode", 2).await;
+    until_desired(&test, "v", 2, &operator).await;
+    until_target_resolved("TargetFound").await;
+    test.scale("decode", 4).await;
+    until_desired(&test, "v", 4, &operator).await;
     let patch = Patch::Merge(json!({ "spec": { "maxReplicas": 3 } }));
-    scene.objects().patch("v", &PatchParams::default(), &patch).await.unwrap();
-    until_desired(&scene, "v", 3, &operator).await;
+    test.objects().patch("v", &PatchParams::default(), &patch).await.unwrap();
+    until_desired(&test, "v", 3, &operator).await;
     let series = format!(
         "wva_desired_replicas{{target_name=\"decode\",target_kind=\"Deployment\",variant_name=\"v\",\
          namespace=\"{}\",accelerator_type=\"A100\"}} 3",
-        scene.namespace.name()
+        test.namespace.name()
     );
     operator.until_metric(&series).await;
-    scene.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
-    resolved("TargetNotFound").await;
+    test.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    until_target_resolved("TargetNotFound").await;
     operator.until_metric(&series).await;
 
-    scene.objects().delete("v", &DeleteParams::default()).await.unwrap();
-    let gone = wait::eventually("its series are gone", async || {
+    test.objects().delete("v", &DeleteParams::default()).await.unwrap();
+    let gone = wait::eventually("the series of the object are removed", async || {
         let (_, text) = operator.metrics("/metrics", None).await?;
         (!text.contains("variant_name=\"v\"")).then_some(())
     });

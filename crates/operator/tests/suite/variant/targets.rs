@@ -1,4 +1,4 @@
-//! Workloads: of any kind and name, absent, late, scaled by hand, contested.
+//! Scale targets: of any kind and name, missing, created late, scaled manually, or shared by two objects.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use tokio::net::TcpListener;
 use super::*;
 
 #[tokio::test]
-async fn an_object_may_have_another_name_than_its_workload() {
-    let Some(scene) = Scene::new("names").await else { return };
-    scene.deploy("vllm-deployment", 2).await;
-    scene.deploy("other", 5).await;
-    scene.create("my-variant-a100-config", spec("vllm-deployment")).await;
-    // A workload of the object's own name means nothing.
-    scene.deploy("my-variant-a100-config", 7).await;
-    let passed = scene.pass().await;
-    assert_eq!((passed.decided, passed.written), (1, 1));
-    let status = scene.status("my-variant-a100-config").await;
+async fn object_name_may_differ_from_target_name() {
+    let Some(test) = TestNamespace::new("names").await else { return };
+    test.deploy("vllm-deployment", 2).await;
+    test.deploy("other", 5).await;
+    test.create("my-variant-a100-config", spec("vllm-deployment")).await;
+    // A Deployment with the name of the object is not its target.
+    test.deploy("my-variant-a100-config", 7).await;
+    let outcome = test.reconcile().await;
+    assert_eq!((outcome.decided, outcome.written), (1, 1));
+    let status = test.status("my-variant-a100-config").await;
     assert_eq!(status["currentAlloc"]["numReplicas"], 2, "{status}");
     assert_eq!(status["desiredOptimizedAlloc"]["numReplicas"], 2, "{status}");
     assert_eq!(status["actuation"]["applied"], true);
@@ -35,102 +35,102 @@ async fn an_object_may_have_another_name_than_its_workload() {
     let (metrics, reason, message) = condition(&status, "MetricsAvailable");
     assert_eq!((metrics.as_str(), reason.as_str()), ("False", "PrometheusError"));
     assert!(message.contains("set PROMETHEUS_BASE_URL in the main ConfigMap"), "{message}");
-    scene.assert_silent().await;
+    test.assert_no_writes().await;
 }
 
 #[tokio::test]
-async fn a_workload_that_comes_late_or_is_scaled_by_hand_is_followed() {
-    let Some(scene) = Scene::new("late").await else { return };
-    scene.create("late", spec("decode")).await;
-    scene.pass().await;
-    let status = scene.status("late").await;
+async fn late_or_manually_scaled_target_is_followed() {
+    let Some(test) = TestNamespace::new("late").await else { return };
+    test.create("late", spec("decode")).await;
+    test.reconcile().await;
+    let status = test.status("late").await;
     let (truth, reason, message) = condition(&status, "TargetResolved");
     assert_eq!((truth.as_str(), reason.as_str()), ("False", "TargetNotFound"));
     assert!(message.starts_with("Scale target Deployment decode not found in namespace "), "{message}");
     assert!(condition(&status, "OptimizationReady").2.starts_with("Deployment not found: "), "{status}");
-    assert_eq!(condition(&status, "MetricsAvailable").1, "MetricsMissing", "the column is not empty");
-    assert_eq!(scene.desired("late").await, None, "nobody knows a number");
-    scene.assert_silent().await;
-    let events = scene.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(condition(&status, "MetricsAvailable").1, "MetricsMissing", "the printed column must not be empty");
+    assert_eq!(test.desired("late").await, None, "there is no decision without a target");
+    test.assert_no_writes().await;
+    let events = test.namespace.all::<Event>().list(&ListParams::default()).await.unwrap();
     let reasons: Vec<_> = events.items.iter().filter_map(|event| event.reason.as_deref()).collect();
     assert_eq!(reasons, ["OptimizationFailed"]);
 
-    scene.deploy("decode", 2).await;
-    scene.pass().await;
-    assert_eq!(scene.desired("late").await, Some(2));
-    assert_eq!(condition(&scene.status("late").await, "TargetResolved").1, "TargetFound");
-    scene.scale("decode", 4).await;
-    scene.pass().await;
-    assert_eq!(scene.desired("late").await, Some(4), "without metrics a hand is not overruled");
-    scene.assert_silent().await;
+    test.deploy("decode", 2).await;
+    test.reconcile().await;
+    assert_eq!(test.desired("late").await, Some(2));
+    assert_eq!(condition(&test.status("late").await, "TargetResolved").1, "TargetFound");
+    test.scale("decode", 4).await;
+    test.reconcile().await;
+    assert_eq!(test.desired("late").await, Some(4), "without metrics, manual scaling is not reverted");
+    test.assert_no_writes().await;
 
-    scene.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
-    scene.pass().await;
-    let status = scene.status("late").await;
+    test.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    test.reconcile().await;
+    let status = test.status("late").await;
     assert_eq!(condition(&status, "TargetResolved").1, "TargetNotFound");
-    assert_eq!(status["desiredOptimizedAlloc"]["numReplicas"], 4, "what was decided stays");
-    assert_eq!(status["currentAlloc"]["numReplicas"], 4, "and what was last seen");
-    scene.assert_silent().await;
+    assert_eq!(status["desiredOptimizedAlloc"]["numReplicas"], 4, "the last decision is kept");
+    assert_eq!(status["currentAlloc"]["numReplicas"], 4, "the last observed replicas are kept");
+    test.assert_no_writes().await;
 }
 
 #[tokio::test]
-async fn of_two_objects_for_one_workload_the_older_decides_until_it_is_gone() {
-    let Some(scene) = Scene::new("rivals").await else { return };
-    scene.deploy("decode", 3).await;
-    scene.create("zeta", spec("decode")).await;
-    // The API server counts ages in seconds.
-    let created = scene.objects().get("zeta").await.unwrap().metadata.creation_timestamp.unwrap().0;
+async fn older_object_wins_shared_target() {
+    let Some(test) = TestNamespace::new("rivals").await else { return };
+    test.deploy("decode", 3).await;
+    test.create("zeta", spec("decode")).await;
+    // Creation timestamps have a resolution of one second.
+    let created = test.objects().get("zeta").await.unwrap().metadata.creation_timestamp.unwrap().0;
     let later = async || (Timestamp::now().as_second() > created.as_second()).then_some(());
     wait::eventually("a second later", later).await.unwrap();
-    scene.create("alpha", spec("decode")).await;
-    let scope = Scope::Namespace(scene.namespace.name().to_owned());
-    let given = given(scene.cluster, scene.admin.clone(), scope, scene.settings.name(), &[]);
-    let controller = Variants::new(&given, FleetRhythm::default());
-    pass(&controller).await.unwrap();
-    let namespace = scene.namespace.name();
+    test.create("alpha", spec("decode")).await;
+    let scope = Scope::Namespace(test.namespace.name().to_owned());
+    let context = fleet_context(test.cluster, test.admin.clone(), scope, test.settings.name(), &[]);
+    let controller = Variants::new(&context, FleetRhythm::default());
+    reconcile_fleet(&controller).await.unwrap();
+    let namespace = test.namespace.name();
     let contested =
         format!("wva_deployment_target_conflicts_total{{deployment=\"decode\",namespace=\"{namespace}\"}} 2");
     let lost = format!(
         "wva_conflict_resolution_status{{variant_name=\"alpha\",namespace=\"{namespace}\",deployment=\"decode\",\
          resolution=\"suppressed\"}} 0"
     );
-    let text = given.controller.metrics.text().unwrap();
+    let text = context.controller.metrics.text().unwrap();
     assert!(text.contains(&contested) && text.contains(&lost), "{text}");
-    assert_eq!(text.matches("wva_desired_replicas{").count(), 1, "of one of both: {text}");
-    let (winner, loser) = (scene.status("zeta").await, scene.status("alpha").await);
+    assert_eq!(text.matches("wva_desired_replicas{").count(), 1, "only the winner is exported: {text}");
+    let (winner, loser) = (test.status("zeta").await, test.status("alpha").await);
     assert_eq!(condition(&winner, "DeploymentTargetConflict").1, "ConflictResolvedByArbitration");
     let (_, reason, message) = condition(&loser, "DeploymentTargetConflict");
     assert_eq!(reason, "SuppressedDueToConflict");
-    assert!(message.contains(&format!("{}/zeta", scene.namespace.name())), "{message}");
+    assert!(message.contains(&format!("{}/zeta", test.namespace.name())), "{message}");
     assert_eq!(condition(&loser, "Ready").2, "Suppressed due to deployment target conflict");
-    assert_eq!((scene.desired("zeta").await, scene.desired("alpha").await), (Some(3), None));
-    scene.assert_silent().await;
+    assert_eq!((test.desired("zeta").await, test.desired("alpha").await), (Some(3), None));
+    test.assert_no_writes().await;
 
-    scene.objects().delete("zeta", &DeleteParams::default()).await.unwrap();
-    pass(&controller).await.unwrap();
-    let text = given.controller.metrics.text().unwrap();
+    test.objects().delete("zeta", &DeleteParams::default()).await.unwrap();
+    reconcile_fleet(&controller).await.unwrap();
+    let text = context.controller.metrics.text().unwrap();
     assert!(
         !text.contains("wva_deployment_target_conflicts_total{") && text.contains("variant_name=\"alpha\""),
         "{text}"
     );
-    let status = scene.status("alpha").await;
-    assert_eq!(scene.desired("alpha").await, Some(3));
+    let status = test.status("alpha").await;
+    assert_eq!(test.desired("alpha").await, Some(3));
     for resolved in ["DeploymentTargetConflict", "Ready"] {
         assert_eq!(condition(&status, resolved).0, "", "{status}");
     }
 }
 
 #[tokio::test]
-async fn anything_that_can_be_scaled_is_a_workload() {
-    let Some(scene) = Scene::new("kinds").await else { return };
+async fn any_kind_with_scale_subresource_is_target() {
+    let Some(test) = TestNamespace::new("kinds").await else { return };
     let set: StatefulSet = object(json!({
         "metadata": { "name": "set" }, "spec": { "replicas": 2, "serviceName": "set",
         "selector": { "matchLabels": { "app": "set" } }, "template": template("set") },
     }));
-    scene.namespace.all().create(&PostParams::default(), &set).await.unwrap();
+    test.namespace.all().create(&PostParams::default(), &set).await.unwrap();
     let old: ReplicationController =
         object(json!({ "metadata": { "name": "old" }, "spec": { "replicas": 3, "template": template("old") } }));
-    scene.namespace.all().create(&PostParams::default(), &old).await.unwrap();
+    test.namespace.all().create(&PostParams::default(), &old).await.unwrap();
     let target = |api_version: Option<&str>, kind: &str, name: &str| {
         let mut spec = spec(name);
         spec["modelID"] = name.into();
@@ -141,16 +141,16 @@ async fn anything_that_can_be_scaled_is_a_workload() {
         }
         spec
     };
-    scene.create("set", target(Some("apps/v1"), "StatefulSet", "set")).await;
-    scene.create("old", target(Some("v1"), "ReplicationController", "old")).await;
-    scene.create("none", target(Some("v1"), "ReplicationController", "none")).await;
-    scene.create("unclear", target(None, "Rollout", "old")).await;
-    scene.create("unserved", target(Some("argoproj.io/v1alpha1"), "Rollout", "old")).await;
-    scene.create("unscaled", target(Some("v1"), "ConfigMap", "old")).await;
-    scene.create("custom", target(Some("llmd.ai/v1alpha1"), "VariantAutoscaling", "missing")).await;
-    scene.pass().await;
+    test.create("set", target(Some("apps/v1"), "StatefulSet", "set")).await;
+    test.create("old", target(Some("v1"), "ReplicationController", "old")).await;
+    test.create("none", target(Some("v1"), "ReplicationController", "none")).await;
+    test.create("unclear", target(None, "Rollout", "old")).await;
+    test.create("unserved", target(Some("argoproj.io/v1alpha1"), "Rollout", "old")).await;
+    test.create("unscaled", target(Some("v1"), "ConfigMap", "old")).await;
+    test.create("custom", target(Some("llmd.ai/v1alpha1"), "VariantAutoscaling", "missing")).await;
+    test.reconcile().await;
     for (name, replicas) in [("set", 2), ("old", 3)] {
-        assert_eq!(scene.desired(name).await, Some(replicas), "{name}");
+        assert_eq!(test.desired(name).await, Some(replicas), "{name}");
     }
     for (name, truth, words) in [
         ("none", "False", "Scale target ReplicationController none not found"),
@@ -159,14 +159,14 @@ async fn anything_that_can_be_scaled_is_a_workload() {
         ("unscaled", "Unknown", "kind ConfigMap has no scale subresource"),
         ("custom", "Unknown", "kind VariantAutoscaling has no scale subresource"),
     ] {
-        let (status, _, message) = condition(&scene.status(name).await, "TargetResolved");
+        let (status, _, message) = condition(&test.status(name).await, "TargetResolved");
         assert!(status == truth && message.contains(words), "{name}: {status} {message}");
     }
-    scene.assert_silent().await;
+    test.assert_no_writes().await;
 }
 
-/// A LeaderWorkerSet and an object for it, both of this name. Their CRD is installed once for all tests.
-pub async fn create_group(scene: &Scene, name: &str, replicas: i32) {
+/// Creates a LeaderWorkerSet and an object for it, both with this name. Installs the CRD once for all tests.
+pub async fn create_group(test: &TestNamespace, name: &str, replicas: i32) {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let kind = GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet");
     let resource = ApiResource::from_gvk_with_plural(&kind, "leaderworkersets");
@@ -177,128 +177,136 @@ pub async fn create_group(scene: &Scene, name: &str, replicas: i32) {
             "names": { "kind": kind.kind, "plural": "leaderworkersets", "singular": "leaderworkerset" },
             "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }] },
     }));
-    INSTALLED.get_or_init(async || install(&scene.admin, &crd, &resource).await).await;
-    let groups: Api<DynamicObject> = Api::namespaced_with(scene.admin.clone(), scene.namespace.name(), &resource);
+    INSTALLED.get_or_init(async || install(&test.admin, &crd, &resource).await).await;
+    let groups: Api<DynamicObject> = Api::namespaced_with(test.admin.clone(), test.namespace.name(), &resource);
     let template = json!({ "size": 4, "workerTemplate": template("w") });
     let set: DynamicObject = object(json!({ "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
         "metadata": { "name": name }, "spec": { "replicas": replicas, "leaderWorkerTemplate": template } }));
     groups.create(&PostParams::default(), &set).await.unwrap();
     let mut spec = spec(name);
     spec["scaleTargetRef"]["kind"] = "LeaderWorkerSet".into();
-    scene.create(name, spec).await;
+    test.create(name, spec).await;
 }
 
 #[tokio::test]
-async fn a_group_of_pods_is_one_replica() {
-    let Some(scene) = Scene::new("groups").await else { return };
-    create_group(&scene, "wide", 2).await;
-    scene.pass().await;
-    let status = scene.status("wide").await;
-    assert_eq!(status["currentAlloc"]["numReplicas"], 2, "groups, not pods: {status}");
+async fn leader_worker_group_counts_as_one_replica() {
+    let Some(test) = TestNamespace::new("groups").await else { return };
+    create_group(&test, "wide", 2).await;
+    test.reconcile().await;
+    let status = test.status("wide").await;
+    assert_eq!(status["currentAlloc"]["numReplicas"], 2, "replicas count groups, not pods: {status}");
 }
 
 #[tokio::test]
-async fn only_the_namespace_that_is_watched_and_nothing_that_is_excluded_is_acted_on() {
-    let Some(scene) = Scene::new("scope").await else { return };
-    let excluded = scene.cluster.namespace_with("excluded", &[("wva.llmd.ai/exclude", "true")]).await.unwrap();
-    for namespace in [&scene.namespace, &excluded] {
+async fn only_watched_and_not_excluded_namespaces_are_reconciled() {
+    let Some(test) = TestNamespace::new("scope").await else { return };
+    let excluded = test.cluster.namespace_with("excluded", &[("wva.llmd.ai/exclude", "true")]).await.unwrap();
+    for namespace in [&test.namespace, &excluded] {
         deploy(namespace, "decode", 2).await.unwrap();
-        let made = create(&scene.admin, namespace.name(), "v", spec("decode")).await.unwrap();
+        let made = create(&test.admin, namespace.name(), "v", spec("decode")).await.unwrap();
         let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "scope-test" } } });
-        let objects = objects(&scene.admin, namespace.name());
+        let objects = objects(&test.admin, namespace.name());
         let name = made.metadata.name.unwrap();
         objects.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     }
-    let settled = async |namespace: &str| {
-        objects(&scene.admin, namespace).get("v").await.unwrap().data["status"]["actuation"]["applied"] == true
+    let is_applied = async |namespace: &str| {
+        objects(&test.admin, namespace).get("v").await.unwrap().data["status"]["actuation"]["applied"] == true
     };
-    let elsewhere = Scope::Namespace(scene.settings.name().to_owned());
-    let given_there = given(scene.cluster, scene.admin.clone(), elsewhere, scene.settings.name(), &[]);
-    let passed = pass(&Variants::new(&given_there, FleetRhythm::default())).await.unwrap();
-    assert_eq!(passed.decided, 0);
-    assert!(!settled(scene.namespace.name()).await);
+    let elsewhere = Scope::Namespace(test.settings.name().to_owned());
+    let other_context = fleet_context(test.cluster, test.admin.clone(), elsewhere, test.settings.name(), &[]);
+    let outcome = reconcile_fleet(&Variants::new(&other_context, FleetRhythm::default())).await.unwrap();
+    assert_eq!(outcome.decided, 0);
+    assert!(!is_applied(test.namespace.name()).await);
 
-    // Cluster-wide there are objects of other tests, which are not ours by their label.
-    let ours = [("CONTROLLER_INSTANCE", "scope-test")];
-    let given_all = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    let variants = Variants::new(&given_all, FleetRhythm::default());
-    let passed = pass(&variants).await.unwrap();
-    assert_eq!(passed.decided, 1);
-    assert!(settled(scene.namespace.name()).await && !settled(excluded.name()).await);
-    let text = given_all.controller.metrics.text().unwrap();
+    // The label keeps this cluster-wide controller from the objects of other tests.
+    let variables = [("CONTROLLER_INSTANCE", "scope-test")];
+    let cluster_context =
+        fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
+    let variants = Variants::new(&cluster_context, FleetRhythm::default());
+    let outcome = reconcile_fleet(&variants).await.unwrap();
+    assert_eq!(outcome.decided, 1);
+    assert!(is_applied(test.namespace.name()).await && !is_applied(excluded.name()).await);
+    let text = cluster_context.controller.metrics.text().unwrap();
     assert!(text.contains("controller_instance=\"scope-test\"} 2") && !text.contains(excluded.name()), "{text}");
 
-    let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
+    let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": null } } }));
     namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
-    assert_eq!(pass(&variants).await.unwrap().decided, 2);
-    assert!(settled(excluded.name()).await);
+    assert_eq!(reconcile_fleet(&variants).await.unwrap().decided, 2);
+    assert!(is_applied(excluded.name()).await);
 
-    // From now on left alone again, which it is told with its last write, also by an operator that only starts then.
+    // Excluded again: the status reports it once, even if the operator starts after the exclusion.
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
     namespaces.patch(excluded.name(), &PatchParams::default(), &patch).await.unwrap();
-    let variants = Variants::new(&given_all, FleetRhythm::default());
-    assert_eq!(pass(&variants).await.unwrap().decided, 1);
-    let told = async || objects(&scene.admin, excluded.name()).get("v").await.unwrap();
-    let before = told().await;
+    let variants = Variants::new(&cluster_context, FleetRhythm::default());
+    assert_eq!(reconcile_fleet(&variants).await.unwrap().decided, 1);
+    let excluded_object = async || objects(&test.admin, excluded.name()).get("v").await.unwrap();
+    let before = excluded_object().await;
     assert_eq!(condition(&before.data["status"], "OptimizationReady").1, "NamespaceExcluded");
-    assert!(!given_all.controller.metrics.text().unwrap().contains(excluded.name()), "its series is gone");
-    pass(&variants).await.unwrap();
-    pass(&Variants::new(&given_all, FleetRhythm::default())).await.unwrap();
-    assert_eq!(told().await.metadata.resource_version, before.metadata.resource_version, "once");
+    assert!(
+        !cluster_context.controller.metrics.text().unwrap().contains(excluded.name()),
+        "the series of the excluded namespace must be removed"
+    );
+    reconcile_fleet(&variants).await.unwrap();
+    reconcile_fleet(&Variants::new(&cluster_context, FleetRhythm::default())).await.unwrap();
+    assert_eq!(
+        excluded_object().await.metadata.resource_version,
+        before.metadata.resource_version,
+        "the exclusion is reported once"
+    );
 }
 
 #[tokio::test]
-async fn whose_namespace_is_excluded_while_a_pass_is_under_way_is_not_shown_by_it() {
-    let Some(scene) = Scene::new("midway").await else { return };
-    scene.deploy("decode", 2).await;
-    scene.create("v", spec("decode")).await;
+async fn namespace_excluded_during_reconcile_is_not_exported() {
+    let Some(test) = TestNamespace::new("midway").await else { return };
+    test.deploy("decode", 2).await;
+    test.create("v", spec("decode")).await;
     let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "midway" } } });
-    scene.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
-    let ours = [("CONTROLLER_INSTANCE", "midway")];
-    let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    let variants = Variants::new(&given, FleetRhythm::default());
-    pass(&variants).await.unwrap();
-    let shown = || given.controller.metrics.text().unwrap().contains(scene.namespace.name());
-    assert!(shown());
+    test.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let variables = [("CONTROLLER_INSTANCE", "midway")];
+    let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
+    let variants = Variants::new(&context, FleetRhythm::default());
+    reconcile_fleet(&variants).await.unwrap();
+    let exported = || context.controller.metrics.text().unwrap().contains(test.namespace.name());
+    assert!(exported());
 
-    // A Prometheus that listens and says nothing holds the next pass up.
+    // A Prometheus that accepts connections but never answers delays the next reconcile.
     let prometheus = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", prometheus.local_addr().unwrap());
-    scene.set(MAIN, json!({ "PROMETHEUS_BASE_URL": address })).await;
+    test.set_config(MAIN_CONFIG, json!({ "PROMETHEUS_BASE_URL": address })).await;
     variants.fill().await.unwrap();
-    let meanwhile = async {
-        let asked = prometheus.accept().await.unwrap();
+    let exclude_meanwhile = async {
+        let connection = prometheus.accept().await.unwrap();
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
-        let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
-        namespaces.patch(scene.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
+        let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());
+        namespaces.patch(test.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
         variants.fill().await.unwrap();
-        drop((asked, prometheus));
+        drop((connection, prometheus));
     };
-    let (passed, ()) = tokio::join!(variants.pass(), meanwhile);
-    assert_eq!((passed.decided, passed.overtaken, passed.written), (1, 1, 0));
-    assert!(!shown(), "{}", given.controller.metrics.text().unwrap());
+    let (outcome, ()) = tokio::join!(variants.pass(), exclude_meanwhile);
+    assert_eq!((outcome.decided, outcome.overtaken, outcome.written), (1, 1, 0));
+    assert!(!exported(), "{}", context.controller.metrics.text().unwrap());
 }
 
 #[tokio::test]
-async fn who_is_left_alone_is_told_though_nobody_takes_the_event() {
-    let Some(scene) = Scene::new("muted").await else { return };
-    scene.deploy("decode", 2).await;
-    scene.create("v", spec("decode")).await;
+async fn exclusion_is_reported_while_events_hang() {
+    let Some(test) = TestNamespace::new("muted").await else { return };
+    test.deploy("decode", 2).await;
+    test.create("v", spec("decode")).await;
     let label = json!({ "metadata": { "labels": { "wva.llmd.ai/controller-instance": "muted" } } });
-    scene.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
-    let ours = [("CONTROLLER_INSTANCE", "muted")];
-    let mute = |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(Fate::Hangs);
-    let given = given(scene.cluster, scene.admin.clone(), Scope::Cluster, scene.settings.name(), &ours);
-    // A little more than a call usually has.
-    let server = Server::new(fated(&scene.admin, mute), String::new(), Duration::from_secs(12));
-    let controller = ControllerContext { server, ..given.controller.clone() };
-    let given = FleetContext { controller, ..given };
-    let variants = Variants::new(&given, FleetRhythm::default());
-    pass(&variants).await.unwrap();
+    test.objects().patch("v", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let variables = [("CONTROLLER_INSTANCE", "muted")];
+    let hang_events = |request: &Request<Body>| request.uri().path().ends_with("/events").then_some(Fate::Hangs);
+    let context = fleet_context(test.cluster, test.admin.clone(), Scope::Cluster, test.settings.name(), &variables);
+    // A call timeout slightly above the default.
+    let server = Server::new(fated(&test.admin, hang_events), String::new(), Duration::from_secs(12));
+    let controller = ControllerContext { server, ..context.controller.clone() };
+    let context = FleetContext { controller, ..context };
+    let variants = Variants::new(&context, FleetRhythm::default());
+    reconcile_fleet(&variants).await.unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "wva.llmd.ai/exclude": "true" } } }));
-    let namespaces: Api<CoreNamespace> = Api::all(scene.admin.clone());
-    namespaces.patch(scene.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
-    pass(&variants).await.unwrap();
-    assert_eq!(condition(&scene.status("v").await, "OptimizationReady").1, "NamespaceExcluded");
+    let namespaces: Api<CoreNamespace> = Api::all(test.admin.clone());
+    namespaces.patch(test.namespace.name(), &PatchParams::default(), &patch).await.unwrap();
+    reconcile_fleet(&variants).await.unwrap();
+    assert_eq!(condition(&test.status("v").await, "OptimizationReady").1, "NamespaceExcluded");
 }

@@ -1,4 +1,4 @@
-//! Routes: the operator as it is shipped, on a cluster to which their API comes and from which it goes.
+//! Routes of OpenShift in a running operator, while their API is installed and removed.
 
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::{Flavour, object, wait};
 
-use super::{World, world};
+use super::{TestEnv, test_env};
 use crate::process::operator::Operator;
 use crate::schemas::{install, uninstall};
 
-/// As much of OpenShift's as a Route needs.
+/// A minimal CRD of OpenShift's Route.
 fn crd() -> CustomResourceDefinition {
     object(json!({
         "metadata": { "name": "routes.route.openshift.io" },
@@ -36,14 +36,14 @@ fn resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("route.openshift.io", "v1", "Route"))
 }
 
-struct Ways<'a> {
-    world: &'a World,
+struct ExposureTest<'a> {
+    env: &'a TestEnv,
     operator: &'a Operator,
     routes: Api<DynamicObject>,
     ingresses: Api<Ingress>,
 }
 
-impl Ways<'_> {
+impl ExposureTest<'_> {
     async fn until<T>(&self, what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
         wait::eventually(what, ask).await.unwrap_or_else(|error| panic!("{error}\n{}", self.operator.log()))
     }
@@ -63,14 +63,14 @@ impl Ways<'_> {
 
     async fn until_status(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let reached = async || {
-            let own = self.world.objects().get("starter").await.unwrap();
+            let own = self.env.objects().get("starter").await.unwrap();
             holds(&own.data["status"]).then_some(())
         };
         self.until(what, reached).await;
     }
 
-    /// As a router says it.
-    async fn answer(&self, admitted: &str) {
+    /// Sets the status of the Route as a router does.
+    async fn set_admitted(&self, admitted: &str) {
         let condition = json!({ "type": "Admitted", "status": admitted, "reason": "HostAlreadyClaimed",
             "message": "route other has it" });
         let entry = json!({ "host": "llama.apps.example.com", "routerName": "default", "conditions": [condition] });
@@ -79,72 +79,72 @@ impl Ways<'_> {
     }
 
     async fn expose(&self, expose: Value) {
-        let wish = Patch::Merge(json!({ "spec": { "networking": { "expose": expose } } }));
-        self.world.objects().patch("starter", &PatchParams::default(), &wish).await.unwrap();
+        let patch = Patch::Merge(json!({ "spec": { "networking": { "expose": expose } } }));
+        self.env.objects().patch("starter", &PatchParams::default(), &patch).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_route_takes_the_place_of_the_ingress_where_a_router_answers() {
-    let Some(world) = world(Flavour::Bare, "routes").await else { return };
-    let crds: Api<CustomResourceDefinition> = Api::all(world.admin.clone());
-    // One that a failed test has left.
+async fn admitted_route_replaces_ingress() {
+    let Some(env) = test_env(Flavour::Bare, "routes").await else { return };
+    let crds: Api<CustomResourceDefinition> = Api::all(env.admin.clone());
+    // A failed test may have left the CRD installed.
     if crds.delete(&crd().name_any(), &DeleteParams::default()).await.is_ok() {
         wait::until_gone(crds.clone(), &crd().name_any()).await.unwrap();
     }
-    let operator = world.place.start("routes", &[]).await;
-    let ways = Ways {
-        routes: Api::namespaced_with(world.admin.clone(), world.namespace.name(), &resource()),
-        ingresses: world.namespace.all(),
-        world: &world,
+    let operator = env.place.start("routes", &[]).await;
+    let test = ExposureTest {
+        routes: Api::namespaced_with(env.admin.clone(), env.namespace.name(), &resource()),
+        ingresses: env.namespace.all(),
+        env: &env,
         operator: &operator,
     };
-    world.create("starter", json!({ "distribution": { "name": "starter" }, "networking": { "expose": true } })).await;
-    ways.ingress().await;
+    env.create("starter", json!({ "distribution": { "name": "starter" }, "networking": { "expose": true } })).await;
+    test.ingress().await;
 
-    // The API comes while the operator runs; until some router answers, the Ingress stays.
-    install(&world.admin, &crd(), &resource()).await;
-    let route = ways.route().await;
+    // The API is installed while the operator runs. The Ingress stays until a router admits the Route.
+    install(&env.admin, &crd(), &resource()).await;
+    let route = test.route().await;
     assert_eq!(route.data["spec"]["to"], json!({ "kind": "Service", "name": "starter-service" }));
     assert_eq!(route.owner_references()[0].name, "starter");
-    ways.ingress().await;
-    ways.answer("True").await;
-    ways.until_no_ingress().await;
+    test.ingress().await;
+    test.set_admitted("True").await;
+    test.until_no_ingress().await;
     let address = |status: &Value| status["routeURL"] == "https://llama.apps.example.com";
-    ways.until_status("the address is the router's", address).await;
+    test.until_status("the address is that of the router", address).await;
 
-    // A host name of the user's own, which another Route has.
-    ways.expose(json!({ "hostname": "taken.example.com" })).await;
-    let asked = async || {
-        let route = ways.routes.get("starter-route").await.unwrap();
+    // The user sets a host name that belongs to another Route.
+    test.expose(json!({ "hostname": "taken.example.com" })).await;
+    let has_host = async || {
+        let route = test.routes.get("starter-route").await.unwrap();
         (route.data["spec"]["host"] == "taken.example.com").then_some(())
     };
-    ways.until("the Route has the host", asked).await;
-    ways.answer("False").await;
-    let told = |status: &Value| {
+    test.until("the Route has the host", has_host).await;
+    test.set_admitted("False").await;
+    let refused = |status: &Value| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
         status["routeURL"] == "" && conditions.into_iter().any(|known| known["reason"] == "RouteRefused")
     };
-    ways.until_status("it is told that the host is taken", told).await;
+    test.until_status("the refused host is reported", refused).await;
 
-    // Somebody removes the Route: it comes back. Nobody asks for it any more: it goes.
-    ways.routes.delete("starter-route", &DeleteParams::default()).await.unwrap();
-    let again =
-        async || ways.routes.get_opt("starter-route").await.ok()?.filter(|new| new.metadata.uid != route.metadata.uid);
-    ways.until("the Route is back", again).await;
-    ways.expose(json!(false)).await;
-    let gone = async || ways.routes.get_opt("starter-route").await.ok()?.is_none().then_some(());
-    ways.until("the Route is gone", gone).await;
-    ways.until_no_ingress().await;
+    // A Route that a user deletes is recreated. The operator deletes it when the spec no longer exposes the server.
+    test.routes.delete("starter-route", &DeleteParams::default()).await.unwrap();
+    let recreated =
+        async || test.routes.get_opt("starter-route").await.ok()?.filter(|new| new.metadata.uid != route.metadata.uid);
+    test.until("the Route is recreated", recreated).await;
+    test.expose(json!(false)).await;
+    let gone = async || test.routes.get_opt("starter-route").await.ok()?.is_none().then_some(());
+    test.until("the Route is gone", gone).await;
+    test.until_no_ingress().await;
 
-    // The API goes, and an Ingress is the way again.
-    ways.expose(json!(true)).await;
-    ways.route().await;
-    ways.answer("True").await;
-    ways.until_no_ingress().await;
+    // When the API is removed, the Ingress is created again.
+    test.expose(json!(true)).await;
+    test.route().await;
+    test.set_admitted("True").await;
+    test.until_no_ingress().await;
     crds.delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
-    ways.ingress().await;
+    test.ingress().await;
     wait::until_gone(crds, &crd().name_any()).await.unwrap();
     operator.assert_log_is_json();
-    uninstall(&world.admin, Family::Llsd).await;
+    uninstall(&env.admin, Family::Llsd).await;
 }

@@ -1,12 +1,11 @@
-//! Passes with a planted bug: the crash harness finds what it is for.
+//! Tests of the crash harness itself: it detects planted bugs.
 
 use super::*;
 
-/// The harness finds what it is for: a pass that reports success before it has created anything, and believes its own
-/// report the next time.
+/// The planted bug: a reconcile reports success before it has created anything, and relies on that status the next time.
 #[tokio::test]
-async fn a_status_before_the_children_is_caught() {
-    let Some((cluster, admin)) = with_crd().await else { return };
+async fn harness_catches_status_written_before_children() {
+    let Some((cluster, admin)) = cluster_with_crd().await else { return };
     let crashes = crash_everywhere(
         cluster,
         "planted",
@@ -32,16 +31,16 @@ async fn a_status_before_the_children_is_caught() {
     assert!(crashes.broken[0].starts_with("NotSent at call 2 of 2"), "{:#?}", crashes.broken);
 }
 
-/// Another planted bug: what is replaced goes before its successor is there. In the end all is the same, but in between
-/// a crash leaves the server without an address.
+/// The planted bug: an object is deleted before its replacement exists. The end state is the same, but a crash in between
+/// leaves the server without a Service.
 #[tokio::test]
-async fn a_sweep_before_the_successor_is_caught() {
+async fn harness_catches_deletion_before_replacement() {
     let Some(cluster) = shared(Flavour::Bare).await else { return };
     let admin = cluster.admin().await.unwrap();
     let service = |name: &str| -> Service {
         object(json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } }))
     };
-    let swept = async |early: bool| {
+    let replace = async |delete_early: bool| {
         crash_everywhere_and(
             cluster,
             "sweep",
@@ -56,7 +55,7 @@ async fn a_sweep_before_the_successor_is_caught() {
                     Some(_) => services.delete("old", &DeleteParams::default()).await.map(|_| ()),
                     None => Ok(()),
                 };
-                if early {
+                if delete_early {
                     remove().await?;
                 }
                 if services.get_opt("new").await?.is_none() {
@@ -65,16 +64,16 @@ async fn a_sweep_before_the_successor_is_caught() {
                 Ok(remove().await?)
             },
             async |namespace: &Namespace| {
-                let there = namespace.all::<Service>().list(&ListParams::default()).await?;
-                anyhow::ensure!(!there.items.is_empty(), "there is no Service");
+                let listed = namespace.all::<Service>().list(&ListParams::default()).await?;
+                anyhow::ensure!(!listed.items.is_empty(), "there is no Service");
                 Ok(())
             },
-            async |namespace: &Namespace| all::<Service>(&admin, namespace.name()).await,
+            async |namespace: &Namespace| list_all::<Service>(&admin, namespace.name()).await,
         )
         .await
         .unwrap()
     };
-    assert!(swept(false).await.broken.is_empty());
-    let broken = swept(true).await.broken;
+    assert!(replace(false).await.broken.is_empty());
+    let broken = replace(true).await.broken;
     assert!(!broken.is_empty() && broken.iter().all(|flaw| flaw.contains("there is no Service")), "{broken:#?}");
 }

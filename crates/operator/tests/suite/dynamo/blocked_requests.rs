@@ -1,0 +1,144 @@
+//! Requests that cannot proceed: they report the cause, and proceed once it is gone.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ServiceAccount};
+use kube::api::DeleteParams;
+use steersman_testkit::wait;
+
+use super::*;
+
+#[tokio::test]
+async fn missing_pvc_keeps_request_pending() {
+    let Some(test) = TestNamespace::new("claim", spec(json!({ "modelCache": { "pvcName": "models" } }))).await else {
+        return;
+    };
+    test.settle().await;
+    let (phase, message) = test.phase_and_message().await;
+    assert_eq!(phase, "Pending");
+    assert!(message.contains("model cache PVC models not found in namespace"), "{message}");
+    let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "models" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
+    test.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Profiling");
+}
+
+#[tokio::test]
+async fn image_pull_error_is_reported_until_resolved() {
+    let Some(test) = TestNamespace::new("pull", spec(json!({}))).await else { return };
+    test.settle().await;
+    let waiting = json!({ "waiting": { "reason": "ErrImagePull", "message": "planner:1.4.0: not found" } });
+    set_profiler_pod(&test.namespace, "Pending", waiting).await;
+    test.settle().await;
+    let (phase, message) = test.phase_and_message().await;
+    assert_eq!(phase, "Profiling");
+    assert!(message.contains("ErrImagePull: planner:1.4.0: not found. Check the image's name and tag"), "{message}");
+    set_profiler_pod(&test.namespace, "Running", json!({ "running": {} })).await;
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.1, "Profiling is in progress");
+}
+
+/// A Job without our labels appears in no watch, so the operator has to read it by name.
+#[tokio::test]
+async fn foreign_job_is_untouched_and_reported() {
+    let Some(test) = TestNamespace::new("foreign-job", spec(json!({}))).await else { return };
+    let jobs = test.namespace.all::<Job>();
+    let container = json!({ "name": "a", "image": "b" });
+    let foreign: Job = object(json!({ "metadata": { "name": "profile-qwen" }, "spec": { "template": {
+        "spec": { "restartPolicy": "Never", "containers": [container] } } } }));
+    let foreign = jobs.create(&PostParams::default(), &foreign).await.unwrap();
+    test.settle().await;
+    let (phase, message) = test.phase_and_message().await;
+    assert_eq!(phase, "Pending");
+    assert!(message.contains("Job profile-qwen belongs to somebody else"), "{message}");
+    assert_eq!(test.job().await.uid(), foreign.uid());
+    jobs.delete("profile-qwen", &DeleteParams::background()).await.unwrap();
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Profiling");
+}
+
+/// An existing ServiceAccount may hold pull Secrets of users, or belong to another program.
+#[tokio::test]
+async fn unlabelled_service_account_is_not_adopted() {
+    let (Some((cluster, admin)), prefix) = (cluster_with_crds().await, "account") else { return };
+    let namespace = cluster.namespace(prefix).await.unwrap();
+    let account: ServiceAccount = object(json!({ "metadata": { "name": names::SERVICE_ACCOUNT } }));
+    namespace.all().create(&PostParams::default(), &account).await.unwrap();
+    create(&admin, namespace.name(), spec(json!({}))).await.unwrap();
+    let test = TestNamespace { cluster, admin, namespace };
+    let mut error = None;
+    for _ in 0..10 {
+        error = reconcile_once(cluster, test.admin.clone(), test.namespace.name()).await.err();
+        if error.is_some() {
+            break;
+        }
+    }
+    let error = format!("{:#}", error.unwrap());
+    assert!(error.contains("without the labels that say what it is for"), "{error}");
+    let (phase, message) = test.phase_and_message().await;
+    assert_eq!(phase, "Pending", "the request must stay Pending");
+    assert!(
+        message.contains("app.kubernetes.io/name=dgdr-profiling-job"),
+        "the message must say what to do: {message}"
+    );
+    let labels = Patch::Merge(json!({ "metadata": { "labels": names::account_labels() } }));
+    let accounts = test.namespace.all::<ServiceAccount>();
+    accounts.patch(names::SERVICE_ACCOUNT, &PatchParams::default(), &labels).await.unwrap();
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Profiling");
+}
+
+/// Conversion stores fields that only v1alpha1 has as annotations of v1beta1.
+#[tokio::test]
+async fn v1alpha1_annotations_are_awaited_and_mounted() {
+    let Some(test) = TestNamespace::new("earlier", spec(json!({}))).await else { return };
+    let annotations = json!({ "nvidia.com/dgdr-output-pvc": "results",
+        "nvidia.com/dgdr-config-map-ref": "{\"name\":\"mine\",\"key\":\"base.yaml\"}" });
+    test.patch_request(json!({ "metadata": { "annotations": annotations } })).await;
+    test.settle().await;
+    let (phase, message) = test.phase_and_message().await;
+    assert_eq!(phase, "Pending");
+    for part in ["output PVC results not found", "ConfigMap mine with key base.yaml not found"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let claim: PersistentVolumeClaim = object(json!({ "metadata": { "name": "results" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }));
+    test.namespace.all().create(&PostParams::default(), &claim).await.unwrap();
+    let map: ConfigMap = object(json!({ "metadata": { "name": "mine" }, "data": { "base.yaml": "{}" } }));
+    test.namespace.all().create(&PostParams::default(), &map).await.unwrap();
+    test.settle().await;
+    assert_eq!(test.phase_and_message().await.0, "Profiling");
+    let volumes = json!(test.job().await.spec.unwrap().template.spec.unwrap().volumes);
+    assert_eq!(volumes[0]["persistentVolumeClaim"]["claimName"], "results", "{volumes}");
+    assert_eq!(volumes[1]["configMap"]["name"], "mine", "{volumes}");
+    let remark = condition(&test.status().await, "SpecAccepted");
+    assert_eq!(remark.0, "ConfigMapRefUnread", "{}", remark.1);
+}
+
+/// Jobs and outputs are watched separately, so the cache may have the end of the Job and not yet the result.
+#[tokio::test]
+async fn uncached_result_counts_after_job_ended() {
+    for gone in [false, true] {
+        let Some(test) = TestNamespace::new("late-output", spec(json!({}))).await else { return };
+        test.settle().await;
+        test.deliver_output(json!({ "phase": "GeneratingDGD" })).await;
+        test.settle().await;
+        if gone {
+            let jobs = test.namespace.all::<Job>();
+            jobs.delete("profile-qwen", &DeleteParams::background()).await.unwrap();
+            wait::until_gone(jobs, "profile-qwen").await.unwrap();
+        } else {
+            test.fail_job("evicted").await;
+        }
+        let cache = Arc::new(Cache::new(reconciler().children()));
+        let server = server(test.cluster, test.admin.clone());
+        cache.fill(&server, &Scope::Namespace(test.namespace.name().to_owned())).await.unwrap();
+        test.deliver_output(json!({ "phase": "Done", "profiler_status": "success", "final_config.yaml": RESULT }))
+            .await;
+        let context = ReconcileContext { cache, ..ReconcileContext::new(&reconciler(), server, "test") };
+        reconcile(&reconciler(), &context, &test.request().await).await.unwrap();
+        test.settle().await;
+        assert_eq!(test.phase_and_message().await.0, "Deploying", "gone: {gone}");
+        let job = test.namespace.all::<Job>().get_opt("profile-qwen").await.unwrap();
+        assert_eq!(job.is_some(), !gone, "a second Job must not be created");
+    }
+}

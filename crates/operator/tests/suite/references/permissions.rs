@@ -1,0 +1,105 @@
+//! Operators with fewer permissions than the shipped roles, and the operator's own image.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+
+use super::*;
+use crate::process::operator::Operator;
+
+/// Creates a user with the shipped permissions, except that Secrets can only be read by name.
+async fn restricted_client(env: &TestEnv) -> Client {
+    let name = env.namespace.name();
+    let rules: Vec<Value> = steersman::rbac::rules()
+        .into_iter()
+        .map(|rule| {
+            let verbs = if rule.resource == "secrets" { &["get"] } else { rule.verbs };
+            json!({ "apiGroups": [rule.group], "resources": [rule.resource], "verbs": verbs,
+                "resourceNames": rule.names })
+        })
+        .collect();
+    let role: ClusterRole = object(json!({ "metadata": { "name": name }, "rules": rules }));
+    Api::all(env.admin.clone()).create(&PostParams::default(), &role).await.unwrap();
+    let binding: ClusterRoleBinding = object(json!({ "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }] }));
+    Api::all(env.admin.clone()).create(&PostParams::default(), &binding).await.unwrap();
+    let client = env.cluster.user(name).await.unwrap();
+    wait::until_allowed(&client, "get", "", "secrets", Some(name)).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn secrets_are_polled_without_watch_permission() {
+    let Some(env) = test_env("no-right").await else { return };
+    env.create("waiting", spec_with_secret("key")).await;
+    let client = restricted_client(&env).await;
+    let controller = env.run(&client, Scope::Cluster);
+    env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+    wait::eventually("a timed requeue", async || controller.has_timed_requeue().then_some(())).await.unwrap();
+
+    // Every reconcile reads the Secret again.
+    env.apply_secret("key", "hush").await;
+    env.touch("waiting").await;
+    env.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
+    env.until_settled("waiting").await;
+
+    // Once the permission is granted, changes arrive by the watch.
+    let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"] });
+    let roles: Api<ClusterRole> = Api::all(env.admin.clone());
+    let mut role = roles.get(env.namespace.name()).await.unwrap();
+    role.rules.get_or_insert_default().push(serde_json::from_value(rule).unwrap());
+    roles.replace(env.namespace.name(), &PostParams::default(), &role).await.unwrap();
+    wait::until_allowed(&client, "list", "", "secrets", None).await.unwrap();
+    // The watch is retried within seconds, and its first list shows the deletion.
+    env.namespace.all::<Secret>().delete("key", &DeleteParams::default()).await.unwrap();
+    env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+    env.stop(controller).await;
+}
+
+#[tokio::test]
+async fn missing_permission_is_logged_once() {
+    let Some(env) = test_env("said-once").await else { return };
+    let name = env.namespace.name();
+    restricted_client(&env).await;
+    let binding: RoleBinding = object(json!({ "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name }] }));
+    let bindings: Api<RoleBinding> = Api::namespaced(env.admin.clone(), NAMESPACE);
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let operator = Operator::spawn(&env.cluster.user_kubeconfig(name).unwrap(), "restricted", &[]);
+    let polling_line =
+        "without the right to list and watch them, those that objects refer to are looked at from time to time";
+    operator.until_said(polling_line).await;
+    env.create("waiting", spec_with_secret("key")).await;
+    env.until_condition("waiting", "SecretsResolved", |found| found["reason"] == "SecretNotFound").await;
+    env.apply_secret("key", "hush").await;
+    // The timed requeue finds the Secret; meanwhile the watch was retried several times.
+    env.until_condition("waiting", "SecretsResolved", |found| found["status"] == "True").await;
+    let is_secret = |line: &Value| line["kind"] == "Secret";
+    assert_eq!(operator.times_said(polling_line, is_secret), 1, "{}", operator.log());
+    let watch_failed_line = "a watch broke off and is begun again until it holds";
+    assert_eq!(operator.times_said(watch_failed_line, is_secret), 1, "{}", operator.log());
+    assert!(!operator.log().contains("hush"));
+    drop(operator);
+    uninstall(&env.admin, Family::Llsd).await;
+}
+
+#[tokio::test]
+async fn operator_image_runs_as_init_container() {
+    let Some(env) = test_env("own-image").await else { return };
+    env.apply_secret("token", "postgresql://u:p@db/llama").await;
+    let spec = json!({ "distribution": { "name": "starter" }, "storage": { "sql": { "type": "postgres",
+        "connectionString": { "name": "token", "key": "token" } } } });
+    env.create("stored", spec).await;
+    let account = env.account().await;
+    let controller = env.run(&account, Scope::Cluster);
+    let flag = |found: &Value| found["message"].as_str().unwrap().contains("--operator-image");
+    env.until_condition("stored", "ConfigGenerated", flag).await;
+    controller.stop().await;
+    let installation =
+        Installation { operator_image: Some("registry.example.com/steersman:1".to_owned()), ..Installation::default() };
+    let controller = env.run_with(&account, Scope::Cluster, installation);
+    let deployment = env.until_deployment("stored", "exists", |_| true).await;
+    let image = &deployment["spec"]["template"]["spec"]["initContainers"][0]["image"];
+    assert_eq!(image, "registry.example.com/steersman:1");
+    env.stop(controller).await;
+}
