@@ -148,7 +148,7 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Leaves out the invalid examples, and the settings, which belong into another namespace.
+/// Leaves out the invalid examples, and the settings, which belong to another namespace.
 fn is_applied(file: &Path) -> bool {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     file.is_file() && name.ends_with(".yaml") && !name.contains("invalid") && !file.ends_with(settings::EXAMPLE)

@@ -20,7 +20,7 @@ use tokio::time;
 
 use super::show::{self, list};
 
-/// Interval at which the metrics of the pods are updated..
+/// Interval at which the metrics of the pods are updated.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Requests per second for every model, and the number of seconds, in a cycle. The last phase is long, because Steersman

@@ -74,8 +74,8 @@ pub fn deployment(object: usize) -> Value {
             "selector": { "matchLabels": labels },
             "template": { "metadata": { "labels": labels }, "spec": spec(object) },
         },
-        "status": { "observedGeneration": 1, "replicas": PODS_PER_OBJECT, "updatedReplicas": PODS_PER_OBJECT, "readyReplicas": PODS_PER_OBJECT,
-            "availableReplicas": PODS_PER_OBJECT },
+        "status": { "observedGeneration": 1, "replicas": PODS_PER_OBJECT, "updatedReplicas": PODS_PER_OBJECT,
+            "readyReplicas": PODS_PER_OBJECT, "availableReplicas": PODS_PER_OBJECT },
     })
 }
 
@@ -94,7 +94,8 @@ pub fn pods(object: usize) -> impl Iterator<Item = Value> {
             },
             "spec": spec(object),
             "status": {
-                "phase": "Running", "podIP": address(object * PODS_PER_OBJECT + number), "startTime": "2026-11-16T00:00:00Z",
+                "phase": "Running", "podIP": address(object * PODS_PER_OBJECT + number),
+                "startTime": "2026-11-16T00:00:00Z",
                 "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-16T00:00:00Z" }],
             },
         })
