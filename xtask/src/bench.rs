@@ -1,7 +1,7 @@
-//! Benchmarks. What needs no cluster is a bench target of the crate that it measures, so that it is built in release mode
-//! with that crate alone; what needs one is here.
+//! `cargo xtask bench`: runs one benchmark. A benchmark without a cluster is a bench target of the crate that it measures,
+//! so that only this crate is built in release mode; the benchmarks on the local cluster are in the modules below.
 
-mod at_once;
+mod burst;
 mod dynamo;
 mod llamastack;
 mod process;
@@ -17,15 +17,15 @@ use crate::command::{cargo, run};
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Bench {
-    /// What to measure
+    /// Benchmark to run
     #[arg(value_enum, value_name = "NAME")]
     name: Name,
 
-    /// With `llamastack`, `dynamo` and `variant`: how many objects, such as 10,1000; otherwise all that have a goal
+    /// With `llamastack`, `dynamo` and `variant`: numbers of objects, such as 10,1000; without it, the sizes with goals
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     objects: Vec<usize>,
 
-    /// With `llamastack`, `dynamo` and `variant`: a program of the operator that is built already, such as an earlier one to
+    /// With `llamastack`, `dynamo` and `variant`: path of an operator that is already built, such as an earlier version to
     /// compare with
     #[arg(long, value_name = "FILE")]
     operator: Option<PathBuf>,
@@ -33,31 +33,32 @@ pub struct Bench {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
-    /// Generating the configuration of a LlamaStackDistribution, and converting one between its versions
+    /// Generate the configuration of a LlamaStackDistribution, and convert one between its versions
     LlamastackConfig,
-    /// Converting a DynamoGraphDeploymentRequest between its versions
+    /// Convert a DynamoGraphDeploymentRequest between its versions
     DynamoConvert,
-    /// Many LlamaStackDistributions at once on the local cluster, beside the same writes from a bare client
+    /// Create many LlamaStackDistributions at once on the local cluster, compared with the same writes by a plain client
     Llamastack,
-    /// Many DynamoGraphDeploymentRequests at once on the local cluster, beside the same writes from a bare client
+    /// Create many DynamoGraphDeploymentRequests at once on the local cluster, compared with the same writes by a plain
+    /// client
     Dynamo,
-    /// Deciding on a fleet of VariantAutoscalings, without a cluster
+    /// Decide on a fleet of VariantAutoscalings, without a cluster
     VariantPlan,
-    /// Fleets of VariantAutoscalings on the local cluster, with a real Prometheus: what one change costs
+    /// Reconcile fleets of VariantAutoscalings on the local cluster, with a real Prometheus: the cost of one change
     Variant,
 }
 
 impl Bench {
-    /// Fails where the benchmark finds a limit exceeded.
+    /// Fails if a measured value exceeds its goal.
     pub fn run(self) -> Result<()> {
         let on_cluster = matches!(self.name, Name::Llamastack | Name::Dynamo | Name::Variant);
         ensure!(
             self.objects.is_empty() || on_cluster,
-            "--objects goes with benchmarks on the local cluster: llamastack, dynamo, variant"
+            "--objects needs a benchmark on the local cluster: llamastack, dynamo or variant"
         );
         if let Some(program) = &self.operator {
-            ensure!(on_cluster, "--operator goes with benchmarks on the local cluster: llamastack, dynamo, variant");
-            ensure!(program.is_file(), "--operator: there is no file {}", program.display());
+            ensure!(on_cluster, "--operator needs a benchmark on the local cluster: llamastack, dynamo or variant");
+            ensure!(program.is_file(), "--operator: file {} does not exist", program.display());
         }
         match self.name {
             Name::LlamastackConfig => bench_target("steersman-plan", "llamastack-config"),
@@ -72,7 +73,7 @@ impl Bench {
 
 fn count(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "give whole numbers from 1 on, such as 10,1000".to_owned())
+    number.ok_or_else(|| "expected whole numbers of at least 1, such as 10,1000".to_owned())
 }
 
 fn bench_target(package: &str, target: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Running other programs, each below a keeper that ends it and all it started when this process ends.
+//! Runs other programs, each under a keeper (see [`crate::guard`]) that ends it and its descendants when this process ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,47 +8,47 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::guard::{go_on, kept};
+use crate::guard::{block_while_stopping, with_keeper};
 
-/// The cargo that runs us, with the environment in which it was called: what it tells us of our own package would make build
-/// scripts that look at such variables run again, and all that depends on them be compiled again, in each direction.
+/// The cargo that runs this program, without the variables that it sets for our package: build scripts that depend on such
+/// variables would run again, and everything that depends on them would be compiled again.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in names.filter(|name| OF_OUR_PACKAGE.iter().any(|of| name.starts_with(of))) {
+    for name in names.filter(|name| PACKAGE_VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))) {
         command.env_remove(name);
     }
     command.current_dir(crate::root());
     command
 }
 
-/// How the names of variables begin that cargo sets for a program that it runs.
-const OF_OUR_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+/// Prefixes of the variables that cargo sets for a program that it runs.
+const PACKAGE_VARIABLE_PREFIXES: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
-/// Runs a command with its output on ours and fails if it does.
+/// Runs a command with inherited output. Fails if the command fails.
 pub fn run(command: &Command) -> Result<()> {
     let shown = show(command);
-    let mut child = kept(command).spawn().with_context(|| format!("cannot run `{shown}`"))?;
-    // Waiting would close the pipe that keeps the keeper at work.
+    let mut child = with_keeper(command).spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    // `wait` would close the pipe, and the keeper would end the program.
     let _lifeline = child.stdin.take();
     let status = child.wait().with_context(|| format!("cannot run `{shown}`"))?;
-    go_on();
+    block_while_stopping();
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
     Ok(())
 }
 
-/// Runs a command, giving each line of its output (both kinds) to `line`, and `None` in every second without one.
+/// Runs a command and passes each line of its stdout and stderr to `line`, or `None` after a second without output.
 pub fn run_lines(command: &Command, mut line: impl FnMut(Option<&str>)) -> Result<ExitStatus> {
     let shown = show(command);
-    let mut kept = kept(command);
-    kept.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = kept.spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    let mut command = with_keeper(command);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let _lifeline = child.stdin.take();
     let (sender, lines) = mpsc::channel::<String>();
-    let stdout = child.stdout.take().context("the output is a pipe")?;
-    let stderr = child.stderr.take().context("the output is a pipe")?;
+    let stdout = child.stdout.take().context("stdout is not a pipe")?;
+    let stderr = child.stderr.take().context("stderr is not a pipe")?;
     let other = sender.clone();
     thread::spawn(move || relay(stdout, &sender));
     thread::spawn(move || relay(stderr, &other));
@@ -60,7 +60,7 @@ pub fn run_lines(command: &Command, mut line: impl FnMut(Option<&str>)) -> Resul
         }
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    go_on();
+    block_while_stopping();
     Ok(status)
 }
 
@@ -76,7 +76,7 @@ fn relay(output: impl std::io::Read, lines: &mpsc::Sender<String>) {
     }
 }
 
-/// A command as a person would type it.
+/// The command line, with the name of the program instead of its path.
 pub fn show(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
@@ -91,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_is_not_told_of_our_own_package() {
-        // As here: cargo runs this test.
-        let told = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"];
-        assert!(told.iter().all(|name| std::env::var_os(name).is_some()), "run this by cargo");
+    fn cargo_command_drops_package_variables() {
+        // Cargo runs this test, so it has set them here.
+        let variables = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"];
+        assert!(variables.iter().all(|name| std::env::var_os(name).is_some()), "run this test with cargo");
         let command = cargo();
         let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
-        assert!(told.iter().all(|name| removed.contains(&std::ffi::OsStr::new(name))), "{removed:?}");
+        assert!(variables.iter().all(|name| removed.contains(&std::ffi::OsStr::new(name))), "{removed:?}");
         assert!(!removed.iter().any(|name| *name == "CARGO_TARGET_DIR" || *name == "CARGO_HOME"));
     }
 }

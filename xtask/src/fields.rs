@@ -1,9 +1,9 @@
-//! The pages on what each field of a spec changes.
-//! Comes in: the tables against which tests of the plan hold every field of the schemas; goes out: those tables for readers.
+//! Generates the pages that list the effect of each field of a spec. The tables are those of the tests in `crates/plan`,
+//! which check them against every field of the schemas.
 
 macro_rules! table {
     ($name:ident, $path:literal) => {
-        #[allow(dead_code, reason = "the tests set and change fields, the pages only tell of them")]
+        #[allow(dead_code, reason = "the tests use more of the table than the pages do")]
         #[path = $path]
         mod $name;
     };
@@ -21,13 +21,13 @@ const LLAMASTACK: &str = "\
 
 # Fields of a LlamaStackDistribution
 
-What each field of `spec` in `llamastack.io/v1alpha2` changes. A test sets, changes and removes every field of the schema and
-holds what the operator then writes against this page; a field that would change nothing fails it.
+The effect of each field of `spec` in `llamastack.io/v1alpha2`. A test sets, changes and removes every field of the schema and
+compares the objects that the operator then writes with this page; it fails for a field without an effect.
 
-*Shown by* names the objects that differ. *Refused without*: where the parts around it are given, the field has to be, and the
-API server or admission says so. Where a field has no effect, the condition `SpecAccepted` names it and says why: `telemetry`
-for servers since 0.3, storage fields of another type, parts of Kubernetes' types that are newer than this version, and the
-size of a claim that is there already. On clusters with OpenShift's Routes a Route takes the place of the Ingress
+*Shown by* lists the objects that differ. *Refused without*: the field is required if its parent is set; the API server or the
+admission webhook reports it. If a field has no effect, the condition `SpecAccepted` names it and the reason: `telemetry` for
+servers since 0.3, storage fields of another type, fields of Kubernetes' types that are newer than this version, and the size of
+a claim that already exists. On clusters with OpenShift's Routes, a Route replaces the Ingress
 ([ADR 0009](adr/0009-routes.md)).
 
 ";
@@ -37,29 +37,29 @@ const DYNAMO: &str = "\
 
 # Fields of a DynamoGraphDeploymentRequest
 
-What each field of `spec` changes. A test sets, changes and removes every field of the schema and holds what the operator then
-writes against this page; a field that would change nothing fails it.
+The effect of each field of `spec`. A test sets, changes and removes every field of the schema and compares the objects that the
+operator then writes with this page; it fails for a field without an effect.
 
-*Shown by* names what differs: `profiler` is the spec that the profiler is handed as `--config`, `Job` the rest of the profiling
-Job, `graph` the DynamoGraphDeployment, `condition` the message of `SpecAccepted`, which names each field that has no effect.
-*Refused without*: the API server demands the field.
+*Shown by* lists the parts that differ: `profiler` is the spec that the profiler gets as `--config`, `Job` the rest of the
+profiling Job, `graph` the DynamoGraphDeployment, `condition` the message of `SpecAccepted`, which names each field without an
+effect. *Refused without*: the API server requires the field.
 
 ";
 
 const JOB: &str = "
-The profiling Job takes from `overrides.profilingJob` what follows, and nothing else; the longest path counts, with all fields
-below it. `template.spec.containers` must be there and may be empty.
+The profiling Job takes only these fields from `overrides.profilingJob`. A field that is not listed follows the longest listed
+path above it. `template.spec.containers` is required and may be empty.
 
 ";
 
 const EARLIER: &str = "
 ## v1alpha1
 
-Objects of v1alpha1 are stored as v1beta1. What has no field there is kept in annotations, and comes back.
+Objects of v1alpha1 are stored as v1beta1. Fields that do not exist there are stored in annotations and restored on conversion.
 
 ";
 
-/// Of a LlamaStackDistribution.
+/// The page on LlamaStackDistribution.
 pub fn llamastack() -> String {
     use llamastack_table::{APIS, COPIED, EXTERNAL, ROWS};
     let mut page = LLAMASTACK.to_owned();
@@ -69,12 +69,12 @@ pub fn llamastack() -> String {
     }
     page.push('\n');
     rows(&mut page, ROWS);
-    page.push_str("\nTypes of Kubernetes itself are copied as they are, with all of their fields:\n\n");
+    page.push_str("\nTypes of Kubernetes are copied unchanged, with all of their fields:\n\n");
     copied(&mut page, &COPIED, "");
     page
 }
 
-/// Of a DynamoGraphDeploymentRequest.
+/// The page on DynamoGraphDeploymentRequest.
 pub fn dynamo() -> String {
     let mut page = format!("{DYNAMO}## v1beta1\n\n");
     rows(&mut page, dynamo_table::ROWS);
@@ -82,7 +82,7 @@ pub fn dynamo() -> String {
     copied(&mut page, dynamo_table::JOB, "overrides.profilingJob.");
     page.push_str(EARLIER);
     rows(&mut page, dynamo_alpha::ROWS);
-    page.push_str("\nTypes of Kubernetes itself are copied as they are, with all of their fields:\n\n");
+    page.push_str("\nTypes of Kubernetes are copied unchanged, with all of their fields:\n\n");
     copied(&mut page, dynamo_alpha::COPIED, "");
     page
 }

@@ -1,11 +1,11 @@
-//! Nothing outlives a command. The process that the user starts is a thin guard; the work is done by a second process, the
-//! worker, and each program that the worker runs has a keeper. Each of them holds a pipe to the one below it; whichever
-//! ends, in whatever way, what was started below it is ended by the others.
+//! Ends every process that a command started, however the command ends. The process that the user starts is a thin guard; a
+//! second process, the worker, does the work, and each program that the worker runs has a keeper as its parent. Each of
+//! them holds a pipe to the one below it.
 //!
-//! - Guard ends (Ctrl-C, `kill -9`, a closed terminal): the pipe closes, the worker ends its descendants and itself.
-//! - Worker ends (done, failed, killed): its orphans become the guard's, which ends them.
-//! - Guard and worker are killed at once: the pipes of the keepers close, and each ends what it keeps. The programs of the
-//!   cluster have no keeper; they carry a parent-death signal.
+//! - The guard ends (Ctrl-C, `kill -9`, a closed terminal): the pipe closes; the worker ends its descendants and itself.
+//! - The worker ends (done, failed, killed): the guard adopts its orphans and ends them.
+//! - Guard and worker are killed at once: the pipes of the keepers close, and each keeper ends its program. The programs of the
+//!   cluster have no keeper; they have a parent-death signal.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -23,17 +23,17 @@ use signal_hook::iterator::Signals;
 use steersman_testkit::process::{detach, spawn_bound};
 use steersman_testkit::{cache, tree};
 
-/// How long the worker may take to stop before it is killed; what it had started is ended by the guard then.
-const GRACE: Duration = Duration::from_secs(10);
+/// The worker is killed if it has not stopped after this time.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The first argument of a keeper.
-pub const KEEP: &str = "--keep";
+pub const KEEPER_FLAG: &str = "--keep";
 
-/// Set in the worker once the guard is gone: nothing new shall start.
+/// Set in the worker once the guard is gone, so that no new program is started.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// Runs this command again as a worker and keeps watch over it.
-pub fn keep() -> ExitCode {
+/// Runs this command again as a worker and ends its leftovers.
+pub fn run_as_guard() -> ExitCode {
     match run_worker() {
         Ok(code) => code,
         Err(error) => {
@@ -51,15 +51,15 @@ fn run_worker() -> Result<ExitCode> {
     watch_signals(worker.id(), lifeline, signal.clone())?;
     let status = worker.wait().context("cannot wait for the worker process")?;
     tree::end_descendants(std::process::id());
-    // The worker had no chance to clear its folder if it was stopped or killed; what cannot be cleared now is cleared by
-    // the next start, which also says why it cannot.
+    // A worker that was stopped or killed has not removed its folder. An error is ignored: the next start tries again and
+    // reports it.
     let _ = cache::clear_stale_runs();
     let received = signal.lock().ok().and_then(|signal| *signal);
     let code = match (received, status.signal()) {
         (Some(signal), _) => 128 + signal,
         (None, Some(signal)) => {
             eprintln!(
-                "error: the worker process was killed by signal {signal}; everything it had started has been ended"
+                "error: the worker process was killed by signal {signal}; all processes that it had started were ended"
             );
             128 + signal
         }
@@ -70,21 +70,25 @@ fn run_worker() -> Result<ExitCode> {
 
 fn start_worker() -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    // Under another name and in a session of its own, it survives `pkill xtask`, a signal to the whole group and a closed
+    // With another name and its own session, the worker survives `pkill xtask`, a signal to the process group and a closed
     // terminal, and can clean up after the guard.
-    command.arg0("steersman-worker").arg("--kept").args(std::env::args_os().skip(1)).stdin(Stdio::piped());
+    command.arg0("steersman-worker").arg("--worker").args(std::env::args_os().skip(1)).stdin(Stdio::piped());
     detach(&mut command);
     command.spawn()
 }
 
-/// A first signal closes the pipe, so that the worker stops in order; a second one, or a worker that does not stop, ends
-/// everything at once.
-fn watch_signals(worker: u32, lifeline: Arc<Mutex<Option<ChildStdin>>>, seen: Arc<Mutex<Option<i32>>>) -> Result<()> {
+/// The first signal closes the pipe, so that the worker stops its programs in order. The second signal, or a worker that
+/// does not stop in time, kills the worker.
+fn watch_signals(
+    worker: u32,
+    lifeline: Arc<Mutex<Option<ChildStdin>>>,
+    received: Arc<Mutex<Option<i32>>>,
+) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("cannot listen for signals")?;
     thread::spawn(move || {
         for (count, signal) in signals.forever().enumerate() {
-            if let Ok(mut seen) = seen.lock() {
-                seen.get_or_insert(signal);
+            if let Ok(mut received) = received.lock() {
+                received.get_or_insert(signal);
             }
             if count > 0 {
                 send(worker, Signal::KILL);
@@ -93,10 +97,10 @@ fn watch_signals(worker: u32, lifeline: Arc<Mutex<Option<ChildStdin>>>, seen: Ar
             if let Ok(mut lifeline) = lifeline.lock() {
                 lifeline.take();
             }
-            // A worker that was paused cannot stop in order.
+            // A paused worker could not stop its programs.
             send(worker, Signal::CONT);
             thread::spawn(move || {
-                thread::sleep(GRACE);
+                thread::sleep(STOP_TIMEOUT);
                 send(worker, Signal::KILL);
             });
         }
@@ -110,7 +114,7 @@ fn send(process: u32, signal: Signal) {
     }
 }
 
-/// In the worker: ends everything and this process when the guard is gone.
+/// Runs in the worker: ends its descendants and the worker itself when the guard is gone.
 pub fn watch_lifeline() -> Result<()> {
     adopt_orphans()?;
     thread::Builder::new().name("lifeline".into()).spawn(|| {
@@ -122,32 +126,37 @@ pub fn watch_lifeline() -> Result<()> {
     Ok(())
 }
 
-/// Returns, unless everything is being ended: then nothing is said or started any more.
-pub fn go_on() {
+/// Blocks for ever while everything is being ended, so that nothing more is printed or started.
+pub fn block_while_stopping() {
     while STOPPING.load(Ordering::Acquire) {
         thread::park();
     }
 }
 
-/// The same command, below a keeper of its own.
-pub fn kept(command: &Command) -> Command {
-    let mut kept = Command::new("/proc/self/exe");
-    kept.arg0("steersman-keeper").arg(KEEP).arg(command.get_program()).args(command.get_args()).stdin(Stdio::piped());
+/// The same command, run by a keeper.
+pub fn with_keeper(command: &Command) -> Command {
+    let mut keeper = Command::new("/proc/self/exe");
+    keeper
+        .arg0("steersman-keeper")
+        .arg(KEEPER_FLAG)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::piped());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => kept.env(name, value),
-            None => kept.env_remove(name),
+            Some(value) => keeper.env(name, value),
+            None => keeper.env_remove(name),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        kept.current_dir(folder);
+        keeper.current_dir(folder);
     }
-    detach(&mut kept);
-    kept
+    detach(&mut keeper);
+    keeper
 }
 
-/// In a keeper: runs the program and ends everything below it when it is done or when the worker is gone.
-pub fn keep_program(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+/// Runs in a keeper: runs the program, and ends all descendants when the program or the worker has ended.
+pub fn run_as_keeper(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let run = || -> Result<ExitStatus> {
         adopt_orphans()?;
         thread::spawn(|| {
@@ -155,7 +164,7 @@ pub fn keep_program(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             tree::end_descendants(std::process::id());
             std::process::exit(130);
         });
-        let mut command = Command::new(words.next().context("a keeper needs a program")?);
+        let mut command = Command::new(words.next().context("the keeper was started without a program")?);
         command.args(words).stdin(Stdio::null());
         let shown = command.get_program().to_owned();
         let child = spawn_bound(command);
@@ -175,12 +184,13 @@ pub fn keep_program(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The other end of the pipe never writes: the read returns when it closes.
+/// The other end of the pipe writes nothing, so the read returns when it is closed.
 fn wait_for_end_of_input() {
     let _ = io::stdin().lock().read_to_end(&mut Vec::new());
 }
 
-/// Orphans below this process become its own children instead of init's, so that they are found.
+/// Makes orphaned descendants children of this process instead of init, so that they can be found and ended.
 fn adopt_orphans() -> Result<()> {
-    set_child_subreaper(Some(rustix::process::getpid())).context("cannot become the parent of orphaned processes")
+    set_child_subreaper(Some(rustix::process::getpid()))
+        .context("cannot become the parent of orphaned processes (subreaper)")
 }

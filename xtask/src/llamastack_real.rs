@@ -1,5 +1,4 @@
-//! The command that holds configurations against the real Llama Stack. In goes the registry of distributions and the
-//! installed packages; out comes a command that prints one line per check.
+//! Builds the command that checks our configurations with the real Llama Stack and prints one line per check.
 
 use std::fs;
 use std::path::Path;
@@ -12,17 +11,18 @@ use steersman_plan::llamastack::config::storage_exports;
 
 use crate::python::{Packages, Python, server_versions};
 
-/// Checks every embedded base, every generated configuration among the fixtures, and that planted mistakes are caught.
+/// The command checks every embedded base and every generated configuration among the fixtures, and that planted mistakes
+/// are found.
 pub fn command(python: &Python, packages: &Packages, work: &Path) -> Result<Command> {
     let scripts = crate::root().join("crates/plan/tests/llamastack-real");
     let home = work.join("home");
     fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let manifest = work.join("manifest.json");
-    let given = manifest_of(packages, work, &scripts)?;
-    fs::write(&manifest, given).with_context(|| format!("cannot write {}", manifest.display()))?;
+    let content = manifest_of(packages, work, &scripts)?;
+    fs::write(&manifest, content).with_context(|| format!("cannot write {}", manifest.display()))?;
 
     let shared = packages.shared();
-    // With nothing of the user's environment: a variable such as OPENAI_API_KEY would switch providers on.
+    // The user's environment is not passed on: a variable such as OPENAI_API_KEY would enable providers.
     let mut command = Command::new("env");
     command.arg("-i");
     for (name, value) in [
@@ -30,7 +30,7 @@ pub fn command(python: &Python, packages: &Packages, work: &Path) -> Result<Comm
         ("HOME", home.into()),
         ("PYTHONPATH", shared.clone().into()),
         ("PYTHONDONTWRITEBYTECODE", "1".into()),
-        // Neither models nor tokenizers are downloaded.
+        // Llama Stack must not download models or tokenizers.
         ("HF_HUB_OFFLINE", "1".into()),
         ("TIKTOKEN_CACHE_DIR", shared.join("litellm/litellm_core_utils/tokenizers").into()),
     ] {
@@ -70,11 +70,11 @@ fn manifest_of(packages: &Packages, work: &Path, scripts: &Path) -> Result<Strin
     .to_string())
 }
 
-/// A password with all that means something to a shell, to a URL or to the server, and the address that carries it.
+/// A password with characters that are special to a shell, a URL or the server, and a URL that contains it.
 const PASSWORD: &str = "12'3 @:/%$é";
 const CONNECTION_STRING: &str = "postgresql://stack:12'3%20%40%3A%2F%25%24%C3%A9@127.0.0.1:5432/postgres";
 
-/// The variables that the init container would set, without the shell that would read them.
+/// The variables that the init container sets, parsed from its script without a shell.
 fn prepared() -> Result<Map<String, Value>> {
     let script = storage_exports(Some(CONNECTION_STRING), Some(PASSWORD)).map_err(|message| anyhow!(message))?;
     let line = |line: &str| {
@@ -82,5 +82,8 @@ fn prepared() -> Result<Map<String, Value>> {
         let value = value.strip_prefix('\'')?.strip_suffix('\'')?.replace(r"'\''", "'");
         Some((name.to_owned(), Value::from(value)))
     };
-    script.lines().map(|text| line(text).context("the script has a line that sets no variable")).collect()
+    script
+        .lines()
+        .map(|text| line(text).context("the script of the init container has a line that is not `export NAME='VALUE'`"))
+        .collect()
 }

@@ -1,5 +1,4 @@
-//! Building the local cluster's programs from the pinned Go module, once per version of it. In goes nothing but the module
-//! and Go; out comes a folder of programs, or one sentence that says what is missing.
+//! Builds the programs of the local cluster from the pinned Go module, once per version of the module.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,38 +11,38 @@ use steersman_testkit::cache::{self, RunFolder};
 use crate::command::run_lines;
 use crate::progress::Progress;
 
-/// What a first build leaves behind: Go's two caches and the programs.
+/// Size of Go's two caches and the programs after a first build.
 const FIRST_BUILD_BYTES: u64 = 6 << 30;
 
-/// The programs of the local cluster, built now if they are not there yet.
+/// The programs of the local cluster. They are built if necessary.
 pub fn programs() -> Result<Binaries> {
     if let Some(binaries) = Binaries::find()? {
         return Ok(binaries);
     }
     let target = binaries::folder()?;
-    let parent = target.parent().context("the cluster's folder lies in the cache folder")?;
+    let parent = target.parent().with_context(|| format!("{} has no parent folder", target.display()))?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     let _lock = lock(&parent.join("build.lock"), "building the local cluster")?;
-    // Whoever held the lock may have built just what is needed.
+    // The run that held the lock before may have built the programs.
     if let Some(binaries) = Binaries::find()? {
         return Ok(binaries);
     }
     build(&target)?;
-    Binaries::find()?.with_context(|| format!("the programs were built but are not in {}", target.display()))
+    Binaries::find()?.with_context(|| format!("the programs were built, but are not in {}", target.display()))
 }
 
-/// Whether the programs are there or can be built: what is missing is told before minutes have passed.
+/// Checks that the programs exist or can be built, so that a missing Go is reported before other steps run.
 pub fn check() -> Result<()> {
     if Binaries::find()?.is_some() { Ok(()) } else { check_go() }
 }
 
-/// Holds the lock until the file is dropped; says what the other run is `doing` where that has to be waited for.
-pub fn lock(path: &Path, doing: &str) -> Result<File> {
+/// Locks the file until it is dropped. If another run holds the lock, prints its `activity` and waits.
+pub fn lock(path: &Path, activity: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            eprintln!("another run is {doing}; waiting for it ...");
+            eprintln!("another run is {activity}; waiting until it is done ...");
             file.lock()?;
         }
         Err(TryLockError::Error(error)) => {
@@ -73,7 +72,7 @@ fn build(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `go` in the module's folder, with settings of ours where the user's could break the build.
+/// `go` in the folder of the module. Settings of the user that could break the build are overridden.
 fn go(temporary: &Path) -> Command {
     let mut command = Command::new("go");
     command
@@ -84,12 +83,12 @@ fn go(temporary: &Path) -> Command {
         .env("GOWORK", "off")
         .env("GOOS", "linux")
         .env("GOARCH", host_architecture())
-        // Removed with the run, also when the build is killed.
+        // The folder is removed with the run, even if the build is killed.
         .env("GOTMPDIR", temporary);
     command
 }
 
-/// This machine's architecture in Go's words.
+/// The architecture of this machine by its Go name.
 fn host_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -98,28 +97,28 @@ fn host_architecture() -> &'static str {
     }
 }
 
-/// Go downloads every module that the packages need while it lists them.
+/// Lists the packages to compile. Go downloads the modules while it lists their packages.
 fn count_packages(temporary: &Path, progress: &mut Progress) -> Result<usize> {
     let mut command = go(temporary);
     command.args(binaries::list_arguments());
     let mut packages = 0;
     let mut downloads = 0;
-    let mut doing = "reading the module".to_owned();
-    let mut said = Vec::new();
+    let mut activity = "reading the module".to_owned();
+    let mut output_lines = Vec::new();
     let status = run_lines(&command, |line| {
         match line {
             Some(line) if line.starts_with("go: downloading ") => {
                 downloads += 1;
-                doing = format!("downloading module {downloads}: {}", line.trim_start_matches("go: downloading "));
+                activity = format!("downloading module {downloads}: {}", line.trim_start_matches("go: downloading "));
             }
-            Some(line) if line.contains(' ') => said.push(line.to_owned()),
+            Some(line) if line.contains(' ') => output_lines.push(line.to_owned()),
             Some(_) => packages += 1,
             None => {}
         }
-        progress.say(&doing);
+        progress.update(&activity);
     })?;
     if !status.success() {
-        return Err(explain(&said));
+        return Err(explain(&output_lines));
     }
     Ok(packages)
 }
@@ -128,21 +127,21 @@ fn compile(temporary: &Path, built: &Path, total: usize, progress: &mut Progress
     let mut command = go(temporary);
     command.args(binaries::build_arguments(built));
     let mut done = 0;
-    let mut doing = "compiling".to_owned();
-    let mut said = Vec::new();
+    let mut activity = "compiling".to_owned();
+    let mut output_lines = Vec::new();
     let status = run_lines(&command, |line| {
         match line {
-            Some(line) if line.contains(' ') => said.push(line.to_owned()),
+            Some(line) if line.contains(' ') => output_lines.push(line.to_owned()),
             Some(line) => {
                 done += 1;
-                doing = format!("package {done} of at most {total}: {line}");
+                activity = format!("package {done} of at most {total}: {line}");
             }
             None => {}
         }
-        progress.say(&doing);
+        progress.update(&activity);
     })?;
     if !status.success() {
-        return Err(explain(&said));
+        return Err(explain(&output_lines));
     }
     Ok(())
 }
@@ -151,67 +150,70 @@ fn check_go() -> Result<()> {
     let (major, minor) = binaries::required_go()?;
     let advice = format!("install Go {major}.{minor} or newer, put `go` on the PATH and run this again");
     let mut command = Command::new("go");
-    // Inside the module, a Go that may fetch newer versions of itself answers with the version it would use.
+    // In the folder of the module, a Go that may download another toolchain prints the version that it would use.
     command.args(["env", "GOVERSION"]).current_dir(crate::root().join("cluster"));
     let output = match command.output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!("Go is missing, and the local cluster is built with it: {advice}");
+            bail!("Go is not installed, but the local cluster is built with it: {advice}");
         }
         Err(error) => return Err(error).context("cannot run `go env GOVERSION`"),
     };
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match binaries::go_version(&said) {
+    let version_text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match binaries::go_version(&version_text) {
         Some(version) if version >= (major, minor) => Ok(()),
-        Some(_) => bail!("this Go is too old for the local cluster ({said}): {advice}"),
-        // A Go that may not replace itself refuses the module; its own words name both versions.
-        None => bail!("this Go cannot build the local cluster ({}): {advice}", first_line(&output.stderr, &said)),
+        Some(_) => bail!("the installed Go is too old for the local cluster ({version_text}): {advice}"),
+        // A Go that must not download another toolchain rejects the module. Its message names both versions.
+        None => bail!(
+            "the installed Go cannot build the local cluster ({}): {advice}",
+            first_line(&output.stderr, &version_text)
+        ),
     }
 }
 
 fn first_line(stderr: &[u8], stdout: &str) -> String {
     let stderr = String::from_utf8_lossy(stderr);
-    stderr.lines().chain(stdout.lines()).next().unwrap_or("it says nothing").to_owned()
+    stderr.lines().chain(stdout.lines()).next().unwrap_or("no output").to_owned()
 }
 
-/// One sentence for what usually goes wrong; Go's own last words for the rest.
-fn explain(said: &[String]) -> anyhow::Error {
-    let says = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word)));
-    if let Some(line) = says(&["no space left on device", "disk quota exceeded"]) {
-        let places = places().iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
+/// Returns one sentence with advice for a common cause; otherwise the end of Go's output.
+fn explain(output_lines: &[String]) -> anyhow::Error {
+    let find_line = |words: &[&str]| output_lines.iter().find(|line| words.iter().any(|word| line.contains(word)));
+    if let Some(line) = find_line(&["no space left on device", "disk quota exceeded"]) {
+        let folders = build_folders().iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
         return anyhow!(
-            "the disk is full: building the local cluster needs about {} GiB in {places}; free some room and run this again (Go says: {line})",
+            "the disk is full: building the local cluster needs about {} GiB in {folders}; free disk space and run this again (output of Go: {line})",
             FIRST_BUILD_BYTES >> 30
         );
     }
     let network =
         ["dial tcp", "no such host", "i/o timeout", "connection refused", "proxyconnect", "TLS handshake timeout"];
-    if let Some(line) = says(&network) {
+    if let Some(line) = find_line(&network) {
         return anyhow!(
-            "the Go module proxy cannot be reached, and the local cluster's sources come from it: check the network and the setting `go env GOPROXY`, then run this again (Go says: {line})"
+            "cannot reach the Go module proxy to download the sources of the local cluster: check the network and `go env GOPROXY`, then run this again (output of Go: {line})"
         );
     }
-    let last = said.iter().rev().take(20).rev().cloned().collect::<Vec<_>>().join("\n");
-    anyhow!("Go could not build the local cluster:\n{last}")
+    let last = output_lines.iter().rev().take(20).rev().cloned().collect::<Vec<_>>().join("\n");
+    anyhow!("Go cannot build the local cluster; end of its output:\n{last}")
 }
 
-/// Where a build writes.
-fn places() -> Vec<PathBuf> {
-    let asked = Command::new("go").args(["env", "GOCACHE", "GOMODCACHE"]).output();
-    let go: Vec<PathBuf> = asked
+/// The folders that a build writes to: ours and Go's caches.
+fn build_folders() -> Vec<PathBuf> {
+    let output = Command::new("go").args(["env", "GOCACHE", "GOMODCACHE"]).output();
+    let go: Vec<PathBuf> = output
         .map(|output| String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect())
         .unwrap_or_default();
     cache::folder().into_iter().chain(go).collect()
 }
 
-/// Only a warning: with warm caches much less is needed.
+/// This is only a warning, because a build with warm caches needs much less.
 fn warn_of_small_disk(target: &Path) {
     let existing = target.ancestors().find(|folder| folder.is_dir());
     let Some(Ok(disk)) = existing.map(rustix::fs::statvfs) else { return };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free < FIRST_BUILD_BYTES {
         eprintln!(
-            "warning: {:.1} GiB are free in {}; a first build of the local cluster needs about {} GiB",
+            "warning: only {:.1} GiB are free in {}; a first build of the local cluster needs about {} GiB",
             free as f64 / f64::from(1 << 30),
             target.display(),
             FIRST_BUILD_BYTES >> 30
@@ -224,16 +226,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_usually_goes_wrong_is_one_sentence() {
+    fn common_build_failure_is_one_sentence() {
         let cases = [
             ("compile: writing output: write /x/_pkg_.a: no space left on device", "the disk is full"),
             (
                 "go: k8s.io/api@v0.36.3: Get \"https://proxy.example/k8s.io/api/@v/v0.36.3.mod\": dial tcp: lookup proxy.example: no such host",
-                "the Go module proxy cannot be reached",
+                "cannot reach the Go module proxy",
             ),
         ];
-        for (said, expected) in cases {
-            let message = explain(&["noise with words".to_owned(), said.to_owned()]).to_string();
+        for (line, expected) in cases {
+            let message = explain(&["noise with words".to_owned(), line.to_owned()]).to_string();
             assert!(message.starts_with(expected), "{message}");
             assert!(message.contains("run this again") && !message.contains('\n'), "{message}");
         }

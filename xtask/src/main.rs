@@ -1,6 +1,6 @@
 //! Developer commands. `cargo xtask up` runs a local cluster, `cargo xtask test` runs everything that CI checks.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its user")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints to its user")]
 
 mod api_reference;
 mod bench;
@@ -27,34 +27,34 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
 pub struct Arguments {
-    /// Set by the guard on the process that does the work.
+    /// Set by the guard on its worker process.
     #[arg(long, hide = true)]
-    kept: bool,
+    worker: bool,
     #[command(subcommand)]
     command: Task,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// Start a local cluster with simulated GPU nodes, apply the examples and show them coming to life; Ctrl-C ends it
+    /// Start a local cluster with simulated GPU nodes, apply the examples and print each change of them; Ctrl-C ends it
     Up(up::Up),
-    /// Run what CI runs: format, lints, unit and law tests, generated files, suites on the local cluster
+    /// Run what CI runs: format, lints, unit and property tests, generated files, suites on the local cluster
     Test(test::Test),
-    /// Measure how fast a part is, in release mode
+    /// Run one benchmark, in release mode
     Bench(bench::Bench),
-    /// Compare the generated files with what the code says, and fail where they differ
+    /// Fail if a generated file is out of date, or if code makes a decision by the text of a message
     Check(check::Check),
 }
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == guard::KEEP) {
-        return guard::keep_program(words);
+    if words.next().is_some_and(|word| word == guard::KEEPER_FLAG) {
+        return guard::run_as_keeper(words);
     }
     let arguments = Arguments::parse();
     let guarded = matches!(arguments.command, Task::Up(_) | Task::Test(_) | Task::Bench(_));
-    let outcome = match (guarded, arguments.kept) {
-        (true, false) => return guard::keep(),
+    let outcome = match (guarded, arguments.worker) {
+        (true, false) => return guard::run_as_guard(),
         (true, true) => guard::watch_lifeline().and_then(|()| run(arguments.command)),
         (false, _) => run(arguments.command),
     };

@@ -1,5 +1,5 @@
-//! The operator beside the local cluster: built, its CRDs and webhook configurations installed, and run with the rights
-//! that are shipped.
+//! Builds the operator and runs it as a process next to the local cluster, with its CRDs and webhook configurations
+//! installed and with the RBAC rules that are shipped.
 
 use std::path::{Path, PathBuf};
 
@@ -13,85 +13,89 @@ use steersman_testkit::{Account, Asked, Cluster, Launch, Operator, wait};
 use crate::command::{cargo, run_lines, show};
 use crate::progress::Progress;
 
-/// Some servers have containers of the operator's own image, which a process outside the cluster cannot know. Nobody pulls
-/// it: pods are played.
+/// Some pods use the operator's own image, whose name a process outside the cluster cannot know. The image is never pulled,
+/// because pods are simulated.
 const IMAGE: &str = "steersman:local";
 
-/// The name by which it holds the Lease.
+/// Holder identity of the Lease.
 pub const IDENTITY: &str = "local";
 
-/// The operator under way.
+/// A running operator.
 pub struct Running {
     pub operator: Operator,
-    /// Where it serves its measurements.
+    /// Address (host and port) of its metrics.
     pub metrics: String,
 }
 
-/// Installs the CRDs and configurations, starts the operator and waits until it converts and judges objects.
+/// Installs the CRDs and webhook configurations, starts the operator and waits until its webhooks work.
 pub async fn start(cluster: &Cluster, account: &Account, folder: &Path, program: &Path) -> Result<Running> {
     let launch = Launch::new(program, &account.kubeconfig, IDENTITY).with(&["--operator-image", IMAGE]);
     let all = Asked { converted: &[], judged: Some(&[]) };
-    let (mut operator, said) = launch.start_asked(cluster, &all, &folder.join("log")).await?;
-    println!("\n{}", said.trim_end());
-    until_ready(cluster, &mut operator).await?;
-    let metrics = operator.log().address("metrics").context("the operator serves no measurements")?;
+    let (mut operator, install_output) = launch.start_asked(cluster, &all, &folder.join("log")).await?;
+    println!("\n{}", install_output.trim_end());
+    wait_until_ready(cluster, &mut operator).await?;
+    let metrics =
+        operator.log().address("metrics").context("the operator's log does not contain the address of its metrics")?;
     Ok(Running { operator, metrics: metrics.trim_start_matches("http://").to_owned() })
 }
 
-/// The binary, built if it is not there yet.
+/// Builds the operator and returns the path of the binary.
 pub fn build(release: bool) -> Result<PathBuf> {
     let mut progress = Progress::start("building the operator");
     let mut command = cargo();
-    // Not of its package alone: that would change the features of shared dependencies and compile them again.
+    // The whole workspace is selected: the package alone would change the features of shared dependencies, which would be
+    // compiled again.
     command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
     if release {
         command.arg("--release");
     }
     let mut program = None;
-    let mut said = Vec::new();
+    let mut output_lines = Vec::new();
     let status = run_lines(&command, |line| {
-        let Some(line) = line else { return progress.say("compiling") };
+        let Some(line) = line else { return progress.update("compiling") };
         match serde_json::from_str::<serde_json::Value>(line) {
             Ok(message) => {
                 let executable = message["executable"].as_str().filter(|_| message["target"]["name"] == "steersman");
                 program = executable.map(PathBuf::from).or(program.take());
             }
             Err(_) => {
-                progress.say(line.trim());
-                said.push(line.to_owned());
+                progress.update(line.trim());
+                output_lines.push(line.to_owned());
             }
         }
     })?;
-    ensure!(status.success(), explain(&show(&command), &said));
+    ensure!(status.success(), explain(&show(&command), &output_lines));
     progress.done();
-    program.context("cargo did not say where the operator's program is")
+    program.context("cargo did not report the path of the operator's binary")
 }
 
-/// One sentence for what a machine may lack; the compiler's own words for the rest.
-fn explain(command: &str, said: &[String]) -> String {
-    let says = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word)));
-    if let Some(line) = says(&["linker `cc` not found", "failed to find tool \"cc\""]) {
-        let advice = "install gcc or clang, so that `cc` runs, and run this again";
-        return format!("a C compiler is missing, and the operator is built with it: {advice} (Cargo says: {line})");
-    }
-    if let Some(line) = says(&["Could not resolve host", "Could not connect", "Timeout was reached"]) {
-        let advice = "check the network, and the settings of Cargo if you use a mirror, and run this again";
+/// Returns one sentence with advice for a common cause; otherwise the compiler's output.
+fn explain(command: &str, output_lines: &[String]) -> String {
+    let find_line = |words: &[&str]| output_lines.iter().find(|line| words.iter().any(|word| line.contains(word)));
+    if let Some(line) = find_line(&["linker `cc` not found", "failed to find tool \"cc\""]) {
+        let advice = "install gcc or clang as `cc` and run this again";
         return format!(
-            "crates.io cannot be reached, and the operator's dependencies come from it: {advice} (Cargo says: {})",
+            "no C compiler is installed, but the operator is built with it: {advice} (output of Cargo: {line})"
+        );
+    }
+    if let Some(line) = find_line(&["Could not resolve host", "Could not connect", "Timeout was reached"]) {
+        let advice = "check the network, and Cargo's settings if you use a mirror, then run this again";
+        return format!(
+            "cannot reach crates.io to download the operator's dependencies: {advice} (output of Cargo: {})",
             line.trim()
         );
     }
-    format!("`{command}` failed:\n{}", said.join("\n"))
+    format!("`{command}` failed:\n{}", output_lines.join("\n"))
 }
 
-/// Ready is when objects of an older version are taken: the API server needs a moment to trust the operator's certificate,
+/// Waits until objects of an older version are accepted: the API server needs a moment to trust the operator's certificate,
 /// for conversion and for admission.
-async fn until_ready(cluster: &Cluster, operator: &mut Operator) -> Result<()> {
+async fn wait_until_ready(cluster: &Cluster, operator: &mut Operator) -> Result<()> {
     let progress = Progress::start("starting the operator");
     let admin = cluster.admin().await?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let server = json!({ "server": { "distribution": { "name": "starter" } } });
-    // Without an image, so that one has to be filled in.
+    // The image is empty, so that the mutating webhook has to set it.
     let request = json!({ "model": "m", "backend": "vllm", "profilingConfig": { "profilerImage": "" } });
     let converts = async || {
         for (family, spec) in [(Family::Llsd, &server), (Family::Dgdr, &request)] {
@@ -104,10 +108,10 @@ async fn until_ready(cluster: &Cluster, operator: &mut Operator) -> Result<()> {
         }
         Some(())
     };
-    let started = wait::eventually("the operator converts", converts).await;
+    let started = wait::eventually("the operator converts objects", converts).await;
     operator.ensure_running()?;
     if started.is_err() {
-        bail!("the operator does not convert and judge objects; its log ends with:\n{}", operator.log_end());
+        bail!("the operator's webhooks do not accept objects; end of its log:\n{}", operator.log_end());
     }
     progress.done();
     Ok(())
@@ -118,16 +122,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_lacks_is_one_sentence() {
+    fn common_build_failure_is_one_sentence() {
         let cases = [
-            ("error: linker `cc` not found", "a C compiler is missing"),
-            (
-                "  [6] Could not resolve hostname (Could not resolve host: index.crates.io)",
-                "crates.io cannot be reached",
-            ),
+            ("error: linker `cc` not found", "no C compiler is installed"),
+            ("  [6] Could not resolve hostname (Could not resolve host: index.crates.io)", "cannot reach crates.io"),
         ];
-        for (said, expected) in cases {
-            let message = explain("cargo build", &["   Compiling a v1".to_owned(), said.to_owned()]);
+        for (line, expected) in cases {
+            let message = explain("cargo build", &["   Compiling a v1".to_owned(), line.to_owned()]);
             assert!(message.starts_with(expected), "{message}");
             assert!(message.contains("run this again") && !message.contains('\n'), "{message}");
         }

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: everything that CI checks, step by step, and at the end what was run, what was skipped and the test
-//! runner's own closing lines.
+//! `cargo xtask test`: runs everything that CI checks, step by step, and prints a summary: the outcome of each step, the
+//! skipped tests and the test runner's closing lines.
 
 mod session;
 mod steps;
@@ -18,7 +18,7 @@ use steps::{ON_DEMAND, STEPS, Step};
 
 #[derive(Args)]
 pub struct Test {
-    /// Run only this part; may be given several times
+    /// Run only this step; may be given several times
     #[arg(long = "suite", value_name = "NAME", value_parser = steps::names())]
     suites: Vec<String>,
 }
@@ -29,23 +29,23 @@ impl Test {
         let usual = STEPS.iter().filter(|step| self.suites.is_empty() || named(step));
         let chosen: Vec<&Step> = usual.chain(ON_DEMAND.iter().filter(named)).collect();
         if chosen.iter().any(|step| step.on_cluster) {
-            let without = "what needs no cluster runs without it, such as `cargo xtask test --suite unit`";
-            local_cluster::check().map_err(|missing| anyhow!("{missing}; {without}"))?;
+            let alternative = "steps without the cluster can still run, such as `cargo xtask test --suite unit`";
+            local_cluster::check().map_err(|missing| anyhow!("{missing}; {alternative}"))?;
         }
         let run = RunFolder::create(&cache::runs()?)?;
         let mut session = Session::new(run.path());
         let started = Instant::now();
         let mut outcomes = Vec::new();
-        for steps in chosen.chunk_by(|one, next| one.waits && next.waits) {
+        for steps in chosen.chunk_by(|one, next| one.concurrent && next.concurrent) {
             match steps {
                 [step] => outcomes.push(session.run(step)),
-                steps => outcomes.extend(session.run_at_once(steps)),
+                steps => outcomes.extend(session.run_concurrently(steps)),
             }
         }
         let took = started.elapsed();
         let closing = std::mem::take(&mut session.closing_lines);
         let skipped = read_skipped(&session.skip_list())?;
-        // The clusters stop before the summary, so that the closing lines come last.
+        // Stops the clusters, whose output would otherwise follow the summary.
         drop(session);
         summarise(&outcomes, took, &skipped);
         for line in &closing {
@@ -54,7 +54,11 @@ impl Test {
         let failed: Vec<_> =
             outcomes.iter().filter(|ended| ended.result.is_err()).map(|ended| ended.step.name).collect();
         if !failed.is_empty() {
-            bail!("failed: {}; run one again with `cargo xtask test --suite {}`", failed.join(", "), failed[0]);
+            bail!(
+                "failed: {}; run a single step again with `cargo xtask test --suite {}`",
+                failed.join(", "),
+                failed[0]
+            );
         }
         Ok(())
     }
@@ -74,7 +78,7 @@ fn summarise(outcomes: &[Outcome<'_>], took: Duration, skipped: &[String]) {
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         println!("{:<15} {:>7}  {verdict}", step.name, elapsed(*took));
     }
-    println!("{:<15} {:>7}", "in all", elapsed(took));
+    println!("{:<15} {:>7}", "total", elapsed(took));
     for line in skipped {
         println!("skipped: {line}");
     }

@@ -1,5 +1,6 @@
-//! `cargo xtask up`: a local cluster to look at, with simulated GPU nodes and examples that come to life. What would run
-//! inside pods is played. It ends with Ctrl-C; the guard ends what was started.
+//! `cargo xtask up`: runs a local cluster with simulated GPU nodes and applies the examples to it. Pods do not run
+//! containers; the parts that would run inside them are simulated by this process. Ctrl-C ends it, and the guard ends its
+//! processes.
 
 mod fleet;
 mod graphs;
@@ -18,46 +19,45 @@ use steersman::args::ClusterArgs;
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::play::{PLAY, Play};
-use steersman_testkit::{Account, Cluster, Flavour, Gpu, NodePool, Operator, Options, apply, graphs as stand_in};
+use steersman_testkit::{Account, Cluster, Flavour, Gpu, NodePool, Operator, Options, apply, graphs as testkit_graphs};
 
 use crate::progress::Progress;
 use crate::{local_cluster, operator};
 
 #[derive(Args)]
 pub struct Up {
-    /// Use this cluster instead of starting one: say what Steersman finds there, and change nothing
+    /// Check this cluster with `steersman preflight` instead of starting one; nothing is changed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api_port", "prometheus_port"])]
     kubeconfig: Option<PathBuf>,
-    /// Build the operator as it is shipped: slower to build, and what its speed and memory are to be judged by
+    /// Build the operator in release mode: the build is slower, but speed and memory are those of a release
     #[arg(long, conflicts_with = "kubeconfig")]
     release: bool,
-    /// Port of the API server [default: any free one]
+    /// Port of the API server [default: any free port]
     #[arg(long, value_name = "PORT")]
     api_port: Option<u16>,
-    /// Port of Prometheus [default: any free one]
+    /// Port of Prometheus [default: any free port]
     #[arg(long, value_name = "PORT")]
     prometheus_port: Option<u16>,
 }
 
-/// How long one request of the preflight may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PREFLIGHT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is shown: users' objects, and what simulated pods can be told to do.
-const EXAMPLES: [&str; 4] = ["examples/llamastack", "examples/dynamo", "examples/variant", "cluster/examples"];
+/// Objects of users, and pods that show the annotations for simulated pods.
+const EXAMPLE_FOLDERS: [&str; 4] = ["examples/llamastack", "examples/dynamo", "examples/variant", "cluster/examples"];
 
-/// The namespace that the examples go to.
+/// Namespace of the examples.
 const NAMESPACE: &str = "examples";
 
 impl Up {
     pub fn run(self) -> Result<()> {
         if let Some(kubeconfig) = &self.kubeconfig {
-            ensure!(kubeconfig.is_file(), "--kubeconfig: there is no file {}", kubeconfig.display());
+            ensure!(kubeconfig.is_file(), "--kubeconfig: file {} does not exist", kubeconfig.display());
         }
         tokio::runtime::Runtime::new()?.block_on(async {
             match &self.kubeconfig {
                 Some(kubeconfig) => {
                     preflight(kubeconfig).await?;
-                    println!("\nNothing was changed. What to install, and how, is in the README.");
+                    println!("\nNothing was changed. The README describes how to install Steersman.");
                     Ok(())
                 }
                 None => self.run_local_cluster().await,
@@ -67,7 +67,7 @@ impl Up {
 
     async fn run_local_cluster(&self) -> Result<()> {
         let binaries = local_cluster::programs()?;
-        // Before the cluster starts, which would compete with the compiler.
+        // The build comes first: the start of the cluster would compete with the compiler.
         let program = operator::build(self.release)?;
         let run = RunFolder::create(&cache::runs()?)?;
         let progress = Progress::start("starting the local cluster");
@@ -75,7 +75,7 @@ impl Up {
             flavour: Flavour::Full,
             api_port: self.api_port,
             prometheus_port: self.prometheus_port,
-            fleet: usual_fleet(),
+            fleet: node_pools(),
         };
         let mut cluster = Cluster::start(&binaries, run.path(), &options).await?;
         progress.done();
@@ -83,27 +83,27 @@ impl Up {
         preflight(&account.kubeconfig).await?;
         let admin = cluster.admin().await?;
         settings::apply(&cluster, &admin).await?;
-        apply::manifests(&admin, None, stand_in::CRD).await?;
+        apply::manifests(&admin, None, testkit_graphs::CRD).await?;
         let running = operator::start(&cluster, &account, run.path(), &program).await?;
-        // The way in which it is scraped in a cluster: its pod's namespace is not that of the objects.
+        // The namespace label is that of the operator's pod, as with a ServiceMonitor, not that of the objects.
         cluster.scrape("steersman", &running.metrics, &json!({ "namespace": account.namespace }))?;
         let mut operator = running.operator;
         apply_examples(&cluster).await?;
-        offer(&cluster, &binaries, &operator);
-        // For the players: the programs are looked after below.
+        print_instructions(&cluster, &binaries, &operator);
+        // A second handle for the simulators, because `show::changes` borrows the cluster mutably.
         let opened = Cluster::open(run.path())?;
         let profilers = run.path().join("profilers");
         tokio::select! {
             ended = show::changes(&mut cluster, &mut operator, NAMESPACE) => ended,
-            ended = profilers::play(&opened, &program, &profilers, NAMESPACE) => ended,
-            ended = graphs::play(admin, NAMESPACE) => ended,
-            ended = fleet::play(&opened, NAMESPACE) => ended,
+            ended = profilers::simulate(&opened, &program, &profilers, NAMESPACE) => ended,
+            ended = graphs::simulate(admin, NAMESPACE) => ended,
+            ended = fleet::simulate(&opened, NAMESPACE) => ended,
         }
     }
 }
 
-/// Two pools of large GPUs, one of small ones, and nodes without any.
-fn usual_fleet() -> Vec<NodePool> {
+/// Two pools with large GPUs, one with small GPUs, and one without GPUs.
+fn node_pools() -> Vec<NodePool> {
     vec![
         NodePool::usual(Gpu::H200, 2),
         NodePool::usual(Gpu::H100, 2),
@@ -112,28 +112,32 @@ fn usual_fleet() -> Vec<NodePool> {
     ]
 }
 
-/// What `steersman preflight` says about the cluster.
+/// Prints the report of `steersman preflight`. Fails if it contains a blocker.
 async fn preflight(kubeconfig: &Path) -> Result<()> {
-    let cluster = ClusterArgs { kubeconfig: Some(kubeconfig.to_owned()), context: None, request_timeout: PATIENCE };
+    let cluster = ClusterArgs {
+        kubeconfig: Some(kubeconfig.to_owned()),
+        context: None,
+        request_timeout: PREFLIGHT_REQUEST_TIMEOUT,
+    };
     let report = steersman::preflight::run(&cluster, steersman::rbac::all_rights()).await?;
     println!("\n{}", report.lines.join("\n"));
-    ensure!(report.ready, "the cluster is not fit for Steersman: see the blockers above");
+    ensure!(report.ready, "the cluster does not meet the requirements of Steersman: see the blockers above");
     Ok(())
 }
 
 async fn apply_examples(cluster: &Cluster) -> Result<()> {
     let client = cluster.admin().await?;
-    // Pods of Jobs run until their profiler is played to its end.
+    // The pod of a Job runs until its simulated profiler has ended.
     let metadata = json!({ "name": NAMESPACE, "annotations": { PLAY: Play::Hang.value() } });
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
     apply::manifests(&client, None, &namespace.to_string()).await?;
     cluster.wait_for_default_account(NAMESPACE).await?;
     let mut files = Vec::new();
-    for folder in EXAMPLES {
+    for folder in EXAMPLE_FOLDERS {
         let listed = fs::read_dir(crate::root().join(folder)).with_context(|| format!("cannot read {folder}"))?;
         files.extend(listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
     }
-    files.retain(|file| is_shown(file));
+    files.retain(|file| is_applied(file));
     files.sort();
     for file in files {
         let manifests = fs::read_to_string(&file)?;
@@ -144,16 +148,16 @@ async fn apply_examples(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Not those that are to be refused, nor settings, which are not for this namespace.
-fn is_shown(file: &Path) -> bool {
+/// Leaves out the invalid examples, and the settings, which belong to another namespace.
+fn is_applied(file: &Path) -> bool {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     file.is_file() && name.ends_with(".yaml") && !name.contains("invalid") && !file.ends_with(settings::EXAMPLE)
 }
 
-fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Operator) {
+fn print_instructions(cluster: &Cluster, binaries: &Binaries, operator: &Operator) {
     let description = cluster.description();
     println!("\nThe local cluster is up: {}", description.api_url);
-    for pool in usual_fleet() {
+    for pool in node_pools() {
         let gpus = pool.gpus.map_or_else(String::new, |(gpu, count)| format!(" with {count} x {}", gpu.product));
         println!("  {} nodes {}-*{gpus}", pool.nodes, pool.name);
     }
@@ -165,11 +169,11 @@ fn offer(cluster: &Cluster, binaries: &Binaries, operator: &Operator) {
     println!("  alias kubectl='{}'", binaries.path("kubectl").display());
     println!("  kubectl -n {NAMESPACE} get llsd,dgdr,dgd,va,pods");
     println!(
-        "\nNothing runs inside pods here. Played are: the profiler of each request (the relay beside it is the real one),"
+        "\nNo containers run in the pods. Simulated are: the profiler of each request (its relay container is the real program),"
     );
     println!(
-        "whoever runs the graphs, the load on pods that have a VariantAutoscaling, and the HPAs that follow its number."
+        "the operator of the graphs, the load on the pods of each VariantAutoscaling, and the HPAs that scale them."
     );
-    println!("\nThe operator runs with the rights that are shipped; its log: {}", operator.log().path().display());
+    println!("\nThe operator runs with the RBAC rules that are shipped. Its log: {}", operator.log().path().display());
     println!("Ctrl-C ends everything.\n");
 }

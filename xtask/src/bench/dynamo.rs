@@ -1,6 +1,5 @@
-//! Many DynamoGraphDeploymentRequests at once.
-//! Comes in: nothing; goes out: what a request and its Job are, to be measured. The GPUs are found out, and the Jobs' pods
-//! run for ever.
+//! The burst of DynamoGraphDeploymentRequests: the requests, their Jobs and the goals. The operator discovers the GPUs, and
+//! the pods of the Jobs never end.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +14,14 @@ use steersman_plan::dynamo::{ObservedObject, ObservedReferences, Settings, Snaps
 use steersman_testkit::play::{PLAY, Play};
 use steersman_testkit::{Gpu, NodePool};
 
-use super::at_once::{self, Burst, Children, Goals, name};
+use super::burst::{self, Burst, Children, Goals, name};
 
 const IMAGE: &str = "nvcr.io/nvidia/ai-dynamo/dynamo-planner:1.4.0";
 
 const SIZE: usize = 500;
 
 pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
-    let burst = Burst {
+    let objects = Burst {
         family: Family::Dgdr,
         version: Family::Dgdr.storage_version(),
         nodes: vec![NodePool::usual(Gpu::H100, 4)],
@@ -37,7 +36,7 @@ pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
         sizes: if sizes.is_empty() { vec![SIZE] } else { sizes.to_vec() },
         goals: Goals { objects: SIZE, cpu_seconds: None, resident_mb: None, requests: None },
     };
-    at_once::run::<Job>(&burst, program)
+    burst::run::<Job>(&objects, program)
 }
 
 fn object(name: &str) -> Value {
@@ -49,7 +48,7 @@ fn object(name: &str) -> Value {
     })
 }
 
-/// As it is found out on the nodes of the benchmark.
+/// The hardware that the operator discovers on the nodes of the benchmark.
 fn hardware() -> Value {
     json!({ "gpuSku": "h100_sxm", "vramMb": 81_559, "numGpusPerNode": 8, "totalGpus": 32, "rdma": false })
 }
@@ -57,7 +56,7 @@ fn hardware() -> Value {
 fn children(_: &Path, namespace: &str) -> Result<Children> {
     let mut spec = object(&name(0))["spec"].take();
     spec["hardware"] = hardware();
-    let seen = Snapshot {
+    let snapshot = Snapshot {
         now: "2026-11-16T00:00:00Z".parse()?,
         settings: Settings { operator_image: "steersman:local".to_owned(), ..Settings::default() },
         object: ObservedObject {
@@ -84,6 +83,6 @@ fn children(_: &Path, namespace: &str) -> Result<Children> {
         binding: None,
         hardware: ObservedHardware::awaited(),
     };
-    let shared = vec![account::account(&seen.object), account::binding(&seen.object, PROFILING_ROLE)];
-    Ok(Children { shared, each: vec![profile_job::job(&seen, IMAGE)] })
+    let shared = vec![account::account(&snapshot.object), account::binding(&snapshot.object, PROFILING_ROLE)];
+    Ok(Children { shared, each: vec![profile_job::job(&snapshot, IMAGE)] })
 }

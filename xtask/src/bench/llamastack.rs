@@ -1,5 +1,4 @@
-//! Many LlamaStackDistributions at once.
-//! Comes in: nothing; goes out: what an object and its children are, to be measured.
+//! The burst of LlamaStackDistributions: the objects, their children and the goals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +11,13 @@ use steersman::offline::{self, FileArgs, RenderArgs};
 use steersman_api::Family;
 use steersman_testkit::NodePool;
 
-use super::at_once::{self, Burst, Children, Goals, name};
+use super::burst::{self, Burst, Children, Goals, name};
 
-/// Sizes without a choice: the burst that has goals, and one that shows whether an object costs more among many.
+/// Default sizes: the burst with goals, and a larger one that shows whether the cost per object grows.
 const SIZES: [usize; 2] = [200, 1000];
 
 pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
-    let burst = Burst {
+    let objects = Burst {
         family: Family::Llsd,
         version: "v1alpha1",
         nodes: vec![NodePool::plain("cpu", 12)],
@@ -30,10 +29,10 @@ pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
         sizes: if sizes.is_empty() { SIZES.to_vec() } else { sizes.to_vec() },
         goals: Goals { objects: SIZES[0], cpu_seconds: Some(2.4), resident_mb: Some(40.0), requests: Some(14.0) },
     };
-    at_once::run::<Deployment>(&burst, program)
+    burst::run::<Deployment>(&objects, program)
 }
 
-/// A v1alpha1 object with storage, as users of the Go operator have them.
+/// A v1alpha1 object with storage, as users of the Go operator have it.
 fn object(name: &str) -> Value {
     json!({
         "apiVersion": "llamastack.io/v1alpha1",
@@ -51,8 +50,8 @@ fn children(folder: &Path, _: &str) -> Result<Children> {
     let file = folder.join("object.json");
     fs::write(&file, object(&name(0)).to_string())?;
     let files = FileArgs { files: vec![file], recursive: false };
-    let told = offline::render(&RenderArgs { files, base: None, output: Manifests::Json })?;
-    ensure!(told.ending == offline::Ending::Fine, "the object cannot be rendered: {}", told.notes.join("; "));
-    let list: Value = serde_json::from_str(&told.out)?;
+    let rendered = offline::render(&RenderArgs { files, base: None, output: Manifests::Json })?;
+    ensure!(rendered.ending == offline::Ending::Fine, "cannot render the object: {}", rendered.notes.join("; "));
+    let list: Value = serde_json::from_str(&rendered.out)?;
     Ok(Children { each: list["items"].as_array().cloned().unwrap_or_default(), ..Children::default() })
 }

@@ -1,5 +1,6 @@
 //! Finds decisions that read prose: code that searches, splits or compares the text of a message. Texts are for people and
-//! get better; a decision compares codes and fields. Stored texts of earlier operators are read in `legacy_texts.rs` alone.
+//! may be reworded, so a decision compares codes and fields. Only `legacy_texts.rs` may read stored texts, those of earlier
+//! operators.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ const ADAPTER: &str = "legacy_texts.rs";
 
 const CRATES: [&str; 4] = ["crates/plan/src", "crates/operator/src", "crates/runtime/src", "crates/reconcile/src"];
 
-/// Code that may read texts, each with the reason: most of them are written by other programs and come without a code.
+/// Expressions that may read a text, each with its reason: most of these texts come from other programs, without a code.
 const ALLOWED: [(&str, &str); 7] = [
     (
         r#"message.contains("you can't delete")"#,
@@ -41,7 +42,7 @@ const ALLOWED: [(&str, &str); 7] = [
     ),
 ];
 
-/// One place that decides by a text.
+/// A line of code that decides by a text.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     file: PathBuf,
@@ -65,7 +66,7 @@ pub fn check(root: &Path) -> Result<()> {
         format!("  {}:{}: {}", file.display(), place.line, place.code)
     };
     bail!(
-        "the text of a message decides something:\n{}\nCompare a code or a field instead; read stored texts of earlier \
+        "code decides by the text of a message:\n{}\nCompare a code or a field instead; read stored texts of earlier \
          versions in {ADAPTER}",
         places.iter().map(shown).collect::<Vec<_>>().join("\n")
     )
@@ -91,8 +92,8 @@ fn scan(folder: &Path, places: &mut Vec<Place>) -> Result<()> {
     Ok(())
 }
 
-/// Line and code of each decision in the source of a file. A name like `message` or `.text` stands for prose; a plain `text` is
-/// what parsers call their input.
+/// Line and code of each decision in the source of a file. Names like `message`, and fields named `text`, count as prose; a
+/// variable `text` does not, because parsers call their input so.
 fn decisions(source: &str) -> Result<Vec<(usize, String)>> {
     let noun = r"(?:\b\w*(?:message|note|hold|story|said|told|words|sentence|signal|limit|why|reason)\w*|\.text)";
     let between = r"(?:\(\))?\??(?:\s*\.(?:as_str|as_deref|as_ref|clone|to_string|to_lowercase|trim|trim_end)\(\))*";
@@ -118,7 +119,7 @@ fn decisions(source: &str) -> Result<Vec<(usize, String)>> {
     Ok(found)
 }
 
-/// The lines stay where they are.
+/// Keeps the number of lines, so that line numbers stay correct.
 fn without_tests_and_comments(source: &str) -> Result<String> {
     let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\s*\n(?:#\[.*\]\s*\n)*(?:pub )?mod \w+ \{")?;
     let product = tests.find(source).map_or(source, |tests| &source[..tests.start()]);
@@ -130,7 +131,7 @@ fn without_tests_and_comments(source: &str) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn found(source: &str) -> usize {
+    fn decision_count(source: &str) -> usize {
         decisions(source).unwrap().len()
     }
 
@@ -146,12 +147,12 @@ mod tests {
             "let other = explanation.text.split_once(',');",
             "let begin = hold_text()?.trim().ends_with('.');",
         ] {
-            assert_eq!(found(source), 1, "{source}");
+            assert_eq!(decision_count(source), 1, "{source}");
         }
     }
 
     #[test]
-    fn codes_inputs_tests_and_comments_are_free() {
+    fn codes_inputs_tests_and_comments_are_ignored() {
         for source in [
             "known.reason == \"NamespaceExcluded\"",
             "text.strip_prefix('-')",
@@ -160,7 +161,7 @@ mod tests {
             "#[cfg(test)]\nmod tests {\n    assert!(message.contains(\"x\"));\n}",
             "let asks = message.contains(\"you can't delete\");",
         ] {
-            assert_eq!(found(source), 0, "{source}");
+            assert_eq!(decision_count(source), 0, "{source}");
         }
     }
 
@@ -180,14 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn every_exception_is_needed_and_reasoned() {
+    fn every_exception_is_used_and_has_a_reason() {
         let root = crate::root();
         let mut sources = String::new();
         for folder in CRATES.iter().map(|folder| root.join(folder)).filter(|folder| folder.is_dir()) {
             collect(&folder, &mut sources);
         }
         for (code, reason) in ALLOWED {
-            assert!(sources.contains(code) && !reason.is_empty(), "no code does this any more: {code}");
+            assert!(
+                sources.contains(code) && !reason.is_empty(),
+                "this exception is not needed any more, or has no reason: {code}"
+            );
         }
     }
 

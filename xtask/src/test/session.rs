@@ -1,5 +1,4 @@
-//! One run of `cargo xtask test`: its folder, its clusters and what its steps have said.
-//! Comes in: steps, one after the other or at the same time; goes out: how each ended, and the test runner's closing lines.
+//! Runs the steps of one `cargo xtask test`, one after the other or concurrently, and owns their clusters and output.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,31 +17,30 @@ use super::steps::{Step, test_command};
 use crate::command::{run, run_lines, show};
 use crate::{local_cluster, progress};
 
-/// How often it is said where the steps stand that run at the same time.
-const STILL_THERE: Duration = Duration::from_secs(60);
+/// Interval at which the progress of concurrent steps is printed.
+const STATUS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How a step ended.
 pub struct Outcome<'a> {
     pub step: &'a Step,
     pub took: Duration,
     pub result: Result<()>,
 }
 
-/// What the steps of one run share.
+/// State that the steps of one run share.
 pub struct Session {
     pub folder: PathBuf,
     clusters: Vec<Cluster>,
-    /// Lines that are yet to be printed, where others run at the same time.
-    held: Option<Held>,
-    /// The lines with which the test runner closed each of its runs.
+    /// Output that is printed when the step has ended. None: the step runs alone and its output is printed at once.
+    held_lines: Option<HeldLines>,
+    /// The `test result:` lines of the test runner.
     pub closing_lines: Vec<String>,
 }
 
-/// What a step has said so far, for itself and for who has to know where it stands.
+/// Output of a step so far, shared with the thread that prints the progress.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<Vec<String>>>);
+struct HeldLines(Arc<Mutex<Vec<String>>>);
 
-impl Held {
+impl HeldLines {
     fn lines(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,27 +48,27 @@ impl Held {
 
 impl Session {
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), clusters: Vec::new(), held: None, closing_lines: Vec::new() }
+        Self { folder: folder.to_owned(), clusters: Vec::new(), held_lines: None, closing_lines: Vec::new() }
     }
 
     pub fn run<'a>(&mut self, step: &'a Step) -> Outcome<'a> {
-        if self.held.is_none() {
+        if self.held_lines.is_none() {
             eprintln!("\n=== {}: {}", step.name, step.about);
         }
         let started = Instant::now();
         let result = (step.run)(self);
-        if let (Err(error), None) = (&result, &self.held) {
+        if let (Err(error), None) = (&result, &self.held_lines) {
             eprintln!("error: {error:#}");
         }
         Outcome { step, took: started.elapsed(), result }
     }
 
-    /// All of them at the same time; each prints when it is done.
-    pub fn run_at_once<'a>(&mut self, steps: &[&'a Step]) -> Vec<Outcome<'a>> {
+    /// Runs the steps at the same time. The output of each is printed when it has ended.
+    pub fn run_concurrently<'a>(&mut self, steps: &[&'a Step]) -> Vec<Outcome<'a>> {
         self.stop_clusters();
         let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
-        eprintln!("\n=== {}: at the same time, each on a cluster of its own", names.join(", "));
-        // In one go: they would wait for each other.
+        eprintln!("\n=== {}: concurrently, each on its own cluster", names.join(", "));
+        // A single build for all steps: separate builds would wait for each other.
         let started = Instant::now();
         if let Err(error) = build(&names) {
             eprintln!("error: {error:#}");
@@ -78,37 +76,39 @@ impl Session {
             return steps.iter().map(failed).collect();
         }
         let (sender, ended) = mpsc::channel();
-        let mut running: Vec<(&str, Held)> = names.iter().map(|name| (*name, Held::default())).collect();
+        let mut running: Vec<(&str, HeldLines)> = names.iter().map(|name| (*name, HeldLines::default())).collect();
         let mut outcomes = Vec::new();
         thread::scope(|scope| {
-            for (step, (_, held)) in steps.iter().zip(&running) {
-                let (sender, held) = (sender.clone(), Some(held.clone()));
-                let mut beside = Self { held, ..Self::new(&self.folder) };
+            for (step, (_, held_lines)) in steps.iter().zip(&running) {
+                let (sender, held_lines) = (sender.clone(), Some(held_lines.clone()));
+                let mut own_session = Self { held_lines, ..Self::new(&self.folder) };
                 scope.spawn(move || {
-                    let outcome = beside.run(step);
-                    // The other end is read until all have sent.
-                    let _ = sender.send((outcome, beside));
+                    let outcome = own_session.run(step);
+                    // The receiver lives until all have sent.
+                    let _ = sender.send((outcome, own_session));
                 });
             }
             drop(sender);
             loop {
-                let (outcome, beside): (Outcome<'a>, Self) = match ended.recv_timeout(STILL_THERE) {
+                let (outcome, own_session): (Outcome<'a>, Self) = match ended.recv_timeout(STATUS_INTERVAL) {
                     Ok(ended) => ended,
                     Err(RecvTimeoutError::Timeout) => {
-                        running.iter().for_each(|(name, held)| eprintln!("{}", stands(name, &held.lines())));
+                        running
+                            .iter()
+                            .for_each(|(name, held_lines)| eprintln!("{}", progress_line(name, &held_lines.lines())));
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 running.retain(|(name, _)| *name != outcome.step.name);
                 eprintln!("\n=== {}: {}", outcome.step.name, outcome.step.about);
-                for line in beside.held.iter().flat_map(|held| held.lines().clone()) {
+                for line in own_session.held_lines.iter().flat_map(|held_lines| held_lines.lines().clone()) {
                     println!("{line}");
                 }
                 if let Err(error) = &outcome.result {
                     eprintln!("error: {error:#}");
                 }
-                self.closing_lines.extend(beside.closing_lines);
+                self.closing_lines.extend(own_session.closing_lines);
                 outcomes.push(outcome);
             }
         });
@@ -120,22 +120,22 @@ impl Session {
         self.folder.join("skipped")
     }
 
-    /// Runs one suite on the run's clusters, as many of its tests at once as the test runner likes or `more` says.
-    pub fn suite(&mut self, name: &str, more: &[&str]) -> Result<()> {
-        // Compiled before the clusters start: their start would compete with the compiler.
+    /// Runs one test binary on the clusters of this run, with additional arguments of `cargo test`.
+    pub fn run_suite(&mut self, name: &str, more: &[&str]) -> Result<()> {
+        // Compiles before the clusters start, which would compete with the compiler.
         build(&[name])?;
         self.start_clusters()?;
         let mut command = test_command();
         command.args(["--test", name]).args(more).env(SHARED_CLUSTERS, &self.folder);
-        self.cargo_test(command)
+        self.run_cargo_test(command)
     }
 
-    /// Ends both clusters: even idle ones take a share of the machine from whoever comes next.
+    /// Stops both clusters: even idle ones use CPU that the next step needs.
     pub fn stop_clusters(&mut self) {
         self.clusters.clear();
     }
 
-    /// Starts both clusters, unless they run.
+    /// Starts both clusters unless they are running.
     fn start_clusters(&mut self) -> Result<()> {
         if !self.clusters.is_empty() {
             return Ok(());
@@ -154,36 +154,36 @@ impl Session {
         Ok(())
     }
 
-    /// Lists a step that cannot run here, or fails where skipping is not allowed.
+    /// Records a step that cannot run on this machine. Fails if skipping is forbidden.
     pub fn skip(&self, what: &str, why: &str) -> Result<()> {
         if skip::is_forbidden() {
-            bail!("{what} would be skipped ({why}), and {} forbids that", skip::NO_SKIP);
+            bail!("{what} would be skipped ({why}), but {} forbids it", skip::NO_SKIP);
         }
         eprintln!("skipped: {what}: {why}");
         let mut list = OpenOptions::new().create(true).append(true).open(self.skip_list())?;
         Ok(writeln!(list, "{what}: {why}")?)
     }
 
-    /// Runs `cargo test`, keeping the runner's closing lines.
-    pub fn cargo_test(&mut self, mut command: Command) -> Result<()> {
+    /// Runs `cargo test` and keeps the runner's closing lines.
+    pub fn run_cargo_test(&mut self, mut command: Command) -> Result<()> {
         command.env(SKIP_LIST, self.skip_list());
-        self.test(&command)
+        self.run_test_command(&command)
     }
 
-    /// Runs a command that closes as the test runner does.
-    pub fn test(&mut self, command: &Command) -> Result<()> {
+    /// Runs a command whose output ends with a line like that of the test runner.
+    pub fn run_test_command(&mut self, command: &Command) -> Result<()> {
         let shown = show(command);
-        let mut ran = 0;
-        let Self { closing_lines, held, .. } = self;
+        let mut passed = 0;
+        let Self { closing_lines, held_lines, .. } = self;
         let status = run_lines(command, |line| {
             let Some(line) = line else { return };
-            match held {
-                Some(held) => held.lines().push(line.to_owned()),
+            match held_lines {
+                Some(held_lines) => held_lines.lines().push(line.to_owned()),
                 None => println!("{line}"),
             }
-            if let Some(count) = passed(line) {
-                ran += count;
-                // Binaries without tests close with a line of zeros, which says nothing.
+            if let Some(count) = passed_count(line) {
+                passed += count;
+                // The closing line of a binary without tests contains only zeros and is left out.
                 if count > 0 || !line.contains("ok.") {
                     closing_lines.push(line.to_owned());
                 }
@@ -192,7 +192,7 @@ impl Session {
         if !status.success() {
             bail!("`{shown}` failed ({status})");
         }
-        if ran == 0 {
+        if passed == 0 {
             bail!("`{shown}` ran no test");
         }
         Ok(())
@@ -206,8 +206,8 @@ fn build(names: &[&str]) -> Result<()> {
     run(&command)
 }
 
-/// Where a step stands that has not ended, for whom it takes too long.
-fn stands(name: &str, lines: &[String]) -> String {
+/// Progress of a step that has not ended.
+fn progress_line(name: &str, lines: &[String]) -> String {
     let tests: Vec<&str> =
         lines.iter().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... ")).map(|(test, _)| test).collect();
     match tests.last() {
@@ -216,8 +216,8 @@ fn stands(name: &str, lines: &[String]) -> String {
     }
 }
 
-/// How many tests passed, if this is a closing line of the runner.
-fn passed(line: &str) -> Option<usize> {
+/// Number of passed tests, if this is a closing line of the test runner.
+fn passed_count(line: &str) -> Option<usize> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     counts.split_whitespace().next()?.parse().ok()
 }
@@ -227,9 +227,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_step_stands_is_told_by_its_tests() {
-        assert_eq!(stands("variant", &[]), "  variant: no test has ended yet");
+    fn progress_line_counts_ended_tests() {
+        assert_eq!(progress_line("variant", &[]), "  variant: no test has ended yet");
         let lines = ["running 3 tests", "test loads::up ... ok", "test loads::down ... FAILED", ""].map(str::to_owned);
-        assert_eq!(stands("variant", &lines), "  variant: 2 tests have ended, the last was loads::down");
+        assert_eq!(progress_line("variant", &lines), "  variant: 2 tests have ended, the last was loads::down");
     }
 }

@@ -1,5 +1,5 @@
-//! Plays the profiler of every request: nothing runs inside the pods of this cluster.
-//! Comes in: pods of profiling Jobs; goes out: what a profiler writes, phase by phase, with the real relay beside it.
+//! Simulates the profiler in the pod of each profiling Job: writes the files of a profiler, phase by phase, and runs the
+//! real relay.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use steersman_plan::dynamo::{names, profile_job};
 use steersman_testkit::{Cluster, Profiler};
 use tokio::time;
 
-use super::show::{self, LOOK_EVERY, listed};
+use super::show::{self, POLL_INTERVAL, list};
 
-/// How long each phase takes once it is told; a real one takes minutes.
-const PHASE: Duration = Duration::from_secs(2);
+/// Duration of a phase once the request's status shows it. A real phase takes minutes.
+const PHASE_DURATION: Duration = Duration::from_secs(2);
 
-/// How long a phase waits to be told, where nobody may be there who would.
-const TOLD: Duration = Duration::from_secs(60);
+/// Limit for a phase to appear in the request's status; the operator may be unable to write it.
+const PHASE_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a profiler says on its way.
-const SAID: [(&str, &str); 6] = [
+/// The phases that a profiler reports, with their messages.
+const PHASES: [(&str, &str); 6] = [
     ("Initializing", "Profiler job started"),
     ("SweepingPrefill", "Benchmarking prefill candidate 1/1: TP1 (1 GPUs)"),
     ("SweepingDecode", "Benchmarking decode candidate 1/1: TP1 (1 GPUs)"),
@@ -36,52 +36,52 @@ const SAID: [(&str, &str); 6] = [
     ("GeneratingDGD", "Packaging data and generating final DGD YAML"),
 ];
 
-/// Without end. `folder` is for the profilers' files.
-pub async fn play(cluster: &Cluster, program: &Path, folder: &Path, namespace: &str) -> Result<()> {
+/// Never returns, except with an error. `folder` holds the files of the profilers.
+pub async fn simulate(cluster: &Cluster, program: &Path, folder: &Path, namespace: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(cluster.admin().await?, namespace);
-    let (mut known, mut playing) = (BTreeSet::new(), FuturesUnordered::new());
+    let (mut started, mut running) = (BTreeSet::new(), FuturesUnordered::new());
     loop {
-        for pod in listed(&pods).await.into_iter().flatten().filter(profiles) {
-            if known.insert(pod.name_any()) {
-                playing.push(one(cluster, program, folder.join(pod.name_any()), pod));
+        for pod in list(&pods).await.into_iter().flatten().filter(has_running_profiler) {
+            if started.insert(pod.name_any()) {
+                running.push(simulate_profiler(cluster, program, folder.join(pod.name_any()), pod));
             }
         }
         tokio::select! {
-            () = time::sleep(LOOK_EVERY) => {}
-            Some((name, Err(error))) = playing.next() => println!("played: the profiler in {name} gives up: {error:#}"),
+            () = time::sleep(POLL_INTERVAL) => {}
+            Some((name, Err(error))) = running.next() => println!("simulated: the profiler in pod {name} failed: {error:#}"),
         }
     }
 }
 
-/// Whether a profiler runs in it.
-fn profiles(pod: &Pod) -> bool {
+fn has_running_profiler(pod: &Pod) -> bool {
     let runs = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
     runs && spec(pod).is_some()
 }
 
-/// What the profiler is asked.
+/// The spec in the arguments of the profiler.
 fn spec(pod: &Pod) -> Option<Value> {
-    let profiler = pod.spec.as_ref()?.containers.iter().find(|known| known.name == profile_job::PROFILER)?;
+    let profiler = pod.spec.as_ref()?.containers.iter().find(|container| container.name == profile_job::PROFILER)?;
     let mut args = profiler.args.iter().flatten().skip_while(|arg| *arg != "--config");
     serde_json::from_str(args.nth(1)?).ok()
 }
 
-/// Under the name of its pod.
-async fn one(cluster: &Cluster, program: &Path, folder: PathBuf, pod: Pod) -> (String, Result<()>) {
+/// Returns the name of the pod with the result.
+async fn simulate_profiler(cluster: &Cluster, program: &Path, folder: PathBuf, pod: Pod) -> (String, Result<()>) {
     (pod.name_any(), profile(cluster, program, &folder, &pod).await)
 }
 
 async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) -> Result<()> {
-    let spec = spec(pod).context("the pod has no profiler")?;
+    let spec = spec(pod).context("the pod has no profiler container")?;
     let namespace = pod.namespace().context("the pod has no namespace")?;
     let requests = show::objects(&cluster.admin().await?, Family::Dgdr, &namespace);
-    let request = pod.labels().get(names::LABEL_PROFILED).context("the pod is of no request")?;
+    let request =
+        pod.labels().get(names::LABEL_PROFILED).context("the pod has no label with the name of its request")?;
     let mut profiler = Profiler::start(cluster, program, folder, pod).await?;
-    for (phase, message) in SAID {
+    for (phase, message) in PHASES {
         profiler.says(phase, message)?;
-        // The relay looks as seldom as the phases change: one of them could go by between two of its looks.
-        let _ = time::timeout(TOLD, until_told(&requests, request, phase)).await;
-        time::sleep(PHASE).await;
+        // The relay polls about as often as the phases change, so it could miss a phase that does not wait for it.
+        let _ = time::timeout(PHASE_REPORT_TIMEOUT, wait_for_phase(&requests, request, phase)).await;
+        time::sleep(PHASE_DURATION).await;
     }
     match result(&spec) {
         Ok(result) => profiler.succeeds(&result).await,
@@ -89,20 +89,21 @@ async fn profile(cluster: &Cluster, program: &Path, folder: &Path, pod: &Pod) ->
     }
 }
 
-/// Until the request says that it is in this phase, or is gone.
-async fn until_told(requests: &Api<DynamicObject>, request: &str, phase: &str) {
+/// Waits until the request's status shows this phase, or the request is deleted.
+async fn wait_for_phase(requests: &Api<DynamicObject>, request: &str, phase: &str) {
     loop {
         match requests.get_opt(request).await {
             Ok(Some(found)) if found.data["status"]["profilingPhase"] != phase => {}
             Ok(_) => return,
-            // As long as the API server is busy.
+            // The API server is busy: try again.
             Err(_) => {}
         }
-        time::sleep(LOOK_EVERY).await;
+        time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// A small graph, and what it needs before it. Err: what the profiler would say of overrides that fit no graph.
+/// A small graph as a YAML stream, after the ConfigMap that it needs. Err: the profiler's message about overrides that do
+/// not fit.
 fn result(spec: &Value) -> Result<String, String> {
     let image = spec["image"].as_str().unwrap_or_default();
     let backend = spec["backend"].as_str().filter(|name| *name != "auto").unwrap_or("vllm");
@@ -131,7 +132,7 @@ fn result(spec: &Value) -> Result<String, String> {
     }
     let graph = json!({ "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",
         "metadata": { "name": format!("{engine}-agg") }, "spec": { "components": components } });
-    // The profiler calls a program for this, which is the operator's own and does the same.
+    // A real profiler runs a program of the operator for this, which calls the same function.
     let graph = match (graph.as_object(), spec["overrides"]["dgd"].as_object()) {
         (Some(graph), Some(wanted)) => json!(merge(graph, wanted)?.graph),
         _ => graph,
@@ -140,7 +141,7 @@ fn result(spec: &Value) -> Result<String, String> {
     Ok(documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n"))
 }
 
-/// Of the same registry and tag.
+/// The runtime image of the engine, with the same registry and tag as the profiler's image.
 fn runtime(image: &str, engine: &str) -> String {
     let name = match engine {
         "trtllm" => "tensorrtllm-runtime".to_owned(),

@@ -1,4 +1,4 @@
-//! Shows what happens: a line each time an object of ours, a graph or a pod changes.
+//! Prints a line each time one of our objects, a graph or a pod changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,9 +16,8 @@ use steersman_api::Family;
 use steersman_testkit::{Cluster, Operator};
 use tokio::time;
 
-/// How often the pods are looked at, and how long a look may take.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-const LOOK_LIMIT: Duration = Duration::from_secs(2);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Prints the state of every object and pod in `namespace` whenever it changes, until a program of the cluster ends.
 pub async fn changes(cluster: &mut Cluster, operator: &mut Operator, namespace: &str) -> Result<()> {
@@ -28,48 +27,48 @@ pub async fn changes(cluster: &mut Cluster, operator: &mut Operator, namespace: 
         .map(|family| (family, self::objects(&client, family, namespace)))
         .into();
     objects.push((Family::Dgd, graphs(&client, namespace)));
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut printed_states: BTreeMap<String, String> = BTreeMap::new();
     loop {
         cluster.ensure_running()?;
         operator.ensure_running()?;
-        let mut seen = BTreeMap::new();
-        let mut whole = true;
+        let mut states = BTreeMap::new();
+        let mut all_listed = true;
         for (family, objects) in &objects {
-            let found = listed(objects).await;
-            whole &= found.is_some();
+            let found = list(objects).await;
+            all_listed &= found.is_some();
             for object in found.unwrap_or_default() {
-                let told = match family {
-                    Family::Va => decided(&object.data["status"]),
-                    Family::Dgd => played(&object.data["status"]),
-                    Family::Llsd | Family::Dgdr => told(&object.data["status"]),
+                let state = match family {
+                    Family::Va => replicas_line(&object.data["status"]),
+                    Family::Dgd => graph_line(&object.data["status"]),
+                    Family::Llsd | Family::Dgdr => phase_line(&object.data["status"]),
                 };
-                seen.insert(format!("{:<4} {:<34}", family.short_name(), object.name_any()), told);
+                states.insert(format!("{:<4} {:<34}", family.short_name(), object.name_any()), state);
             }
         }
-        let found = listed(&pods).await;
-        whole &= found.is_some();
+        let found = list(&pods).await;
+        all_listed &= found.is_some();
         for pod in found.unwrap_or_default() {
-            seen.insert(format!("pod  {:<34}", pod.name_any()), state(&pod));
+            states.insert(format!("pod  {:<34}", pod.name_any()), pod_line(&pod));
         }
-        for (name, state) in &seen {
-            if known.get(name) != Some(state) {
+        for (name, state) in &states {
+            if printed_states.get(name) != Some(state) {
                 println!("{name} {state}");
-                known.insert(name.clone(), state.clone());
+                printed_states.insert(name.clone(), state.clone());
             }
         }
-        // What was not heard of is not gone.
-        known.retain(|name, _| {
-            let there = seen.contains_key(name) || !whole;
-            if !there {
-                println!("{name} gone");
+        // An object counts as deleted only if all lists succeeded.
+        printed_states.retain(|name, _| {
+            let exists = states.contains_key(name) || !all_listed;
+            if !exists {
+                println!("{name} deleted");
             }
-            there
+            exists
         });
-        time::sleep(LOOK_EVERY).await;
+        time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// In the version in which they are stored.
+/// The objects of a family in their storage version.
 pub fn objects(client: &Client, family: Family, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&custom_resource(family).gvk()))
 }
@@ -80,43 +79,43 @@ pub fn graphs(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, family.plural()))
 }
 
-/// Bounded: a call can hang because a program has just died, which only looking at the programs can tell. None: there was
-/// no answer.
-pub async fn listed<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> Option<Vec<K>> {
-    time::timeout(LOOK_LIMIT, api.list(&ListParams::default())).await.ok()?.ok().map(|listed| listed.items)
+/// The list has a timeout: it can hang because a program of the cluster has died, and the caller checks the programs. None:
+/// the list failed.
+pub async fn list<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> Option<Vec<K>> {
+    time::timeout(LIST_TIMEOUT, api.list(&ListParams::default())).await.ok()?.ok().map(|list| list.items)
 }
 
-/// The phase of an object, and why it is not another.
-fn told(status: &Value) -> String {
+/// The phase of an object, and the message of an unmet condition.
+fn phase_line(status: &Value) -> String {
     let phase = status["phase"].as_str().unwrap_or("new");
     let part = status["profilingPhase"].as_str().map_or_else(String::new, |part| format!(": {part}"));
-    format!("{:<26} {}", format!("{phase}{part}"), open(status).unwrap_or_default())
+    format!("{:<26} {}", format!("{phase}{part}"), blocking_message(status).unwrap_or_default())
 }
 
-/// The number that was decided on, and why.
-fn decided(status: &Value) -> String {
+/// The decided number of replicas, and the reason.
+fn replicas_line(status: &Value) -> String {
     let wanted = &status["desiredOptimizedAlloc"];
     let number =
         |value: &Value| value["numReplicas"].as_i64().map_or_else(|| "?".to_owned(), |count| count.to_string());
     let change = format!("has {}, wants {}", number(&status["currentAlloc"]), number(wanted));
-    let why = wanted["lastUpdate"]["reason"].as_str().or_else(|| open(status)).unwrap_or_default();
+    let why = wanted["lastUpdate"]["reason"].as_str().or_else(|| blocking_message(status)).unwrap_or_default();
     format!("{change:<26} {why}")
 }
 
-/// The status that this program has given it.
-fn played(status: &Value) -> String {
-    format!("{:<26} (played)", status["state"].as_str().unwrap_or("new"))
+/// The state of a graph, which this program simulates.
+fn graph_line(status: &Value) -> String {
+    format!("{:<26} (simulated)", status["state"].as_str().unwrap_or("new"))
 }
 
-fn open(status: &Value) -> Option<&str> {
+fn blocking_message(status: &Value) -> Option<&str> {
     let conditions = status["conditions"].as_array().into_iter().flatten();
-    let open = conditions.filter(|known| known["status"] == "False");
-    // Where one condition sums the others up, it says it best.
-    open.max_by_key(|known| known["type"] == "Succeeded").and_then(|known| known["message"].as_str())
+    let unmet = conditions.filter(|condition| condition["status"] == "False");
+    // `Succeeded` summarizes the other conditions, so it is preferred.
+    unmet.max_by_key(|condition| condition["type"] == "Succeeded").and_then(|condition| condition["message"].as_str())
 }
 
-/// What `kubectl get pods` shows in its columns, and the node.
-fn state(pod: &Pod) -> String {
+/// The columns of `kubectl get pods`, and the node.
+fn pod_line(pod: &Pod) -> String {
     let Some(status) = &pod.status else { return "Unknown".to_owned() };
     let containers = status.container_statuses.iter().flatten();
     let waiting = containers.clone().find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
@@ -124,8 +123,8 @@ fn state(pod: &Pod) -> String {
     let ready = containers.clone().filter(|container| container.ready).count();
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let place = node.map_or_else(|| unschedulable(pod), |node| format!("on {node}"));
-    format!("{ready}/{all} {:<22} {place}", waiting.unwrap_or(phase))
+    let node_text = node.map_or_else(|| unschedulable(pod), |node| format!("on {node}"));
+    format!("{ready}/{all} {:<22} {node_text}", waiting.unwrap_or(phase))
 }
 
 fn unschedulable(pod: &Pod) -> String {

@@ -1,4 +1,4 @@
-//! The layers are what CONTRIBUTING.md says, and none of them needs the one above.
+//! The layers of the workspace have no cycle, and CONTRIBUTING.md shows them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
 fn modules_import_without_cycles() {
     for name in LAYERED {
         let graph = modules(&root(), name).unwrap();
-        assert!(graph.values().any(|used| !used.is_empty()), "no import of {name} was found");
+        assert!(graph.values().any(|used| !used.is_empty()), "no import was found in {name}");
         if let Some(cycle) = cycle(&graph) {
             panic!("the modules of {name} import each other: {}", cycle.join(" -> "));
         }
@@ -21,14 +21,14 @@ fn modules_import_without_cycles() {
 }
 
 #[test]
-fn crates_depend_on_lower_layers_alone() {
+fn crates_depend_only_on_lower_layers() {
     let graph = crates(&root()).unwrap();
     assert_eq!(cycle(&graph), None);
     assert!(graph["operator"].contains("runtime") && !graph["runtime"].contains("plan"), "{graph:?}");
 }
 
 #[test]
-fn contributing_shows_the_true_graph() {
+fn contributing_shows_the_current_graph() {
     let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let wanted = contributing(&root()).unwrap();
     assert_eq!(page, wanted, "run `cargo xtask check --write`");

@@ -1,15 +1,15 @@
-//! The developer commands as a person meets them: what they say when something is missing, and that nothing survives them.
+//! The developer commands: their error messages, and that none of their processes survives.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-// It takes the longest, and the runner begins in the order of names.
-mod alive;
-mod endings;
+// The test runner starts tests in the order of their names; this module takes the longest and is first.
+mod demo;
+mod error_messages;
 #[path = "../../src/layers.rs"]
 mod graph;
 mod layers;
+mod process_cleanup;
 mod purity;
 mod python;
 mod requirements;
-mod sentences;
 mod support;

@@ -1,4 +1,4 @@
-//! The crates that decide cannot see a client, a runtime or randomness: not even through a dependency of a dependency.
+//! The pure crates depend on no client, runtime or randomness, not even indirectly.
 
 use std::process::Command;
 
@@ -17,26 +17,26 @@ fn dependencies(package: &str) -> Vec<String> {
 }
 
 #[test]
-fn pure_crates_depend_on_nothing_that_acts() {
+fn pure_crates_have_no_side_effect_dependency() {
     for package in ["steersman-api", "steersman-reconcile", "steersman-plan", "steersman-sim"] {
         let all = dependencies(package);
         assert!(all.contains(&package.to_owned()));
         let found: Vec<_> = all.iter().filter(|name| FORBIDDEN.contains(&name.as_str())).collect();
-        assert!(found.is_empty(), "{package} depends on {found:?}: what it needs from them belongs into `Seen`");
+        assert!(found.is_empty(), "{package} depends on {found:?}; pass the data in with `Snapshot` instead");
     }
 }
 
 #[test]
-fn runtime_knows_no_family() {
+fn runtime_depends_on_no_family() {
     let all = dependencies("steersman-runtime");
     assert!(all.contains(&"steersman-reconcile".to_owned()));
     let families = ["steersman-api", "steersman-plan", "steersman"];
     let found: Vec<_> = all.iter().filter(|name| families.contains(&name.as_str())).collect();
-    assert!(found.is_empty(), "steersman-runtime depends on {found:?}: a family passes in what it needs");
+    assert!(found.is_empty(), "steersman-runtime depends on {found:?}; let the family pass the data in instead");
 }
 
-/// The check above would pass for ever if it looked at nothing.
+/// Shows that the checks above would find a client.
 #[test]
-fn the_operator_does_depend_on_a_client() {
+fn operator_depends_on_a_client() {
     assert!(dependencies("steersman").contains(&"kube-client".to_owned()));
 }

@@ -1,4 +1,4 @@
-//! The real Llama Stack on a machine that lacks what it needs.
+//! The suite with the real Llama Stack on a machine without Python or its packages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,8 +6,8 @@ use std::process::Output;
 
 use crate::support::xtask;
 
-/// Runs the suite with an empty cache and nothing on the path but, if given, a `python3.12` that does what `script` says.
-fn suite(script: Option<&str>, no_skip: &str) -> Output {
+/// Runs the suite with an empty cache and an empty PATH, except for a `python3.12` that runs `script`.
+fn run_suite(script: Option<&str>, no_skip: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bin");
     fs::create_dir(&path).unwrap();
@@ -28,38 +28,41 @@ fn suite(script: Option<&str>, no_skip: &str) -> Output {
 }
 
 #[test]
-fn without_python_the_suite_is_skipped_and_listed() {
-    // The second as a version manager answers for a version that was not chosen.
+fn missing_python_skips_and_lists_suite() {
+    // The second case is a shim of pyenv for a version that is not selected.
     for script in [None, Some("echo 'python3.12: command not found' >&2; exit 127")] {
-        let output = suite(script, "");
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("skipped: llamastack-real: no Python 3.12 was found; install it"), "{said}");
+        let output = run_suite(script, "");
+        let output_text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{output_text}");
+        assert!(
+            output_text.contains("skipped: llamastack-real: Python 3.12 was not found; install it"),
+            "{output_text}"
+        );
     }
 }
 
 #[test]
-fn without_python_the_suite_fails_where_skipping_is_forbidden() {
-    let output = suite(None, "1");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let why = "llamastack-real would be skipped (no Python 3.12 was found; install it so that `python3.12` runs), and \
-               STEERSMAN_NO_SKIP forbids that";
-    assert!(said.contains(why), "{said}");
+fn missing_python_fails_if_skipping_is_forbidden() {
+    let output = run_suite(None, "1");
+    let output_text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
+    let expected = "llamastack-real would be skipped (Python 3.12 was not found; install it as `python3.12`), but \
+               STEERSMAN_NO_SKIP forbids it";
+    assert!(output_text.contains(expected), "{output_text}");
 }
 
 #[test]
-fn a_failed_install_says_why_and_what_to_check() {
+fn failed_install_reports_cause_and_remedy() {
     let script = "case \"$*\" in
         *pip*) echo 'ERROR: Could not find a version that satisfies the requirement aiohttp'; exit 1;;
         *) printf '3.12\\n%s\\n' \"$0\";;
     esac";
-    let output = suite(Some(script), "1");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output = run_suite(Some(script), "1");
+    let output_text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
     assert!(
-        said.contains("error: pip cannot install what llama-stack needs: ERROR: Could not find a version"),
-        "{said}"
+        output_text.contains("error: pip cannot install the packages of llama-stack: ERROR: Could not find a version"),
+        "{output_text}"
     );
-    assert!(said.contains("reaches a package index"), "{said}");
+    assert!(output_text.contains("reaches a package index"), "{output_text}");
 }

@@ -1,4 +1,4 @@
-//! The tables of requirements against the code: every id is there, and what is said to show it exists.
+//! Checks the pages of requirements: every id is listed, and every test that they name exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 type Ids = fn() -> BTreeSet<String>;
 
-/// The pages, each with the ids that it must have.
+/// The pages, each with the ids that it must list.
 const PAGES: [(&str, Ids); 3] = [
-    ("docs/requirements-llamastack.md", of_llamastack),
-    ("docs/requirements-dynamo.md", of_dynamo),
-    ("docs/requirements-variant.md", of_variant),
+    ("docs/requirements-llamastack.md", llamastack_ids),
+    ("docs/requirements-dynamo.md", dynamo_ids),
+    ("docs/requirements-variant.md", variant_ids),
 ];
 
 fn root() -> PathBuf {
@@ -30,15 +30,15 @@ fn rows(page: &str) -> Vec<Row> {
         .filter(|line| line.starts_with("| "))
         .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
     let rows = cells.filter(|cells| cells[0] != "id").map(|cells| {
-        let [id, _, shown_by, open] = &cells[..] else { panic!("not four cells: {cells:?}") };
+        let [id, _, shown_by, open] = &cells[..] else { panic!("a row must have four cells: {cells:?}") };
         let shown_by = shown_by.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         Row { id: id.clone(), shown_by, open: open.clone() }
     });
     rows.collect()
 }
 
-/// The ids of document 002: numbers with their letters, and the tasks by chapter.
-fn of_llamastack() -> BTreeSet<String> {
+/// The ids of document 002: requirements with their letters, and the tasks of each chapter.
+fn llamastack_ids() -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for (numbers, letters) in [
         (1..=14, ""),
@@ -75,7 +75,7 @@ fn of_llamastack() -> BTreeSet<String> {
 }
 
 /// The items of documents 001 and 000, and the rows of their tables.
-fn of_dynamo() -> BTreeSet<String> {
+fn dynamo_ids() -> BTreeSet<String> {
     let items = (1..=10).map(|item| format!("2.{item}")).chain((1..=7).map(|item| format!("4.{item}")));
     let phases = ["Pending", "Profiling", "Ready", "Deploying", "Deployed", "Failed"];
     let moves = ["Deploying to Ready", "Deploying to Deployed", "Deployed to Deploying", "to Failed", "column"];
@@ -109,18 +109,18 @@ fn of_dynamo() -> BTreeSet<String> {
 }
 
 /// The requirements of documents 003 and 004.
-fn of_variant() -> BTreeSet<String> {
+fn variant_ids() -> BTreeSet<String> {
     [1..=17, 20..=34, 40..=53].into_iter().flatten().map(|number| format!("WVA-{number:02}")).collect()
 }
 
-/// The file of a module: of its own, or a folder's.
+/// The source of a module, from its file or from `mod.rs` of its folder.
 fn module(suite: &Path, path: &[&str]) -> Option<String> {
     let path: PathBuf = path.iter().collect();
     let files = [suite.join(&path).with_extension("rs"), suite.join(&path).join("mod.rs")];
     files.iter().find_map(|file| fs::read_to_string(file).ok())
 }
 
-/// Whether a file has a function of this name right below the attribute of a test.
+/// Whether a file has a function of this name with the attribute of a test.
 fn has_test(text: &str, name: &str) -> bool {
     let mut marked = false;
     for line in text.lines().map(str::trim) {
@@ -136,7 +136,7 @@ fn has_test(text: &str, name: &str) -> bool {
     false
 }
 
-fn exists(name: &str) -> bool {
+fn test_exists(name: &str) -> bool {
     let parts: Vec<&str> = name.split("::").collect();
     match &parts[..] {
         ["real", case] => {
@@ -159,7 +159,7 @@ fn exists(name: &str) -> bool {
 }
 
 #[test]
-fn every_requirement_is_listed_and_every_named_test_exists() {
+fn requirement_pages_list_all_ids_and_existing_tests() {
     for (page, ids) in PAGES {
         let rows = rows(page);
         let listed: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
@@ -168,27 +168,31 @@ fn every_requirement_is_listed_and_every_named_test_exists() {
         let once: BTreeSet<&str> = listed.iter().copied().collect();
         assert_eq!(once.len(), listed.len(), "{page} lists an id twice");
         for row in &rows {
-            assert!(!row.shown_by.is_empty() || !row.open.is_empty(), "{}: neither shown nor open", row.id);
+            assert!(
+                !row.shown_by.is_empty() || !row.open.is_empty(),
+                "{}: no test is named, and the requirement is not marked as open",
+                row.id
+            );
             for name in &row.shown_by {
-                assert!(exists(name), "{page}, {}: there is no test {name}", row.id);
+                assert!(test_exists(name), "{page}, {}: test {name} does not exist", row.id);
             }
         }
     }
 }
 
-/// The check above would pass for ever if everything existed for it.
+/// Shows that the check above would find a wrong name.
 #[test]
-fn a_name_that_is_no_test_is_found_out() {
-    assert!(exists("commands::requirements::a_name_that_is_no_test_is_found_out"));
+fn unknown_test_name_is_rejected() {
+    assert!(test_exists("commands::requirements::unknown_test_name_is_rejected"));
     for wrong in [
-        "commands::requirements::a_name_that_is_no_test",
-        "commands::requirements::exists",
+        "commands::requirements::unknown_test_name",
+        "commands::requirements::test_exists",
         "plan::nowhere::fr_030_names_become_types",
         "plan::llamastack_config::fr_030_names_become_types",
         "real::nothing",
         "bench::nothing",
         "fr_030_names_become_types",
     ] {
-        assert!(!exists(wrong), "{wrong}");
+        assert!(!test_exists(wrong), "{wrong}");
     }
 }

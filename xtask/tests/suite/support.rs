@@ -1,4 +1,4 @@
-//! Starting the command under test and reading what it prints.
+//! Starts the command under test and reads its output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use steersman_testkit::binaries::Binaries;
 use steersman_testkit::{SHARED_CLUSTERS, skip, tree};
 
-/// Long, because it only matters when something is broken; a cold machine may have to link first.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Long, because the command may have to link first on a machine without caches.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub fn xtask() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    // The command under test is a run of its own, not a part of the run that tests it.
+    // The command under test must not use the clusters of the run that tests it.
     command.env_remove(SHARED_CLUSTERS).stdin(Stdio::null());
     command
 }
 
-/// Whether the cluster's programs are built; says so where they are not.
+/// Whether the programs of the cluster are built. If not, the test is listed as skipped.
 pub fn cluster_is_built() -> bool {
     let built = Binaries::find().unwrap().is_some();
     if !built {
@@ -28,7 +28,7 @@ pub fn cluster_is_built() -> bool {
     built
 }
 
-/// A running command. Dropping it ends it, so that a failed test leaves nothing behind either.
+/// A running command. Drop ends it, so that a failed test leaves no process either.
 pub struct Running {
     pub child: Child,
     lines: Receiver<String>,
@@ -39,14 +39,14 @@ impl Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
-        // Read to the end whatever the test looks at: a full pipe would stop the command.
+        // All output is read, even what no test looks at: a full pipe would block the command.
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { child, lines }
     }
 
     /// Waits for a line that contains `text`.
-    pub fn until(&mut self, text: &str) {
-        let deadline = Instant::now() + LIMIT;
+    pub fn wait_for_line(&mut self, text: &str) {
+        let deadline = Instant::now() + TIMEOUT;
         let mut all = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             if line.contains(text) {
@@ -54,13 +54,13 @@ impl Running {
             }
             all.push(line);
         }
-        panic!("it did not say {text:?}, but:\n{}", all.join("\n"));
+        panic!("no line contains {text:?}; output:\n{}", all.join("\n"));
     }
 
-    /// Waits for lines that contain all of these words, in whatever order the lines come.
-    pub fn until_all(&mut self, wanted: &[&[&str]]) {
-        // Some of them come one after the other.
-        let deadline = Instant::now() + 2 * LIMIT;
+    /// Waits for lines that contain these words, each line all words of its entry. The lines may come in any order.
+    pub fn wait_for_lines(&mut self, wanted: &[&[&str]]) {
+        // Some of the lines are consequences of others, so they take longer together.
+        let deadline = Instant::now() + 2 * TIMEOUT;
         let (mut missing, mut all) = (wanted.to_vec(), Vec::new());
         while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             missing.retain(|words| !words.iter().all(|word| line.contains(word)));
@@ -69,15 +69,15 @@ impl Running {
             }
             all.push(line);
         }
-        panic!("it did not say {missing:?}, but:\n{}", all.join("\n"));
+        panic!("no line contains {missing:?}; output:\n{}", all.join("\n"));
     }
 
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The process and everything below it.
-    pub fn family(&self) -> Vec<u32> {
+    /// Ids of the process and its descendants.
+    pub fn processes(&self) -> Vec<u32> {
         let mut ids = tree::descendants(self.id());
         ids.push(self.id());
         ids
@@ -92,11 +92,11 @@ impl Drop for Running {
     }
 }
 
-/// Waits until `holds`, which something outside this process brings about.
+/// Polls until `holds` is true.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < LIMIT, "not seen: {what}");
+        assert!(started.elapsed() < TIMEOUT, "did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,18 +1,19 @@
-//! The lives of DynamoGraphDeploymentRequests as users see them: one cluster with its controllers, one operator with the
-//! rights that are shipped, and a namespace for each test. Pods and graphs are played; the relay is the real one.
+//! User scenarios of DynamoGraphDeploymentRequests. All tests share one cluster with its controllers and one operator with
+//! the RBAC rules that are shipped; each test has its own namespace. Pods and graphs are simulated; the relay is the real
+//! one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod edits;
+mod deletion;
+mod env;
 mod failures;
-#[path = "../stage/judged.rs"]
-mod judged;
-mod leaving;
-mod lives;
+mod lifecycle;
 mod profiler;
-mod scene;
-#[path = "../stage/mod.rs"]
-mod stage;
+#[path = "../shared_env/mod.rs"]
+mod shared_env;
+#[path = "../shared_env/namespace.rs"]
+mod shared_namespace;
+mod spec_changes;
+mod test_namespace;
 mod versions;
 mod waiting;
-mod world;

@@ -1,9 +1,9 @@
-//! A request of v1alpha1, with what only that version has fields for.
+//! Requests of v1alpha1, with the fields that only that version has.
 
 use serde_json::{Value, json};
 use steersman_testkit::wait;
 
-use crate::scene::{REQUEST, Scene, condition};
+use crate::test_namespace::{REQUEST, TestNamespace, condition};
 
 fn alpha() -> Value {
     let config = json!({ "sla": { "isl": 4000, "osl": 500, "ttft": 300.0, "itl": 10.0 },
@@ -16,34 +16,35 @@ fn alpha() -> Value {
 }
 
 #[tokio::test]
-async fn a_request_of_v1alpha1_keeps_its_config_map_and_its_claim_in_both_versions_and_in_its_job() {
-    let Some(scene) = Scene::open("alpha").await else { return };
-    scene.apply(alpha()).await;
+async fn v1alpha1_references_survive_conversion_and_reach_job() {
+    let Some(ns) = TestNamespace::open("alpha").await else { return };
+    ns.apply(alpha()).await;
     let missing = ["output PVC results not found", "ConfigMap base-config with key base.yaml not found"];
-    scene.until_said(missing[0]).await;
-    let says =
+    ns.wait_for_message(missing[0]).await;
+    let messages =
         [missing[0], missing[1], "spec.profilingConfig.outputPVC in v1alpha1", "spec.profilingConfig.configMapRef"];
-    scene.shown("alpha-missing").assert("Pending", "Pending", &says, &["ValidationFailed"]);
-    scene.config_map("base-config", "base.yaml", "{}").await;
-    scene.claim("results").await;
-    let beta = scene.until_phase("Profiling").await;
+    ns.kubectl_output("alpha-missing").assert("Pending", "Pending", &messages, &["ValidationFailed"]);
+    ns.apply_config_map("base-config", "base.yaml", "{}").await;
+    ns.apply_claim("results").await;
+    let beta = ns.wait_for_phase("Profiling").await;
 
     let annotations = &beta["metadata"]["annotations"];
     assert_eq!(annotations["nvidia.com/dgdr-output-pvc"], "results");
-    let kept: Value = serde_json::from_str(annotations["nvidia.com/dgdr-config-map-ref"].as_str().unwrap()).unwrap();
-    assert_eq!(kept, json!({ "name": "base-config", "key": "base.yaml" }));
+    let reference: Value =
+        serde_json::from_str(annotations["nvidia.com/dgdr-config-map-ref"].as_str().unwrap()).unwrap();
+    assert_eq!(reference, json!({ "name": "base-config", "key": "base.yaml" }));
     assert_eq!((&beta["spec"]["sla"]["ttft"], &beta["spec"]["workload"]["isl"]), (&json!(300), &json!(4000)));
-    let read = scene.object("v1alpha1").await;
-    assert_eq!(read["spec"], alpha_completed(&read), "as it was written");
+    let read = ns.object("v1alpha1").await;
+    assert_eq!(read["spec"], with_discovered_fields(&read), "the spec is as it was written");
     assert_eq!(read["status"]["state"], "Profiling");
-    let old = scene
-        .world
+    let old = ns
+        .env
         .cluster
-        .kubectl(&["get", "dynamographdeploymentrequests.v1alpha1.nvidia.com", REQUEST, "-n", scene.name()])
+        .kubectl(&["get", "dynamographdeploymentrequests.v1alpha1.nvidia.com", REQUEST, "-n", ns.name()])
         .unwrap();
     assert!(old.contains("STATE") && old.contains("Profiling"), "{old}");
 
-    let pod = json!(scene.job().await.spec.unwrap().template.spec.unwrap());
+    let pod = json!(ns.job().await.spec.unwrap().template.spec.unwrap());
     let volumes = pod["volumes"].as_array().unwrap();
     let volume = |name: &str| volumes.iter().find(|known| known["name"] == name).unwrap();
     assert_eq!(volume("profiling-output")["persistentVolumeClaim"]["claimName"], "results");
@@ -56,24 +57,24 @@ async fn a_request_of_v1alpha1_keeps_its_config_map_and_its_claim_in_both_versio
     let config = mounts.iter().find(|mount| mount["name"] == "profiling-config").unwrap();
     assert_eq!((&config["mountPath"], &config["readOnly"]), (&json!("/config"), &json!(true)));
 
-    // On a volume that lasts, by the real relay.
-    let profiler = scene.profiler().await;
-    profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
-    let shown = scene.shown("alpha-profiling");
-    assert!(shown.description.contains("ConfigMapRefUnread"), "{}", shown.description);
-    profiler.succeeds().await;
-    scene.graph_is("successful", "").await;
-    let beta = scene.until_phase("Deployed").await;
+    // The real relay works with a persistent output volume.
+    let profiler = ns.profiler().await;
+    profiler.report_and_wait("SweepingPrefill", "Sweeping parallelization strategies").await;
+    let output = ns.kubectl_output("alpha-profiling");
+    assert!(output.description.contains("ConfigMapRefUnread"), "{}", output.description);
+    profiler.succeed().await;
+    ns.set_graph_state("successful", "").await;
+    let beta = ns.wait_for_phase("Deployed").await;
     assert_eq!(condition(&beta, "Succeeded")["status"], "True");
-    let alpha = wait::eventually("v1alpha1 says the same", async || {
-        let read = scene.object("v1alpha1").await;
+    let alpha = wait::eventually("v1alpha1 has the same state", async || {
+        let read = ns.object("v1alpha1").await;
         (read["status"]["state"] == "Ready").then_some(read)
     });
     assert_eq!(alpha.await.unwrap()["status"]["deployment"]["name"], "qwen-dgd");
 }
 
-/// What was written, with what the operator has found out since.
-fn alpha_completed(read: &Value) -> Value {
+/// The spec as it was written, with the values that the operator has discovered.
+fn with_discovered_fields(read: &Value) -> Value {
     let mut spec = alpha()["spec"].clone();
     for key in ["enableGpuDiscovery", "useMocker"] {
         if !read["spec"][key].is_null() {
@@ -84,47 +85,47 @@ fn alpha_completed(read: &Value) -> Value {
     spec
 }
 
-/// As `kubectl replace` sends it: whole, and without what others have written into it.
+/// `kubectl replace` sends the whole object, without the fields that others have written.
 #[tokio::test]
-async fn the_same_file_of_v1alpha1_can_be_sent_again_while_profiling_and_another_one_cannot() {
-    let Some(scene) = Scene::open("again").await else { return };
+async fn v1alpha1_replace_while_profiling_accepts_only_same_file() {
+    let Some(ns) = TestNamespace::open("again").await else { return };
     let config = json!({ "sla": { "isl": 4000, "osl": 500, "ttft": 300.0, "itl": 10.0 } });
-    // Without an image and without hardware: both are filled in.
+    // The image and the hardware are missing, and are filled in.
     let profiling = json!({ "profilerImage": "", "config": config });
     let file = json!({ "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentRequest",
-        "metadata": { "name": REQUEST, "namespace": scene.name() },
+        "metadata": { "name": REQUEST, "namespace": ns.name() },
         "spec": { "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "autoApply": true, "profilingConfig": profiling } });
     let folder = tempfile::tempdir().unwrap();
     let kubectl = |verb: &str, file: &Value| {
         let path = folder.path().join("request.json");
         std::fs::write(&path, file.to_string()).unwrap();
-        scene.world.cluster.kubectl(&[verb, "-f", &path.display().to_string()])
+        ns.env.cluster.kubectl(&[verb, "-f", &path.display().to_string()])
     };
-    // Between its look and its write, the operator may have written, too.
+    // `kubectl replace` reads and then writes; the operator may write in between.
     let replace = |file: &Value| loop {
         match kubectl("replace", file) {
-            Err(overtaken) if overtaken.contains("the object has been modified") => {}
+            Err(conflict) if conflict.contains("the object has been modified") => {}
             done => return done,
         }
     };
     kubectl("create", &file).unwrap();
-    let profiler = scene.profiler().await;
-    let before = profiler.is_heard("SweepingPrefill", "Sweeping parallelization strategies").await;
-    assert_eq!(before["spec"]["hardware"]["gpuSku"], "h100_sxm", "it was discovered");
-    assert!(before["spec"]["image"].as_str().is_some_and(|image| !image.is_empty()), "it was filled in");
+    let profiler = ns.profiler().await;
+    let before = profiler.report_and_wait("SweepingPrefill", "Sweeping parallelization strategies").await;
+    assert_eq!(before["spec"]["hardware"]["gpuSku"], "h100_sxm", "the hardware was discovered");
+    assert!(before["spec"]["image"].as_str().is_some_and(|image| !image.is_empty()), "the image was filled in");
     replace(&file).unwrap();
     let mut other = file.clone();
     other["spec"]["model"] = "Qwen/Qwen3-32B".into();
-    let refused = replace(&other).unwrap_err();
-    assert!(refused.contains("Changed is spec.model."), "{refused}");
+    let rejection = replace(&other).unwrap_err();
+    assert!(rejection.contains("Changed is spec.model."), "{rejection}");
 
-    profiler.is_heard("SelectingConfig", "Filtering results").await;
-    let marked = scene.until("it is marked again", |request| {
+    profiler.report_and_wait("SelectingConfig", "Filtering results").await;
+    let marked = ns.wait_for("the accepted spec is recorded again", |request| {
         !request["metadata"]["annotations"]["steersman.dev/accepted-spec"].is_null()
     });
     assert_eq!(condition(&marked.await, "SpecAccepted")["status"], "True");
     replace(&file).unwrap();
-    profiler.succeeds().await;
-    scene.graph_is("successful", "").await;
-    scene.until_phase("Deployed").await;
+    profiler.succeed().await;
+    ns.set_graph_state("successful", "").await;
+    ns.wait_for_phase("Deployed").await;
 }

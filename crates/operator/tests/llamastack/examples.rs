@@ -1,12 +1,12 @@
-//! The examples, each applied in a namespace of its own as `kubectl apply -f` would, until its server is ready.
+//! Applies each example in its own namespace like `kubectl apply -f`, and waits until its server is ready.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::scene::{Scene, condition};
+use crate::test_namespace::{TestNamespace, condition};
 
-/// Those to be refused lie in a folder of their own.
+/// The valid examples; the invalid ones are in a subfolder.
 fn files() -> Vec<PathBuf> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llamastack"));
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -15,35 +15,35 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The object that an example is about, once it is ready.
-async fn shown(file: &str) -> Option<Value> {
-    let path = files().into_iter().find(|path| path.ends_with(file)).expect("the example is there");
+/// Applies an example and returns its object once it is ready.
+async fn apply_example(file: &str) -> Option<Value> {
+    let path = files().into_iter().find(|path| path.ends_with(file)).expect("the example exists");
     let text = std::fs::read_to_string(path).unwrap();
-    assert!(text.starts_with("# "), "{file} begins with what it is for");
+    assert!(text.starts_with("# "), "{file} must begin with a comment on its purpose");
     let name = file.trim_end_matches(".yaml").trim_start_matches("v1alpha2-");
-    let scene = Scene::open(&format!("example-{name}")).await?;
-    scene.apply(&text).await;
-    Some(scene.ready_of(name).await)
+    let ns = TestNamespace::open(&format!("example-{name}")).await?;
+    ns.apply(&text).await;
+    Some(ns.wait_until_object_ready(name).await)
 }
 
-/// An example says nothing that has no effect.
+/// Every field of an example must have an effect.
 #[track_caller]
-fn assert_all_is_acted_on(object: &Value) {
-    let said = condition(object, "SpecAccepted");
-    assert_eq!(said["reason"], "SpecAccepted", "{said:#}");
+fn assert_no_field_is_ignored(object: &Value) {
+    let accepted = condition(object, "SpecAccepted");
+    assert_eq!(accepted["reason"], "SpecAccepted", "{accepted:#}");
 }
 
 #[tokio::test]
-async fn simple_is_ready() {
-    let Some(object) = shown("v1alpha2-simple.yaml").await else { return };
-    assert_all_is_acted_on(&object);
+async fn simple_example_is_ready() {
+    let Some(object) = apply_example("v1alpha2-simple.yaml").await else { return };
+    assert_no_field_is_ignored(&object);
     assert_eq!(object["status"]["configGeneration"]["resourceCount"], 1);
 }
 
 #[tokio::test]
-async fn full_is_ready() {
-    let Some(object) = shown("v1alpha2-full.yaml").await else { return };
-    assert_all_is_acted_on(&object);
+async fn full_example_is_ready() {
+    let Some(object) = apply_example("v1alpha2-full.yaml").await else { return };
+    assert_no_field_is_ignored(&object);
     assert!(object["status"]["serviceURL"].as_str().unwrap().starts_with("https://full-service."));
     for type_ in ["SecretsResolved", "ConfigGenerated", "StorageReady", "ServiceReady", "Available"] {
         assert_eq!(condition(&object, type_)["status"], "True", "{object:#}");
@@ -51,41 +51,40 @@ async fn full_is_ready() {
 }
 
 #[tokio::test]
-async fn postgres_is_ready() {
-    let Some(object) = shown("v1alpha2-postgres.yaml").await else { return };
-    assert_all_is_acted_on(&object);
+async fn postgres_example_is_ready() {
+    let Some(object) = apply_example("v1alpha2-postgres.yaml").await else { return };
+    assert_no_field_is_ignored(&object);
     assert_eq!(object["status"]["availableReplicas"], 2);
     assert_eq!(condition(&object, "SecretsResolved")["message"], "Resolved 2 secret references");
 }
 
 #[tokio::test]
-async fn multi_provider_is_ready() {
-    let Some(object) = shown("v1alpha2-multi-provider.yaml").await else { return };
-    assert_all_is_acted_on(&object);
+async fn multi_provider_example_is_ready() {
+    let Some(object) = apply_example("v1alpha2-multi-provider.yaml").await else { return };
+    assert_no_field_is_ignored(&object);
     assert_eq!(object["status"]["configGeneration"]["resourceCount"], 2);
 }
 
 #[tokio::test]
-async fn override_is_ready() {
-    let Some(object) = shown("v1alpha2-override.yaml").await else { return };
-    assert_all_is_acted_on(&object);
+async fn override_example_is_ready() {
+    let Some(object) = apply_example("v1alpha2-override.yaml").await else { return };
+    assert_no_field_is_ignored(&object);
     assert_eq!(condition(&object, "DeploymentUpdated")["message"], "Deployment updated with config override-config");
 }
 
 #[tokio::test]
-async fn starter_of_the_older_version_is_ready() {
-    let Some(scene) = Scene::open("example-older").await else { return };
+async fn v1alpha1_example_is_ready() {
+    let Some(ns) = TestNamespace::open("example-older").await else { return };
     let file = files().into_iter().find(|file| file.ends_with("v1alpha1-starter.yaml")).unwrap();
-    scene.apply(&std::fs::read_to_string(file).unwrap()).await;
-    assert_all_is_acted_on(&scene.ready_of("starter-v1alpha1").await);
+    ns.apply(&std::fs::read_to_string(file).unwrap()).await;
+    assert_no_field_is_ignored(&ns.wait_until_object_ready("starter-v1alpha1").await);
 }
 
-/// One that is added without a test would not be shown to work.
 #[test]
-fn every_example_is_shown() {
+fn every_example_has_a_test() {
     let tested = include_str!("examples.rs");
     for file in files() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(tested.contains(&format!("\"{name}\"")), "no test here applies {name}");
+        assert!(tested.contains(&format!("\"{name}\"")), "no test in this file applies {name}");
     }
 }

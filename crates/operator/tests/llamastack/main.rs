@@ -1,16 +1,16 @@
-//! The stories, edge cases and scenarios of the generated server configuration, as users see them: one cluster with its
-//! controllers, one operator with the rights that are shipped, and a namespace for each test. Pods are played.
+//! User stories, edge cases and scenarios of LlamaStackDistributions. All tests share one cluster with its controllers and
+//! one operator with the RBAC rules that are shipped; each test has its own namespace. Pods are simulated.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod edges;
+mod edge_cases;
+mod env;
 mod examples;
-#[path = "../stage/judged.rs"]
-mod judged;
-mod lasting;
+mod lifecycle;
 mod scenarios;
-mod scene;
-#[path = "../stage/mod.rs"]
-mod stage;
+#[path = "../shared_env/mod.rs"]
+mod shared_env;
+#[path = "../shared_env/namespace.rs"]
+mod shared_namespace;
 mod stories;
-mod world;
+mod test_namespace;

@@ -1,21 +1,21 @@
-//! Fleets of VariantAutoscalings as those who run them see them: one cluster with its controllers and simulated nodes, one
-//! Prometheus, one operator with the rights that are shipped, and a namespace for each test. What pods measure is
-//! simulated; that they are there, how they are scraped and who decides is real.
+//! User scenarios of VariantAutoscalings. All tests share one cluster with its controllers and simulated nodes, one
+//! Prometheus and one operator with the RBAC rules that are shipped; each test has its own namespace. The metrics of pods
+//! are simulated; pods, scrapes and decisions are real.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bounds;
+mod env;
 mod excluded;
-mod follower;
-mod kinds;
-mod lasting;
-mod loads;
+mod fake_hpa;
+mod load;
+mod load_generator;
 mod metrics;
 mod operator;
-mod player;
-mod scene;
-#[path = "../stage/mod.rs"]
-mod stage;
+mod operator_restart;
+mod scale_to_zero;
+#[path = "../shared_env/mod.rs"]
+mod shared_env;
+mod target_kinds;
 mod targets;
-mod world;
-mod zero;
+mod test_namespace;

@@ -1,5 +1,4 @@
-//! What an operator says of itself, and operators that one test has to itself.
-//! Comes in: a process; goes out: lines of its log, its series, and how many passes it has made.
+//! Reads the log and metrics of an operator, and starts operators for a single test.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,39 +13,39 @@ use steersman_testkit::operator::{STEADY, until_leads};
 use steersman_testkit::{Cluster, Launch, Log, Namespace, Operator as Process, apply, metrics, wait};
 use tempfile::TempDir;
 
-use crate::world;
+use crate::env;
 
 /// The log and the metrics of one operator.
 #[derive(Clone)]
-pub struct Voice {
+pub struct OperatorProbe {
     log: Log,
-    /// Where it serves its metrics, once it has said so.
+    /// Address of the metrics, read from the log at the first scrape.
     address: Arc<OnceLock<String>>,
 }
 
-impl Voice {
-    pub fn of(operator: &Process) -> Self {
+impl OperatorProbe {
+    pub fn new(operator: &Process) -> Self {
         Self { log: operator.log().clone(), address: Arc::default() }
     }
 
-    /// Its last lines, for whoever has to find out why a test failed.
-    pub fn last_words(&self) -> String {
+    /// The last lines of the log, for the message of a failed test.
+    pub fn log_end(&self) -> String {
         self.log.end()
     }
 
-    pub fn lines(&self) -> Vec<Value> {
+    pub fn log_lines(&self) -> Vec<Value> {
         self.log.lines()
     }
 
-    pub fn times_said(&self, message: &str) -> usize {
+    pub fn log_count(&self, message: &str) -> usize {
         self.log.times_said(message, |_| true)
     }
 
-    pub async fn until_said(&self, message: &str) {
+    pub async fn wait_for_log(&self, message: &str) {
         self.log.until_said(message).await.unwrap();
     }
 
-    /// What Prometheus would scrape; None while nobody answers.
+    /// The metrics in the text format. None while the operator does not serve them.
     pub async fn metrics(&self) -> Option<String> {
         let address = match self.address.get() {
             Some(address) => address,
@@ -58,52 +57,53 @@ impl Voice {
         metrics::scrape(address).await
     }
 
-    /// Values of a metric, with all labels of each, where those hold all of `labels`.
+    /// The series of a metric that have all of `labels`, as their full labels and value.
     pub async fn series(&self, metric: &str, labels: &[(&str, &str)]) -> Vec<(String, f64)> {
-        let text = wait::eventually("the operator's metrics", async || self.metrics().await).await.unwrap();
+        let text = wait::eventually("the operator serves metrics", async || self.metrics().await).await.unwrap();
         metrics::find(&text, metric, labels)
     }
 
-    /// The one value of the metric with these labels.
+    /// The value of the only series of a metric with these labels.
     pub async fn value(&self, metric: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let found = self.series(metric, labels).await;
-        assert!(found.len() < 2, "one series of {metric}: {found:?}");
+        assert!(found.len() < 2, "more than one series of {metric}: {found:?}");
         found.first().map(|(_, value)| *value)
     }
 
-    /// When its last pass over the fleet ended.
-    pub async fn last_pass(&self) -> Option<f64> {
+    /// Time at which the last reconcile of the fleet ended.
+    pub async fn last_reconcile(&self) -> Option<f64> {
         self.value("steersman_fleet_last_pass_seconds", &[]).await
     }
 
-    /// Until it has made so many passes from now on, each begun and ended since.
-    pub async fn passes(&self, count: usize) {
+    /// Waits for this number of reconciles that start and end from now on.
+    pub async fn wait_for_reconciles(&self, count: usize) {
         for _ in 0..=count {
-            let before = self.last_pass().await;
-            let next = async || (self.last_pass().await != before).then_some(());
-            let made = wait::eventually("the next pass", next).await;
-            made.unwrap_or_else(|error| panic!("{error}\n{}", self.last_words()));
+            let before = self.last_reconcile().await;
+            let next = async || (self.last_reconcile().await != before).then_some(());
+            let ended = wait::eventually("the next reconcile has ended", next).await;
+            ended.unwrap_or_else(|error| panic!("{error}\n{}", self.log_end()));
         }
     }
 }
 
-/// An operator of one test alone, with the shipped rights: it acts in one namespace, which the shared one leaves alone.
-pub struct Operator {
+/// The operator of a single test, with the RBAC rules that are shipped. It watches one namespace, which the shared operator
+/// ignores.
+pub struct DedicatedOperator {
     process: Option<Process>,
-    pub voice: Voice,
-    /// Its Lease and its settings are here.
+    pub probe: OperatorProbe,
+    /// Namespace of its Lease and settings.
     pub home: Namespace,
     launch: Launch,
-    // One for each start; they go last.
+    // Each start has a folder. The field is the last, so that the process is dropped first.
     folders: Vec<TempDir>,
 }
 
-impl Operator {
+impl DedicatedOperator {
     pub async fn start(cluster: &Cluster, watched: &str) -> Self {
         let home = cluster.namespace("operator").await.unwrap();
         let admin = cluster.admin().await.unwrap();
-        let own: Api<Role> = Api::namespaced(admin.clone(), installation::NAMESPACE);
-        let rules = own.get(installation::NAME).await.unwrap().rules;
+        let roles: Api<Role> = Api::namespaced(admin.clone(), installation::NAMESPACE);
+        let rules = roles.get(installation::NAME).await.unwrap().rules;
         let group = "rbac.authorization.k8s.io";
         let role = json!({ "apiVersion": format!("{group}/v1"), "kind": "Role",
             "metadata": { "name": installation::NAME }, "rules": rules });
@@ -118,36 +118,38 @@ impl Operator {
         let account = cluster.service_account(installation::NAMESPACE, installation::NAME).await.unwrap();
         until_leads(&account, home.name()).await.unwrap();
         let kubeconfig = cluster.service_account_kubeconfig(installation::NAMESPACE, installation::NAME).await.unwrap();
-        let own = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
+        let arguments = ["--namespace", home.name(), "--config-namespace", home.name(), "--watch-namespace", watched];
         let program = Path::new(env!("CARGO_BIN_EXE_steersman"));
-        let launch =
-            Launch::new(program, &kubeconfig, "the-only-one").with(&own).with(&["--controllers", "va"]).with(&STEADY);
+        let launch = Launch::new(program, &kubeconfig, "the-only-one")
+            .with(&arguments)
+            .with(&["--controllers", "va"])
+            .with(&STEADY);
         let folder = tempfile::tempdir().unwrap();
         let process = launch.start(folder.path()).unwrap();
-        Self { voice: Voice::of(&process), process: Some(process), home, launch, folders: vec![folder] }
+        Self { probe: OperatorProbe::new(&process), process: Some(process), home, launch, folders: vec![folder] }
     }
 
-    /// As its ConfigMap says, it asks this Prometheus.
-    pub async fn asks(&self, admin: &Client, meter: &world::Meter) {
-        world::settle(admin, self.home.name(), &*meter.lock().await).await.unwrap();
+    /// Applies settings with the address of this Prometheus.
+    pub async fn use_prometheus(&self, admin: &Client, prometheus: &env::SharedPrometheus) {
+        env::apply_settings(admin, self.home.name(), &*prometheus.lock().await).await.unwrap();
     }
 
-    pub async fn set(&self, admin: &Client, name: &str, data: Value) {
+    pub async fn set_config_map(&self, admin: &Client, name: &str, data: Value) {
         let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data });
         let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), self.home.name());
         maps.patch(name, &PatchParams::apply("scenarios").force(), &Patch::Apply(map)).await.unwrap();
     }
 
-    /// With a log of its own each time.
-    pub fn start_again(&mut self) {
+    /// Starts the process again, with a new log.
+    pub fn restart(&mut self) {
         let folder = tempfile::tempdir().unwrap();
         let process = self.launch.start(folder.path()).unwrap();
         self.folders.push(folder);
-        self.voice = Voice::of(&process);
+        self.probe = OperatorProbe::new(&process);
         self.process = Some(process);
     }
 
-    /// On the spot: it can neither finish nor clean up anything.
+    /// Kills the process, so that it cannot finish or clean up anything.
     pub fn kill(&mut self) {
         self.process = None;
     }

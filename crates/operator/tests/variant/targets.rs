@@ -1,4 +1,4 @@
-//! Workloads that several objects want, that are missing, that somebody else scales; and objects that go.
+//! Scale targets that conflict, are missing or are scaled manually, and deleted objects.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -8,185 +8,185 @@ use serde_json::{Value, json};
 use steersman_api::Family;
 use steersman_testkit::wait;
 
-use crate::follower::Follower;
-use crate::player::Player;
-use crate::scene::{Scene, condition, current, desired, spec};
-use crate::stage::objects;
-use crate::world::UNREADABLE;
+use crate::env::INVALID_OBJECT;
+use crate::fake_hpa::FakeHpa;
+use crate::load_generator::LoadGenerator;
+use crate::shared_env::objects;
+use crate::test_namespace::{TestNamespace, condition, current, desired, spec};
 
 #[tokio::test]
-async fn of_two_objects_for_one_workload_the_older_decides_until_it_goes() {
-    let Some(scene) = Scene::open("rivals").await else { return };
-    scene.deploy("decode", "llama", 1).await;
-    // By name it would come second.
-    scene.variant("older", spec("decode", "llama", json!({}))).await;
-    let player = Player::idle(&scene, "llama").await;
-    player.until_pods(1).await;
-    let seen = scene.until_settled("older", 1).await;
-    let created: Timestamp = seen["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
+async fn older_object_wins_target_conflict_until_deleted() {
+    let Some(ns) = TestNamespace::open("rivals").await else { return };
+    ns.deploy("decode", "llama", 1).await;
+    // By name it would be the second.
+    ns.apply_variant("older", spec("decode", "llama", json!({}))).await;
+    let load = LoadGenerator::idle(&ns, "llama").await;
+    load.wait_for_pods(1).await;
+    let object = ns.wait_until_settled("older", 1).await;
+    let created: Timestamp = object["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
     let later = async || (Timestamp::now().as_second() > created.as_second()).then_some(());
-    wait::eventually("another second", later).await.unwrap();
-    scene.variant("newer", spec("decode", "llama", json!({}))).await;
+    wait::eventually("the next second has begun", later).await.unwrap();
+    ns.apply_variant("newer", spec("decode", "llama", json!({}))).await;
 
-    let older = format!("{}/older", scene.name());
+    let older = format!("{}/older", ns.name());
     let lost = ["True", "SuppressedDueToConflict", older.as_str()];
-    let seen = scene.until_condition("newer", "DeploymentTargetConflict", lost).await;
-    let (_, _, message) = condition(&seen, "DeploymentTargetConflict");
+    let object = ns.wait_for_condition("newer", "DeploymentTargetConflict", lost).await;
+    let (_, _, message) = condition(&object, "DeploymentTargetConflict");
     assert!(message.ends_with("ACTION: Delete this VA or change scaleTargetRef to a unique deployment."), "{message}");
-    assert_eq!(condition(&seen, "Ready").1, "DeploymentTargetConflict");
-    assert_eq!(desired(&seen), None);
-    let newer = format!("DELETE OR REASSIGN: {}/newer", scene.name());
+    assert_eq!(condition(&object, "Ready").1, "DeploymentTargetConflict");
+    assert_eq!(desired(&object), None);
+    let newer = format!("DELETE OR REASSIGN: {}/newer", ns.name());
     let won = ["True", "ConflictResolvedByArbitration", newer.as_str()];
-    scene.until_condition("older", "DeploymentTargetConflict", won).await;
+    ns.wait_for_condition("older", "DeploymentTargetConflict", won).await;
     for name in ["older", "newer"] {
-        let (kind, _) = scene.event(name, "DeploymentTargetConflict").await;
+        let (kind, _) = ns.event(name, "DeploymentTargetConflict").await;
         assert_eq!(kind, "Warning");
-        scene.shown(name, &format!("conflict-{name}")).await;
+        ns.record_kubectl_output(name, &format!("conflict-{name}")).await;
     }
-    scene.until_gauges("older", [Some(1.0), Some(1.0), Some(1.0)]).await;
-    assert_eq!(scene.gauges("newer").await, [None; 3]);
-    let contested = [("namespace", scene.name()), ("deployment", "decode")];
-    assert_eq!(scene.voice.value("wva_deployment_target_conflicts_total", &contested).await, Some(2.0));
+    ns.wait_for_gauges("older", [Some(1.0), Some(1.0), Some(1.0)]).await;
+    assert_eq!(ns.gauges("newer").await, [None; 3]);
+    let contested = [("namespace", ns.name()), ("deployment", "decode")];
+    assert_eq!(ns.probe.value("wva_deployment_target_conflicts_total", &contested).await, Some(2.0));
     let status = async |name: &str| {
-        let labels = [("namespace", scene.name()), ("variant_name", name)];
-        scene.voice.value("wva_conflict_resolution_status", &labels).await
+        let labels = [("namespace", ns.name()), ("variant_name", name)];
+        ns.probe.value("wva_conflict_resolution_status", &labels).await
     };
     assert_eq!((status("older").await, status("newer").await), (Some(1.0), Some(0.0)));
-    scene.assert_silent_for(3, &["older", "newer"]).await;
+    ns.assert_unchanged_for(3, &["older", "newer"]).await;
 
-    scene.delete("older").await;
-    let seen = scene.until_settled("newer", 1).await;
+    ns.delete_variant("older").await;
+    let object = ns.wait_until_settled("newer", 1).await;
     for gone in ["DeploymentTargetConflict", "Ready"] {
-        assert_eq!(condition(&seen, gone), ("", "", ""), "{gone} is over");
+        assert_eq!(condition(&object, gone), ("", "", ""), "condition {gone} was removed");
     }
-    scene.until_gauges("newer", [Some(1.0), Some(1.0), Some(1.0)]).await;
-    scene.until_gauges("older", [None; 3]).await;
-    assert_eq!(scene.voice.series("wva_deployment_target_conflicts_total", &contested).await, []);
+    ns.wait_for_gauges("newer", [Some(1.0), Some(1.0), Some(1.0)]).await;
+    ns.wait_for_gauges("older", [None; 3]).await;
+    assert_eq!(ns.probe.series("wva_deployment_target_conflicts_total", &contested).await, []);
 }
 
 #[tokio::test]
-async fn a_workload_may_come_later_and_go_again() {
-    let Some(scene) = Scene::open("later").await else { return };
-    scene.variant("llama", spec("decode", "llama", json!({}))).await;
+async fn missing_target_is_reported_until_it_appears() {
+    let Some(ns) = TestNamespace::open("later").await else { return };
+    ns.apply_variant("llama", spec("decode", "llama", json!({}))).await;
     let missing = ["False", "TargetNotFound", "Scale target Deployment decode not found"];
-    let seen = scene.until_condition("llama", "TargetResolved", missing).await;
-    let (status, why, message) = condition(&seen, "OptimizationReady");
+    let object = ns.wait_for_condition("llama", "TargetResolved", missing).await;
+    let (status, why, message) = condition(&object, "OptimizationReady");
     assert_eq!((status, why), ("False", "OptimizationFailed"));
     assert!(message.starts_with("Deployment not found"), "{message}");
-    assert_eq!(desired(&seen), None);
-    assert_eq!(scene.gauges("llama").await, [None; 3], "nothing is known that could be published");
-    let (kind, message) = scene.event("llama", "OptimizationFailed").await;
+    assert_eq!(desired(&object), None);
+    assert_eq!(ns.gauges("llama").await, [None; 3], "no gauge is published without a decision");
+    let (kind, message) = ns.event("llama", "OptimizationFailed").await;
     assert_eq!(kind, "Warning");
     assert!(message.starts_with("Deployment not found"), "{message}");
-    scene.shown("llama", "target-missing").await;
+    ns.record_kubectl_output("llama", "target-missing").await;
 
-    scene.deploy("decode", "llama", 2).await;
-    scene.until_condition("llama", "TargetResolved", ["True", "TargetFound", "Deployment decode found"]).await;
-    let player = Player::quiet(&scene, "llama").await;
-    player.begin(2, 36).await;
-    let seen = scene.until_settled("llama", 2).await;
-    assert_eq!(condition(&seen, "OptimizationReady").0, "True");
+    ns.deploy("decode", "llama", 2).await;
+    ns.wait_for_condition("llama", "TargetResolved", ["True", "TargetFound", "Deployment decode found"]).await;
+    let load = LoadGenerator::new(&ns, "llama").await;
+    load.start_load(2, 36).await;
+    let object = ns.wait_until_settled("llama", 2).await;
+    assert_eq!(condition(&object, "OptimizationReady").0, "True");
 
-    scene.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
-    let seen = scene.until_condition("llama", "TargetResolved", missing).await;
-    assert_eq!(desired(&seen), Some(2), "what was decided stays for whoever brings it back");
-    scene.until_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
-    scene.shown("llama", "target-gone").await;
+    ns.namespace.all::<Deployment>().delete("decode", &DeleteParams::default()).await.unwrap();
+    let object = ns.wait_for_condition("llama", "TargetResolved", missing).await;
+    assert_eq!(desired(&object), Some(2), "the decision is kept until the target exists again");
+    ns.wait_for_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
+    ns.record_kubectl_output("llama", "target-gone").await;
 }
 
 #[tokio::test]
-async fn a_hand_on_the_replicas_is_seen_at_once_and_what_is_decided_comes_back() {
-    let Some(scene) = Scene::open("hand").await else { return };
-    scene.deploy("decode", "llama", 2).await;
-    scene.variant("llama", spec("decode", "llama", json!({}))).await;
-    let player = Player::quiet(&scene, "llama").await;
-    player.begin(2, 36).await;
-    scene.until_settled("llama", 2).await;
-    scene.scale("decode", 4).await;
-    let seen = scene.until("llama", "four run", |seen| current(seen) == Some(4)).await;
-    // While the new pods have no metrics yet, nobody can know that they are too many.
-    assert!((2..=4).contains(&desired(&seen).unwrap()), "{seen:#}");
-    scene.shown("llama", "scaled-by-hand").await;
-    // An HPA puts it right.
-    let follower = Follower::start(&scene, &scene.voice);
-    scene.until_settled("llama", 2).await;
-    scene.until_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
+async fn manual_scaling_is_observed_and_reverted() {
+    let Some(ns) = TestNamespace::open("hand").await else { return };
+    ns.deploy("decode", "llama", 2).await;
+    ns.apply_variant("llama", spec("decode", "llama", json!({}))).await;
+    let load = LoadGenerator::new(&ns, "llama").await;
+    load.start_load(2, 36).await;
+    ns.wait_until_settled("llama", 2).await;
+    ns.scale_workload("decode", 4).await;
+    let object = ns.wait_for("llama", "four replicas are running", |object| current(object) == Some(4)).await;
+    // While the new pods have no metrics, the operator cannot know that they are too many.
+    assert!((2..=4).contains(&desired(&object).unwrap()), "{object:#}");
+    ns.record_kubectl_output("llama", "scaled-by-hand").await;
+    // The HPA restores the desired replicas.
+    let hpa = FakeHpa::start(&ns, &ns.probe);
+    ns.wait_until_settled("llama", 2).await;
+    ns.wait_for_gauges("llama", [Some(2.0), Some(2.0), Some(1.0)]).await;
 
-    drop(follower);
-    scene.scale("decode", 1).await;
-    let seen = scene.until("llama", "one runs", |seen| current(seen) == Some(1)).await;
-    assert_eq!(desired(&seen), Some(2), "a hand does not change what the load needs");
-    scene.until_gauges("llama", [Some(2.0), Some(1.0), Some(2.0)]).await;
+    drop(hpa);
+    ns.scale_workload("decode", 1).await;
+    let object = ns.wait_for("llama", "one replica is running", |object| current(object) == Some(1)).await;
+    assert_eq!(desired(&object), Some(2), "manual scaling does not change the desired replicas");
+    ns.wait_for_gauges("llama", [Some(2.0), Some(1.0), Some(2.0)]).await;
 }
 
 #[tokio::test]
-async fn an_object_takes_its_series_with_it_and_nobody_elses() {
-    let Some(scene) = Scene::open("leaving").await else { return };
+async fn deleted_object_removes_only_its_series() {
+    let Some(ns) = TestNamespace::open("leaving").await else { return };
     for name in ["stays", "goes"] {
-        scene.deploy(name, name, 1).await;
-        scene.variant(name, spec(name, name, json!({}))).await;
+        ns.deploy(name, name, 1).await;
+        ns.apply_variant(name, spec(name, name, json!({}))).await;
     }
-    let _players = (Player::idle(&scene, "stays").await, Player::idle(&scene, "goes").await);
+    let _loads = (LoadGenerator::idle(&ns, "stays").await, LoadGenerator::idle(&ns, "goes").await);
     for name in ["stays", "goes"] {
-        scene.until_settled(name, 1).await;
-        scene.until_gauges(name, [Some(1.0), Some(1.0), Some(1.0)]).await;
+        ns.wait_until_settled(name, 1).await;
+        ns.wait_for_gauges(name, [Some(1.0), Some(1.0), Some(1.0)]).await;
     }
-    scene.voice.passes(2).await;
-    let before = scene.object("stays").await;
-    scene.delete("goes").await;
-    let gone = wait::eventually("no series names it", async || {
-        let text = scene.voice.metrics().await?;
-        let here = format!("namespace=\"{}\"", scene.name());
-        let named = text.lines().any(|line| line.contains(&here) && line.contains("variant_name=\"goes\""));
-        (!named).then_some(())
+    ns.probe.wait_for_reconciles(2).await;
+    let before = ns.object("stays").await;
+    ns.delete_variant("goes").await;
+    let gone = wait::eventually("no series has its name", async || {
+        let text = ns.probe.metrics().await?;
+        let label = format!("namespace=\"{}\"", ns.name());
+        let found = text.lines().any(|line| line.contains(&label) && line.contains("variant_name=\"goes\""));
+        (!found).then_some(())
     });
     gone.await.unwrap();
-    scene.voice.passes(2).await;
-    let after = scene.object("stays").await;
+    ns.probe.wait_for_reconciles(2).await;
+    let after = ns.object("stays").await;
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&before), version(&after), "{after:#}");
-    assert_eq!(scene.gauges("stays").await, [Some(1.0), Some(1.0), Some(1.0)]);
-    assert!(scene.namespace.get::<Deployment>("goes").await.unwrap().is_some(), "its workload is not its own");
+    assert_eq!(ns.gauges("stays").await, [Some(1.0), Some(1.0), Some(1.0)]);
+    assert!(ns.namespace.get::<Deployment>("goes").await.unwrap().is_some(), "the workload is not owned by the object");
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_one_object_is_nobody_elses_trouble() {
-    let Some(scene) = Scene::open("bad").await else { return };
+async fn invalid_object_does_not_affect_others() {
+    let Some(ns) = TestNamespace::open("bad").await else { return };
     for name in ["sound", "odd-number"] {
-        scene.deploy(name, "llama", 1).await;
+        ns.deploy(name, "llama", 1).await;
     }
-    // Of a kind that nobody knows, and with a cost that no number can hold.
+    // The first object has an unknown target kind, the second a cost that is too large for a number.
     let unknown = json!({ "apiVersion": "example.com/v1", "kind": "Rollout", "name": "decode" });
-    scene.variant("odd-kind", spec("x", "other", json!({ "scaleTargetRef": unknown }))).await;
+    ns.apply_variant("odd-kind", spec("x", "other", json!({ "scaleTargetRef": unknown }))).await;
     let endless = "9".repeat(400);
-    scene.variant("odd-number", spec("odd-number", "llama", json!({ "variantCost": endless }))).await;
-    scene.variant("sound", spec("sound", "llama", json!({ "variantCost": "5" }))).await;
-    let _follower = Follower::start(&scene, &scene.voice);
-    let player = Player::quiet(&scene, "llama").await;
-    player.begin(2, 60).await;
-    scene.until_settled("sound", 2).await;
-    let seen =
-        scene.until_condition("odd-kind", "TargetResolved", ["Unknown", "TargetUnknown", "Rollout decode"]).await;
-    assert_eq!(condition(&seen, "OptimizationReady").1, "OptimizationFailed");
-    assert_eq!(desired(&seen), None);
-    scene.shown("odd-kind", "odd-kind").await;
-    let seen = scene.object("odd-number").await;
-    assert_eq!(condition(&seen, "SpecAccepted").1, "VariantCostInvalid");
-    assert!(condition(&seen, "SpecAccepted").2.contains("10 is used"), "{seen:#}");
-    scene.shown("odd-number", "odd-number").await;
+    ns.apply_variant("odd-number", spec("odd-number", "llama", json!({ "variantCost": endless }))).await;
+    ns.apply_variant("sound", spec("sound", "llama", json!({ "variantCost": "5" }))).await;
+    let _hpa = FakeHpa::start(&ns, &ns.probe);
+    let load = LoadGenerator::new(&ns, "llama").await;
+    load.start_load(2, 60).await;
+    ns.wait_until_settled("sound", 2).await;
+    let object =
+        ns.wait_for_condition("odd-kind", "TargetResolved", ["Unknown", "TargetUnknown", "Rollout decode"]).await;
+    assert_eq!(condition(&object, "OptimizationReady").1, "OptimizationFailed");
+    assert_eq!(desired(&object), None);
+    ns.record_kubectl_output("odd-kind", "odd-kind").await;
+    let object = ns.object("odd-number").await;
+    assert_eq!(condition(&object, "SpecAccepted").1, "VariantCostInvalid");
+    assert!(condition(&object, "SpecAccepted").2.contains("10 is used"), "{object:#}");
+    ns.record_kubectl_output("odd-number", "odd-number").await;
 
-    // One that nobody can read was there before all others.
-    let told = |line: &Value| line["msg"] == "a VariantAutoscaling cannot be read and is left alone";
-    let lines: Vec<Value> = scene.voice.lines().into_iter().filter(told).collect();
-    assert_eq!(lines.len(), 1, "it is told once: {lines:?}");
-    assert_eq!((&lines[0]["namespace"], &lines[0]["name"]), (&json!(UNREADABLE.0), &json!(UNREADABLE.1)));
+    // The environment contains an object that cannot be decoded, older than all others.
+    let is_warning = |line: &Value| line["msg"] == "a VariantAutoscaling cannot be read and is left alone";
+    let lines: Vec<Value> = ns.probe.log_lines().into_iter().filter(is_warning).collect();
+    assert_eq!(lines.len(), 1, "expected one log line: {lines:?}");
+    assert_eq!((&lines[0]["namespace"], &lines[0]["name"]), (&json!(INVALID_OBJECT.0), &json!(INVALID_OBJECT.1)));
     let cause = lines[0]["cause"].as_str().unwrap();
-    assert!(cause.contains("variantCost"), "it says where: {cause}");
-    let object = objects(&scene.admin, Family::Va, UNREADABLE.0, "v1alpha1").get(UNREADABLE.1).await.unwrap();
-    assert_eq!(object.data["status"], Value::Null, "it is left alone");
-    let events: Api<Event> = Api::namespaced(scene.admin.clone(), UNREADABLE.0);
+    assert!(cause.contains("variantCost"), "the cause names the field: {cause}");
+    let object = objects(&ns.admin, Family::Va, INVALID_OBJECT.0, "v1alpha1").get(INVALID_OBJECT.1).await.unwrap();
+    assert_eq!(object.data["status"], Value::Null, "the object is not reconciled");
+    let events: Api<Event> = Api::namespaced(ns.admin.clone(), INVALID_OBJECT.0);
     let events = events.list(&ListParams::default()).await.unwrap().items;
-    let said: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("SpecUnreadable")).collect();
-    assert_eq!(said.len(), 1, "{events:?}");
-    assert!(said[0].message.as_ref().is_some_and(|message| message.contains(cause)), "{said:?}");
+    let unreadable: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("SpecUnreadable")).collect();
+    assert_eq!(unreadable.len(), 1, "{events:?}");
+    assert!(unreadable[0].message.as_ref().is_some_and(|message| message.contains(cause)), "{unreadable:?}");
 }

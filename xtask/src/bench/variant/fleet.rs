@@ -1,28 +1,26 @@
-//! What a fleet of the benchmark is made of.
-//! Comes in: how many objects; goes out: the objects, their workloads and pods, and what the pods say of themselves.
+//! Builds the fleet of the benchmark: the objects, their workloads and pods, and the metrics of the pods.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 use steersman_api::Family;
 
-/// Pods of each object.
-pub const PODS: usize = 10;
+pub const PODS_PER_OBJECT: usize = 10;
 
-/// Objects of one namespace, whose pods' metrics are on one page.
-pub const IN_NAMESPACE: usize = 100;
+/// The metrics of all pods of a namespace are served as one page.
+pub const OBJECTS_PER_NAMESPACE: usize = 100;
 
-/// Objects of one model: a cheap one and a dear one.
-const OF_MODEL: usize = 2;
+/// Each model has a cheap and an expensive variant.
+const OBJECTS_PER_MODEL: usize = 2;
 
-/// Metrics of each pod, which is what Steersman reads.
-pub const SERIES: usize = 10;
+/// Metrics of a pod that Steersman reads.
+pub const SERIES_PER_POD: usize = 10;
 
-/// So full that nothing is missing, and that none can go.
-const KV: f64 = 0.68;
+/// Load at which a variant needs exactly the replicas that it has.
+const KV_CACHE_USAGE: f64 = 0.68;
 
-/// What every pod has counted by its second look: more than by the first.
-pub const REQUESTS: usize = 1_200;
+/// Counter of requests in the second round of scrapes; in the first it is 0.
+pub const REQUESTS_PER_POD: usize = 1_200;
 
 pub fn name(object: usize) -> String {
     format!("variant-{object:05}")
@@ -33,11 +31,11 @@ fn target(object: usize) -> String {
 }
 
 pub fn namespace(object: usize) -> String {
-    format!("fleet-{:03}", object / IN_NAMESPACE)
+    format!("fleet-{:03}", object / OBJECTS_PER_NAMESPACE)
 }
 
 fn model(object: usize) -> String {
-    format!("meta-llama/Llama-3.1-{}B-Instruct", object / OF_MODEL)
+    format!("meta-llama/Llama-3.1-{}B-Instruct", object / OBJECTS_PER_MODEL)
 }
 
 fn pod(object: usize, number: usize) -> String {
@@ -45,7 +43,7 @@ fn pod(object: usize, number: usize) -> String {
 }
 
 pub fn variant(object: usize) -> Value {
-    let cost = if object.is_multiple_of(OF_MODEL) { "10" } else { "40" };
+    let cost = if object.is_multiple_of(OBJECTS_PER_MODEL) { "10" } else { "40" };
     json!({
         "apiVersion": format!("{}/{}", Family::Va.group(), Family::Va.storage_version()),
         "kind": Family::Va.kind(),
@@ -61,7 +59,7 @@ pub fn variant(object: usize) -> Value {
     })
 }
 
-/// As the API server stores it.
+/// The Deployment in its stored form, with its status.
 pub fn deployment(object: usize) -> Value {
     let labels = json!({ "app": target(object) });
     json!({
@@ -72,17 +70,17 @@ pub fn deployment(object: usize) -> Value {
             "creationTimestamp": "2026-11-16T00:00:00Z", "labels": labels,
         },
         "spec": {
-            "replicas": PODS,
+            "replicas": PODS_PER_OBJECT,
             "selector": { "matchLabels": labels },
             "template": { "metadata": { "labels": labels }, "spec": spec(object) },
         },
-        "status": { "observedGeneration": 1, "replicas": PODS, "updatedReplicas": PODS, "readyReplicas": PODS,
-            "availableReplicas": PODS },
+        "status": { "observedGeneration": 1, "replicas": PODS_PER_OBJECT, "updatedReplicas": PODS_PER_OBJECT,
+            "readyReplicas": PODS_PER_OBJECT, "availableReplicas": PODS_PER_OBJECT },
     })
 }
 
 pub fn pods(object: usize) -> impl Iterator<Item = Value> {
-    (0..PODS).map(move |number| {
+    (0..PODS_PER_OBJECT).map(move |number| {
         let set = format!("{}-6d4cf56db6", target(object));
         let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": uid(1, object, 0),
             "controller": true, "blockOwnerDeletion": true });
@@ -96,7 +94,8 @@ pub fn pods(object: usize) -> impl Iterator<Item = Value> {
             },
             "spec": spec(object),
             "status": {
-                "phase": "Running", "podIP": address(object * PODS + number), "startTime": "2026-11-16T00:00:00Z",
+                "phase": "Running", "podIP": address(object * PODS_PER_OBJECT + number),
+                "startTime": "2026-11-16T00:00:00Z",
                 "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-16T00:00:00Z" }],
             },
         })
@@ -115,28 +114,28 @@ fn uid(kind: usize, object: usize, number: usize) -> String {
     format!("{kind:08x}-0000-4000-8000-{object:06x}{number:06x}")
 }
 
-/// A different one for each pod, in a range that nobody else has.
+/// A unique address in 10.0.0.0/8.
 fn address(pod: usize) -> String {
     format!("10.{}.{}.{}", pod >> 16 & 255, pod >> 8 & 255, pod & 255)
 }
 
-/// What the pods of these objects say, each under its own name. By the second look, `look` 1, all of them have served
-/// requests.
-pub fn page(objects: std::ops::Range<usize>, look: usize) -> String {
+/// The metrics page of the pods of these objects. The request counters are 0 in round 0, and [`REQUESTS_PER_POD`] in round
+/// 1.
+pub fn page(objects: std::ops::Range<usize>, scrape_round: usize) -> String {
     let mut text = String::new();
-    let requests = if look == 0 { 0 } else { REQUESTS };
+    let requests = if scrape_round == 0 { 0 } else { REQUESTS_PER_POD };
     for object in objects {
-        for number in 0..PODS {
+        for number in 0..PODS_PER_OBJECT {
             let place = format!("namespace=\"{}\",pod=\"{}\"", namespace(object), pod(object, number));
             let labels = format!("{place},model_name=\"{}\"", model(object));
-            let mut say = |metric: &str, labels: &str, value: f64| {
-                // Writing to a text cannot fail.
+            let mut line = |metric: &str, labels: &str, value: f64| {
+                // Writing to a String cannot fail.
                 let _ = writeln!(text, "vllm:{metric}{{{labels}}} {value}");
             };
-            say("kv_cache_usage_perc", &labels, KV);
-            say("num_requests_waiting", &labels, 0.0);
-            say("cache_config_info", &format!("{place},block_size=\"16\",num_gpu_blocks=\"27000\""), 1.0);
-            for (counter, each) in [
+            line("kv_cache_usage_perc", &labels, KV_CACHE_USAGE);
+            line("num_requests_waiting", &labels, 0.0);
+            line("cache_config_info", &format!("{place},block_size=\"16\",num_gpu_blocks=\"27000\""), 1.0);
+            for (counter, per_request) in [
                 ("request_success_total", 1),
                 ("request_prompt_tokens_sum", 512),
                 ("request_prompt_tokens_count", 1),
@@ -145,7 +144,7 @@ pub fn page(objects: std::ops::Range<usize>, look: usize) -> String {
                 ("prefix_cache_queries_total", 512),
                 ("prefix_cache_hits_total", 64),
             ] {
-                say(counter, &labels, (requests * each) as f64);
+                line(counter, &labels, (requests * per_request) as f64);
             }
         }
     }

@@ -1,8 +1,7 @@
-//! Fleets of VariantAutoscalings: what one change costs.
-//! Comes in: how many objects; goes out: a table with a row for each fleet, beside the goals.
+//! Measures the cost of one change in fleets of VariantAutoscalings, and prints a row for each size of fleet.
 //!
-//! Each fleet has an API server, a Prometheus and an operator of its own. Workloads and pods are put into the API server's
-//! store, as nobody here runs them; the objects are created as users do. One page tells the metrics of a namespace's pods.
+//! Each fleet has its own API server, Prometheus and operator. Workloads and pods are written directly into etcd, because
+//! no controller runs them; the objects are created through the API. The metrics of all pods of a namespace are one page.
 
 mod fleet;
 mod row;
@@ -28,23 +27,22 @@ use crate::local_cluster;
 use crate::operator::{self, Running};
 use crate::progress::Progress;
 
-use self::fleet::{IN_NAMESPACE, PODS, SERIES};
+use self::fleet::{OBJECTS_PER_NAMESPACE, PODS_PER_OBJECT, SERIES_PER_POD};
 
-const SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
+const DEFAULT_SIZES: [usize; 5] = [10, 100, 500, 1_000, 10_000];
 
 const SETTINGS: &str = "workload-variant-autoscaler-variantautoscaling-config";
 
-/// Requests under way at once.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// How many samples Prometheus is given to read in a second: it shall have time for questions.
-const SAMPLES: usize = 20_000;
+/// The scrape interval grows with the fleet, so that Prometheus has time for queries.
+const MAX_SAMPLES_PER_SECOND: usize = 20_000;
 
-/// All pods have been scraped twice by then, or never will.
-const LONGEST: Duration = Duration::from_secs(300);
+/// Limit for one round of scrapes.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub fn run(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
-    let sizes = if sizes.is_empty() { &SIZES } else { sizes };
+    let sizes = if sizes.is_empty() { &DEFAULT_SIZES } else { sizes };
     tokio::runtime::Runtime::new()?.block_on(measure(sizes, program))
 }
 
@@ -53,18 +51,18 @@ async fn measure(sizes: &[usize], program: Option<PathBuf>) -> Result<()> {
     let program = program.map_or_else(|| operator::build(true), Ok)?;
     let mut rows = Vec::new();
     for size in sizes {
-        let stage = Stage::new(&binaries, &program, *size).await?;
-        let row = row::measure(&stage).await.with_context(|| stage.log())?;
-        println!("\n{}", row::told(&row));
+        let env = BenchEnv::new(&binaries, &program, *size).await?;
+        let row = row::measure(&env).await.with_context(|| env.log())?;
+        println!("\n{}", row::summary(&row));
         rows.push(row);
     }
     println!("\n{}", row::table(&rows));
     Ok(())
 }
 
-/// A fleet whose objects are yet to be created.
-struct Stage {
-    // In this order: the operator ends before those whom it asks, and the folder goes last.
+/// A cluster with the workloads and pods of a fleet, whose VariantAutoscalings are not created yet.
+struct BenchEnv {
+    // Fields are dropped in this order: the operator before the servers that it calls, and the folder last.
     running: Running,
     prometheus: Prometheus,
     _pods: Pods,
@@ -74,26 +72,28 @@ struct Stage {
     size: usize,
 }
 
-impl Stage {
+impl BenchEnv {
     async fn new(binaries: &Binaries, program: &Path, size: usize) -> Result<Self> {
         let run = RunFolder::create(&cache::runs()?)?;
-        let progress = Progress::start(&format!("a cluster for {size} objects with {PODS} pods each"));
+        let progress =
+            Progress::start(&format!("starting a cluster for {size} objects with {PODS_PER_OBJECT} pods each"));
         let cluster = Cluster::start(binaries, run.path(), &Options::new(Flavour::Bare)).await?;
         let client = cluster.admin().await?;
         let account = Account::install(&cluster).await?;
         progress.done();
-        let every = Duration::from_secs((size * PODS * SERIES / SAMPLES).clamp(1, 60) as u64);
+        let every =
+            Duration::from_secs((size * PODS_PER_OBJECT * SERIES_PER_POD / MAX_SAMPLES_PER_SECOND).clamp(1, 60) as u64);
         let prometheus = Prometheus::start_scraping(Door::Open, every).await?.context("Prometheus is not built")?;
         let pods = Pods::start().await?;
         populate(&cluster, &client, size).await?;
-        play(&prometheus, &pods, size).await?;
-        settings(&client, &prometheus).await?;
+        scrape_pods(&prometheus, &pods, size).await?;
+        create_settings(&client, &prometheus).await?;
         let running = operator::start(&cluster, &account, run.path(), program).await?;
         Ok(Self { running, prometheus, _pods: pods, client, _cluster: cluster, _run: run, size })
     }
 
     fn log(&self) -> String {
-        format!("the operator's log ends with:\n{}", self.running.operator.log_end())
+        format!("end of the operator's log:\n{}", self.running.operator.log_end())
     }
 
     fn variants(&self, object: usize) -> Api<DynamicObject> {
@@ -106,17 +106,16 @@ impl Stage {
         Ok(())
     }
 
-    /// One change of the settings of all.
-    async fn set(&self, key: &str, value: &str) -> Result<()> {
+    /// Changes one setting of the whole fleet.
+    async fn change_setting(&self, key: &str, value: &str) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), installation::NAMESPACE);
         let patch = Patch::Merge(json!({ "data": { key: value } }));
         maps.patch(SETTINGS, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    /// One change of one object.
-    async fn edit(&self, object: usize, most: usize) -> Result<()> {
-        let patch = Patch::Merge(json!({ "spec": { "maxReplicas": most } }));
+    async fn edit(&self, object: usize, max_replicas: usize) -> Result<()> {
+        let patch = Patch::Merge(json!({ "spec": { "maxReplicas": max_replicas } }));
         self.variants(object).patch(&fleet::name(object), &PatchParams::default(), &patch).await?;
         Ok(())
     }
@@ -128,9 +127,9 @@ fn resource() -> ApiResource {
 }
 
 async fn populate(cluster: &Cluster, client: &Client, size: usize) -> Result<()> {
-    let progress = Progress::start(&format!("{size} workloads and {} pods", size * PODS));
+    let progress = Progress::start(&format!("creating {size} workloads and {} pods", size * PODS_PER_OBJECT));
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let names = (0..size).step_by(IN_NAMESPACE).map(fleet::namespace);
+    let names = (0..size).step_by(OBJECTS_PER_NAMESPACE).map(fleet::namespace);
     let create = |name: String| {
         let namespaces = namespaces.clone();
         async move {
@@ -139,39 +138,44 @@ async fn populate(cluster: &Cluster, client: &Client, size: usize) -> Result<()>
             Ok::<_, anyhow::Error>(())
         }
     };
-    let created = stream::iter(names).map(create).buffer_unordered(AT_ONCE);
+    let created = stream::iter(names).map(create).buffer_unordered(MAX_CONCURRENT_REQUESTS);
     created.try_for_each(|()| std::future::ready(Ok(()))).await?;
     cluster.store("deployments", (0..size).map(fleet::deployment)).await?;
-    // In parts: a hundred thousand pods at once are much to hold.
-    for start in (0..size).step_by(IN_NAMESPACE) {
-        cluster.store("pods", (start..size.min(start + IN_NAMESPACE)).flat_map(fleet::pods)).await?;
+    // The pods are stored by namespace: 100,000 pods at once would take much memory.
+    for start in (0..size).step_by(OBJECTS_PER_NAMESPACE) {
+        cluster.store("pods", (start..size.min(start + OBJECTS_PER_NAMESPACE)).flat_map(fleet::pods)).await?;
     }
     progress.done();
     Ok(())
 }
 
-/// Until Prometheus has seen all pods, and then what they have done meanwhile.
-async fn play(prometheus: &Prometheus, pods: &Pods, size: usize) -> Result<()> {
+/// Waits until Prometheus has scraped all pods twice, the second time with higher counters, so that rates exist.
+async fn scrape_pods(prometheus: &Prometheus, pods: &Pods, size: usize) -> Result<()> {
     let mut progress = Progress::start("scraping the pods");
-    for look in 0..2 {
-        for start in (0..size).step_by(IN_NAMESPACE) {
+    for scrape_round in 0..2 {
+        for start in (0..size).step_by(OBJECTS_PER_NAMESPACE) {
             let page = format!("page-{start}");
-            pods.say("bench", &page, fleet::page(start..size.min(start + IN_NAMESPACE), look));
-            if look == 0 {
+            pods.say("bench", &page, fleet::page(start..size.min(start + OBJECTS_PER_NAMESPACE), scrape_round));
+            if scrape_round == 0 {
                 let labels = json!({ "instance": "pages", "__metrics_path__": format!("/pods/bench/{page}/metrics") });
                 prometheus.scrape(&page, &pods.address().to_string(), &labels)?;
             }
         }
-        let counted = look * fleet::REQUESTS;
+        let counted = scrape_round * fleet::REQUESTS_PER_POD;
         let query = format!("count(vllm:request_success_total == {counted})");
-        let limit = std::time::Instant::now() + LONGEST;
+        let limit = std::time::Instant::now() + SCRAPE_TIMEOUT;
         loop {
-            let known = number(&prometheus.query(&query).await?);
-            if known == (size * PODS) as f64 {
+            let known = sample_value(&prometheus.query(&query).await?);
+            if known == (size * PODS_PER_OBJECT) as f64 {
                 break;
             }
-            anyhow::ensure!(std::time::Instant::now() < limit, "Prometheus knows only {known} pods");
-            progress.say(&format!("{known} pods"));
+            anyhow::ensure!(
+                std::time::Instant::now() < limit,
+                "Prometheus has scraped only {known} of {} pods after {} s",
+                size * PODS_PER_OBJECT,
+                SCRAPE_TIMEOUT.as_secs()
+            );
+            progress.update(&format!("{known} pods scraped"));
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -179,13 +183,13 @@ async fn play(prometheus: &Prometheus, pods: &Pods, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Of an answer with one sample.
-fn number(answer: &Value) -> f64 {
+/// The value of a result with one sample.
+fn sample_value(answer: &Value) -> f64 {
     answer[0]["value"][1].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Rarely, so that passes are made by changes alone.
-async fn settings(client: &Client, prometheus: &Prometheus) -> Result<()> {
+/// The settings of the fleet. The interval is long, so that only changes cause a reconcile.
+async fn create_settings(client: &Client, prometheus: &Prometheus) -> Result<()> {
     let map = json!({
         "metadata": { "name": SETTINGS },
         "data": {

@@ -1,4 +1,4 @@
-//! The user stories, one file each; a test for each thing that its user expects.
+//! The user stories, one file per story, with a test for each acceptance criterion.
 
 mod us1;
 mod us2;

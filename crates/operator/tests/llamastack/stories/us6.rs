@@ -1,30 +1,30 @@
-//! A configuration of the user's own.
+//! User story 6: a configuration file of the user.
 
 use serde_json::json;
 
-use crate::scene::{Scene, condition, starter, vllm};
+use crate::test_namespace::{TestNamespace, condition, starter, vllm};
 
 #[tokio::test]
-async fn us6_1_the_server_starts_with_the_users_file() {
-    let Some(scene) = Scene::open("us6-1").await else { return };
-    scene.config_map("mine", "config.yaml", "version: 2\n").await;
-    scene.stack(starter(json!({ "overrideConfig": { "configMapName": "mine" } }))).await;
-    let object = scene.ready().await;
-    let server = scene.server().await;
+async fn us6_1_server_uses_override_config_map() {
+    let Some(ns) = TestNamespace::open("us6-1").await else { return };
+    ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
+    ns.apply_stack(starter(json!({ "overrideConfig": { "configMapName": "mine" } }))).await;
+    let object = ns.wait_until_ready().await;
+    let server = ns.server().await;
     assert_eq!(server.config_map().as_deref(), Some("mine"));
     assert_eq!(server.env("LLAMA_STACK_CONFIG")["value"], "/etc/llama-stack/config.yaml");
     assert!(server.command().contains("LLAMA_STACK_CONFIG"), "{}", server.command());
-    assert!(server.hash().is_string(), "other content means other pods");
-    assert!(scene.generated().await.is_empty());
+    assert!(server.config_hash().is_string(), "new content restarts the pods");
+    assert!(ns.generated_config_maps().await.is_empty());
     assert!(condition(&object, "ConfigGenerated").is_null(), "nothing was generated");
     assert_eq!(condition(&object, "DeploymentUpdated")["message"], "Deployment updated with config mine");
-    assert!(object["status"]["resolvedDistribution"]["configSource"].is_null(), "it has no base");
+    assert!(object["status"]["resolvedDistribution"]["configSource"].is_null(), "an override has no base");
 }
 
 #[tokio::test]
-async fn us6_2_beside_providers_it_is_refused() {
-    let Some(scene) = Scene::open("us6-2").await else { return };
-    scene.config_map("mine", "config.yaml", "version: 2\n").await;
+async fn us6_2_override_with_providers_is_rejected() {
+    let Some(ns) = TestNamespace::open("us6-2").await else { return };
+    ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
     for (section, value) in [
         ("providers", json!({ "inference": vllm() })),
         ("resources", json!({ "models": ["a"] })),
@@ -32,24 +32,24 @@ async fn us6_2_beside_providers_it_is_refused() {
         ("disabled", json!(["eval"])),
     ] {
         let spec = starter(json!({ "overrideConfig": { "configMapName": "mine" }, section: value }));
-        let said = scene.refused(spec).await;
-        assert!(said.contains(&format!("{section} and overrideConfig are mutually exclusive")), "FR-070: {said}");
+        let message = ns.expect_rejection(spec).await;
+        assert!(message.contains(&format!("{section} and overrideConfig are mutually exclusive")), "FR-070: {message}");
     }
 }
 
 #[tokio::test]
-async fn us6_3_a_file_that_is_not_there_is_refused_and_told_where_nobody_was_asked() {
+async fn us6_3_missing_override_is_rejected_or_reported() {
     let text = "failed to find overrideConfig ConfigMap \"mine\" in namespace";
     let spec = || starter(json!({ "overrideConfig": { "configMapName": "mine" } }));
-    let Some(scene) = Scene::open("us6-3").await else { return };
-    let said = scene.refused(spec()).await;
-    assert!(said.contains("spec.overrideConfig.configMapName") && said.contains(text), "{said}");
+    let Some(ns) = TestNamespace::open("us6-3").await else { return };
+    let message = ns.expect_rejection(spec()).await;
+    assert!(message.contains("spec.overrideConfig.configMapName") && message.contains(text), "{message}");
 
-    let Some(scene) = Scene::unjudged("us6-3").await else { return };
-    scene.stack(spec()).await;
-    let object = scene.until("it is told", |object| object["status"]["phase"] == "Failed").await;
-    let said = condition(&object, "SpecAccepted")["message"].as_str().unwrap();
-    assert!(said.contains("spec.overrideConfig.configMapName") && said.contains(text), "FR-074: {said}");
-    scene.config_map("mine", "config.yaml", "version: 2\n").await;
-    scene.ready().await;
+    let Some(ns) = TestNamespace::without_admission("us6-3").await else { return };
+    ns.apply_stack(spec()).await;
+    let object = ns.wait_for("the missing ConfigMap is reported", |object| object["status"]["phase"] == "Failed").await;
+    let message = condition(&object, "SpecAccepted")["message"].as_str().unwrap();
+    assert!(message.contains("spec.overrideConfig.configMapName") && message.contains(text), "FR-074: {message}");
+    ns.apply_config_map("mine", "config.yaml", "version: 2\n").await;
+    ns.wait_until_ready().await;
 }

@@ -1,97 +1,100 @@
-//! Changes while the server runs.
+//! User story 8: changes of a running server.
 
 use serde_json::json;
 use steersman_testkit::wait;
 
-use crate::scene::{Scene, condition, named, starter, vllm};
+use crate::test_namespace::{TestNamespace, condition, find_entry, starter, vllm};
 
 #[tokio::test]
-async fn us8_1_a_new_provider_rolls_out() {
-    let Some(scene) = Scene::open("us8-1").await else { return };
-    scene.stack(starter(json!({ "providers": { "inference": vllm() } }))).await;
-    let object = scene.ready().await;
-    let (before, pods) = (scene.server().await, scene.pods().await);
+async fn us8_1_new_provider_rolls_out() {
+    let Some(ns) = TestNamespace::open("us8-1").await else { return };
+    ns.apply_stack(starter(json!({ "providers": { "inference": vllm() } }))).await;
+    let object = ns.wait_until_ready().await;
+    let (before, pods) = (ns.server().await, ns.pod_uids().await);
 
     let safety = json!({ "id": "guard", "provider": "llama-guard" });
-    scene.spec(json!({ "providers": { "safety": safety } })).await;
-    let told = scene.ready().await;
-    let after = scene.server().await;
-    assert_ne!(after.config_map(), before.config_map(), "FR-095: a ConfigMap of its own");
-    assert_ne!(after.hash(), before.hash(), "FR-026");
-    let config = scene.config().await;
+    ns.patch_spec(json!({ "providers": { "safety": safety } })).await;
+    let updated = ns.wait_until_ready().await;
+    let after = ns.server().await;
+    assert_ne!(after.config_map(), before.config_map(), "FR-095: each configuration has its own ConfigMap");
+    assert_ne!(after.config_hash(), before.config_hash(), "FR-026");
+    let config = ns.config().await;
     assert_eq!(config["providers"]["safety"][0]["provider_id"], "guard");
-    // One that is ending is still there for a while.
-    let renewed = async || scene.pods().await.is_disjoint(&pods).then_some(());
-    wait::eventually("the pods are new", renewed).await.unwrap();
-    let old = scene.generated().await.contains(&before.config_map().unwrap());
-    assert!(old, "the one before stays for a look back");
-    assert_eq!(scene.versions(&before).await.len(), 1, "in one step");
+    // A terminating pod still exists for a while.
+    let replaced = async || ns.pod_uids().await.is_disjoint(&pods).then_some(());
+    wait::eventually("all pods are replaced", replaced).await.unwrap();
+    let old = ns.generated_config_maps().await.contains(&before.config_map().unwrap());
+    assert!(old, "the previous ConfigMap is kept");
+    assert_eq!(ns.versions_since(&before).await.len(), 1, "the Deployment changes once");
     let name = |object: &serde_json::Value| object["status"]["configGeneration"]["configMapName"].clone();
-    assert_eq!((name(&told), name(&object)), (json!(after.config_map()), json!(before.config_map())));
+    assert_eq!((name(&updated), name(&object)), (json!(after.config_map()), json!(before.config_map())));
 }
 
 #[tokio::test]
-async fn us8_2_another_way_to_say_the_same_restarts_nothing() {
-    let Some(scene) = Scene::open("us8-2").await else { return };
-    scene.stack(starter(json!({ "providers": { "inference": vllm() }, "resources": { "models": ["a"] } }))).await;
-    let object = scene.ready().await;
-    let (before, pods, writes) = (scene.server().await, scene.pods().await, scene.deployment_writes());
+async fn us8_2_equivalent_spec_restarts_nothing() {
+    let Some(ns) = TestNamespace::open("us8-2").await else { return };
+    ns.apply_stack(starter(json!({ "providers": { "inference": vllm() }, "resources": { "models": ["a"] } }))).await;
+    let object = ns.wait_until_ready().await;
+    let (before, pods, writes) = (ns.server().await, ns.pod_uids().await, ns.deployment_writes());
 
-    // As a list with the id that it has anyway; the model as an object.
+    // The provider as a list with its default id, and the model as an object.
     let mut provider = vllm();
     provider["id"] = json!("vllm");
-    let same = json!({ "providers": { "inference": [provider] }, "resources": { "models": [{ "name": "a" }] } });
-    scene.spec(same).await;
-    let told = scene.ready().await;
-    assert!(told["metadata"]["generation"].as_i64() > object["metadata"]["generation"].as_i64());
-    assert_eq!(scene.server().await, before, "FR-096");
-    assert_eq!(scene.deployment_writes(), writes);
-    assert_eq!(scene.pods().await, pods);
-    assert_eq!(told["status"]["configGeneration"], object["status"]["configGeneration"], "with its date");
+    let equivalent = json!({ "providers": { "inference": [provider] }, "resources": { "models": [{ "name": "a" }] } });
+    ns.patch_spec(equivalent).await;
+    let updated = ns.wait_until_ready().await;
+    assert!(updated["metadata"]["generation"].as_i64() > object["metadata"]["generation"].as_i64());
+    assert_eq!(ns.server().await, before, "FR-096");
+    assert_eq!(ns.deployment_writes(), writes);
+    assert_eq!(ns.pod_uids().await, pods);
+    assert_eq!(updated["status"]["configGeneration"], object["status"]["configGeneration"], "even the date is kept");
 }
 
 #[tokio::test]
-async fn us8_3_what_cannot_be_built_leaves_what_runs() {
-    let Some(scene) = Scene::unjudged("us8-3").await else { return };
-    scene.stack(starter(json!({ "providers": { "inference": vllm() }, "networking": { "port": 8321 } }))).await;
-    scene.ready().await;
-    let (before, pods, maps) = (scene.server().await, scene.pods().await, scene.generated().await);
+async fn us8_3_failed_generation_keeps_running_server() {
+    let Some(ns) = TestNamespace::without_admission("us8-3").await else { return };
+    ns.apply_stack(starter(json!({ "providers": { "inference": vllm() }, "networking": { "port": 8321 } }))).await;
+    ns.wait_until_ready().await;
+    let (before, pods, maps) = (ns.server().await, ns.pod_uids().await, ns.generated_config_maps().await);
 
-    scene.spec(json!({ "resources": { "models": [{ "name": "a", "provider": "nobody" }] } })).await;
-    let object = scene.until_condition("ConfigGenerated", "False", "ConfigGenerationFailed").await;
+    ns.patch_spec(json!({ "resources": { "models": [{ "name": "a", "provider": "nobody" }] } })).await;
+    let object = ns.wait_for_condition("ConfigGenerated", "False", "ConfigGenerationFailed").await;
     assert_eq!(object["status"]["phase"], "Failed");
-    let said = condition(&object, "ConfigGenerated")["message"].as_str().unwrap();
-    assert!(said.contains("spec.resources.models[0].provider") && said.contains("\"nobody\""), "FR-075: {said}");
-    assert_eq!(condition(&object, "Available")["status"], "True", "the server goes on: {object:#}");
-    let (kind, told) = scene.event("ConfigGenerationFailed").await;
-    assert!(kind == "Warning" && told.contains("\"nobody\""), "{kind} {told}");
-    assert_eq!(scene.server().await, before, "FR-097");
-    assert_eq!((scene.pods().await, scene.generated().await), (pods.clone(), maps));
+    let message = condition(&object, "ConfigGenerated")["message"].as_str().unwrap();
+    assert!(
+        message.contains("spec.resources.models[0].provider") && message.contains("\"nobody\""),
+        "FR-075: {message}"
+    );
+    assert_eq!(condition(&object, "Available")["status"], "True", "the server keeps running: {object:#}");
+    let (kind, message) = ns.event("ConfigGenerationFailed").await;
+    assert!(kind == "Warning" && message.contains("\"nobody\""), "{kind} {message}");
+    assert_eq!(ns.server().await, before, "FR-097");
+    assert_eq!((ns.pod_uids().await, ns.generated_config_maps().await), (pods.clone(), maps));
     assert_eq!(object["status"]["configGeneration"]["configMapName"], json!(before.config_map()));
 
-    // Taken back, nothing has happened.
-    scene.spec(json!({ "resources": null })).await;
-    scene.ready().await;
-    assert_eq!((scene.server().await, scene.pods().await), (before, pods));
+    // After the change is reverted, nothing has changed.
+    ns.patch_spec(json!({ "resources": null })).await;
+    ns.wait_until_ready().await;
+    assert_eq!((ns.server().await, ns.pod_uids().await), (before, pods));
 }
 
 #[tokio::test]
-async fn us8_4_another_distribution_comes_with_its_configuration() {
-    let Some(scene) = Scene::open("us8-4").await else { return };
-    scene.stack(starter(json!({ "providers": { "inference": vllm() } }))).await;
-    scene.ready().await;
-    let (before, writes) = (scene.server().await, scene.deployment_writes());
-    scene.spec(json!({ "distribution": { "name": "starter-gpu" } })).await;
-    let object = scene.ready().await;
+async fn us8_4_new_distribution_includes_its_config() {
+    let Some(ns) = TestNamespace::open("us8-4").await else { return };
+    ns.apply_stack(starter(json!({ "providers": { "inference": vllm() } }))).await;
+    ns.wait_until_ready().await;
+    let (before, writes) = (ns.server().await, ns.deployment_writes());
+    ns.patch_spec(json!({ "distribution": { "name": "starter-gpu" } })).await;
+    let object = ns.wait_until_ready().await;
 
-    let versions = scene.versions(&before).await;
-    assert_eq!(versions.len(), 1, "FR-098: one new spec: {versions:#?}");
-    assert_eq!(scene.deployment_writes(), writes + 1, "FR-100: by one write");
+    let versions = ns.versions_since(&before).await;
+    assert_eq!(versions.len(), 1, "FR-098: the spec changes once: {versions:#?}");
+    assert_eq!(ns.deployment_writes(), writes + 1, "FR-100: by one write");
     let after = &versions[0];
     assert_eq!(after.image(), "docker.io/llamastack/distribution-starter-gpu:0.6.1");
-    assert_ne!((after.config_map(), after.hash()), (before.config_map(), before.hash()));
-    let config = scene.config().await;
+    assert_ne!((after.config_map(), after.config_hash()), (before.config_map(), before.config_hash()));
+    let config = ns.config().await;
     assert_eq!(config["distro_name"], "starter-gpu", "FR-020c");
-    assert_eq!(named(&config["providers"]["inference"], "provider_id", "vllm")["provider_type"], "remote::vllm");
+    assert_eq!(find_entry(&config["providers"]["inference"], "provider_id", "vllm")["provider_type"], "remote::vllm");
     assert_eq!(object["status"]["resolvedDistribution"]["image"], after.image());
 }

@@ -1,9 +1,9 @@
-//! Bursts: many objects of one family, created at once on the local cluster with the operator's webhooks on. Measures from
-//! outside how long it takes until every object has its child and its status, against a floor: the same writes by a bare
-//! client in the same run. A missed goal is an error, so that a script can rely on the exit code.
+//! Measures a burst: many objects of one family, created at once on the local cluster with the operator's webhooks enabled.
+//! The time until every object has its child and its status is compared with a baseline: the same writes by a plain client
+//! in the same run. A missed goal is an error, so that a script can rely on the exit code.
 //!
-//! The operator runs while the floor is measured, because the API server needs its webhooks; the benchmark holds the Lease
-//! during that time, so that the operator reconciles nothing.
+//! The operator runs while the baseline is measured, because the API server needs its webhooks; the benchmark holds the
+//! Lease during that time, so that the operator reconciles nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
@@ -29,77 +29,78 @@ use steersman_runtime::leader::{Election, Timing};
 use steersman_testkit::cache::{self, RunFolder};
 use steersman_testkit::{Account, Cluster, Flavour, Namespace, NodePool, Options, wait};
 
-use super::process::{Used, used};
+use super::process::{Usage, usage};
 use crate::local_cluster;
 use crate::operator::{self, Running};
 use crate::progress::{self, Progress};
 
-/// Requests under way at once, of whoever writes.
-const AT_ONCE: usize = 16;
+/// Limit for the operator's objects and for the baseline alike.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// How often the bare client is measured: the machine may be busy with something else.
-const FLOORS: usize = 3;
+/// The baseline is the median of this many runs, because the machine may be busy with other work.
+const BASELINE_RUNS: usize = 3;
 
-/// How long nothing may be written until the operator counts as settled.
-const STILL: Duration = Duration::from_secs(15);
+/// The operator counts as settled after this time without a write.
+const SETTLE_PERIOD: Duration = Duration::from_secs(15);
 
-/// How long the operator is watched once it has settled.
-const WATCHED: Duration = Duration::from_secs(60);
+/// The settled operator is observed for this time.
+const IDLE_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long all children of a run may take: a benchmark that hangs says nothing.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Limit for all children of a run to appear, and for its namespace to be deleted.
+const RUN_TIMEOUT: Duration = Duration::from_secs(600);
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A renewal of the Lease is nothing that objects cost.
-const RENEWED: Duration = Duration::from_secs(2);
+/// Renewals of the Lease are subtracted from the requests: objects do not cause them.
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What there are many of.
+/// The objects that are created, and the writes that each of them causes.
 pub struct Burst {
     pub family: Family,
-    /// The version in which they are created.
+    /// API version in which the objects are created.
     pub version: &'static str,
     pub nodes: Vec<NodePool>,
     /// Annotations of the namespaces.
     pub annotations: Vec<(&'static str, &'static str)>,
-    /// An object of this name.
+    /// Builds an object with this name.
     pub object: fn(&str) -> Value,
-    /// What the operator writes into an object itself before it makes its children, as a merge patch.
+    /// Merge patch that the operator applies to an object before it creates the children.
     pub patch: Option<Value>,
-    /// What the operator would write for one in this namespace. A folder to work in is given, too.
+    /// The children that the operator would write for the first object, given a folder for temporary files and the
+    /// namespace.
     pub children: fn(&Path, &str) -> Result<Children>,
-    /// Kinds that are created, not applied.
+    /// Kinds that the operator creates instead of applying them.
     pub created: &'static [&'static str],
-    /// How many objects at once; the floor is measured for the first size.
+    /// Numbers of objects. The baseline is measured for the first.
     pub sizes: Vec<usize>,
-    /// For bursts of [`Goals::objects`].
     pub goals: Goals,
 }
 
 #[derive(Default)]
 pub struct Children {
-    /// What all objects of the namespace have together, and none of them owns.
+    /// Objects without an owner, once per namespace.
     pub shared: Vec<Value>,
+    /// Children of one object.
     pub each: Vec<Value>,
 }
 
-/// What a burst may cost at most. Time is compared with the floor of the same run: machines differ and are shared. CPU time
-/// hardly depends on what else runs, so it is compared as it is.
+/// Upper limits for a burst. Time has only a limit relative to the baseline of the same run, because machines differ and
+/// are shared. CPU time hardly depends on other load, so its limit is absolute.
 pub struct Goals {
-    /// The size that the goals for CPU and memory are meant for.
+    /// Size of the burst that the goals for CPU and memory apply to.
     pub objects: usize,
     pub cpu_seconds: Option<f64>,
     pub resident_mb: Option<f64>,
     pub requests: Option<f64>,
 }
 
-/// Of the floor, until all children exist.
-const MAX_FLOOR_RATIO: f64 = 1.5;
+/// Limit for the time until all children exist, relative to the baseline.
+const MAX_BASELINE_RATIO: f64 = 1.5;
 
-/// Requests of a settled operator in [`WATCHED`], for each object.
+/// Limit for the requests of a settled operator during [`IDLE_PERIOD`], per object.
 const MAX_SETTLED_REQUESTS: f64 = 1.0;
 
-/// Since the first object was created.
+/// Durations since the first object was created.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     /// Until the last child existed.
@@ -110,9 +111,9 @@ struct Times {
 
 struct Row {
     objects: usize,
-    floor: Option<Times>,
-    took: Times,
-    spent: Used,
+    baseline: Option<Times>,
+    times: Times,
+    usage_until_settled: Usage,
     settled_writes: usize,
     settled_requests: f64,
 }
@@ -137,32 +138,33 @@ where
     let cluster = Cluster::start(&binaries, run.path(), &options).await?;
     progress.done();
     let account = Account::install(&cluster).await?;
-    let args = ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: PATIENCE };
+    let args =
+        ClusterArgs { kubeconfig: Some(cluster.admin_kubeconfig()), context: None, request_timeout: REQUEST_TIMEOUT };
     let server = client::connect(&args.connect_options()).await?;
     let election = Election::new(server, &account.namespace, LEASE, "benchmark", Timing::default());
     let mut term = election.acquire().await;
     let running = tokio::select! {
         started = operator::start(&cluster, &account, run.path(), &program) => started?,
-        lost = term.hold() => anyhow::bail!("the Lease was lost: {lost}"),
+        lost = term.hold() => anyhow::bail!("the benchmark lost the Lease: {lost}"),
     };
-    let first = burst.sizes.first().copied().context("no number of objects")?;
-    let before = used(running.operator.id(), &running.metrics).await?;
-    let mut floors = tokio::select! {
-        floors = floors::<K>(burst, &cluster, run.path(), first) => floors?,
-        lost = term.hold() => anyhow::bail!("the Lease was lost: {lost}"),
+    let first = burst.sizes.first().copied().context("--objects is empty")?;
+    let before = usage(running.operator.id(), &running.metrics).await?;
+    let mut baselines = tokio::select! {
+        baselines = baselines::<K>(burst, &cluster, run.path(), first) => baselines?,
+        lost = term.hold() => anyhow::bail!("the benchmark lost the Lease: {lost}"),
     };
-    let after = used(running.operator.id(), &running.metrics).await?;
-    floors.sort_by_key(|floor| floor.children);
-    let floor = floors[FLOORS / 2];
+    let after = usage(running.operator.id(), &running.metrics).await?;
+    baselines.sort_by_key(|baseline| baseline.children);
+    let baseline = baselines[BASELINE_RUNS / 2];
     term.release().await;
-    let shown: Vec<String> = floors.iter().map(|floor| seconds(floor.children)).collect();
-    println!("\nfloor, {first} objects by a bare client: {}", shown.join(", "));
-    let conversions = (after.conversions - before.conversions) / (FLOORS * first) as f64;
-    println!("  conversion reviews for each of its objects, with its deletion: {conversions:.1}");
+    let durations: Vec<String> = baselines.iter().map(|baseline| seconds(baseline.children)).collect();
+    println!("\nbaseline, {first} objects by a plain client: {}", durations.join(", "));
+    let conversions = (after.conversions - before.conversions) / (BASELINE_RUNS * first) as f64;
+    println!("  conversion reviews per object, deletion included: {conversions:.1}");
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     for objects in burst.sizes.iter().copied() {
-        let floor = (objects == first).then_some(floor);
-        let row = objects_at_once::<K>(burst, &cluster, &running, objects, floor).await?;
+        let baseline = (objects == first).then_some(baseline);
+        let row = measure_burst::<K>(burst, &cluster, &running, objects, baseline).await?;
         let lines = lines(&burst.goals, &K::plural(&()), &row);
         println!("\n{objects} objects at once");
         for line in &lines {
@@ -171,15 +173,15 @@ where
         missed.extend(lines.iter().filter(|line| line.is_missed()).map(|line| format!("{objects} objects: {line}")));
         rows.push(row);
     }
-    let each = |row: &Row| row.took.children.as_secs_f64() / row.objects as f64;
+    let each = |row: &Row| row.times.children.as_secs_f64() / row.objects as f64;
     for row in &rows[1..] {
-        println!("time for each object, {} against {first}: {:.2}", row.objects, each(row) / each(&rows[0]));
+        println!("time per object, {} objects relative to {first}: {:.2}", row.objects, each(row) / each(&rows[0]));
     }
     ensure!(missed.is_empty(), "goals missed:\n{}", missed.join("\n"));
     Ok(())
 }
 
-/// One measured value and what it may be at most.
+/// A measured value, with its upper limit if it has one.
 struct Line {
     what: String,
     value: f64,
@@ -220,36 +222,40 @@ fn seconds(duration: Duration) -> String {
 }
 
 fn lines(goals: &Goals, children: &str, row: &Row) -> Vec<Line> {
-    let Row { objects, floor, took, spent, settled_writes, settled_requests } = row;
+    let Row { objects, baseline, times, usage_until_settled, settled_writes, settled_requests } = row;
     let of_size = |goal: Option<f64>| goal.filter(|_| *objects == goals.objects);
     let each = |count: f64| count / *objects as f64;
     let mut lines = Vec::new();
     let times = [
         (
             format!("until all {children} exist"),
-            took.children,
-            floor.map(|floor| (floor.children, Some(MAX_FLOOR_RATIO))),
+            times.children,
+            baseline.map(|baseline| (baseline.children, Some(MAX_BASELINE_RATIO))),
         ),
-        ("until all objects have a status".to_owned(), took.statuses, floor.map(|floor| (floor.statuses, None))),
+        (
+            "until all objects have a status".to_owned(),
+            times.statuses,
+            baseline.map(|baseline| (baseline.statuses, None)),
+        ),
     ];
-    for (what, took, floor) in times {
-        lines.push(Line::new(what, took.as_secs_f64(), 2, " s"));
-        if let Some((floor, goal)) = floor {
-            let ratio = took.as_secs_f64() / floor.as_secs_f64();
-            lines.push(Line::new("  of the floor", ratio, 2, " x").goal(goal));
+    for (what, times, baseline) in times {
+        lines.push(Line::new(what, times.as_secs_f64(), 2, " s"));
+        if let Some((baseline, goal)) = baseline {
+            let ratio = times.as_secs_f64() / baseline.as_secs_f64();
+            lines.push(Line::new("  relative to the baseline", ratio, 2, " x").goal(goal));
         }
     }
     lines.extend([
-        Line::new("CPU until settled", spent.cpu_seconds, 2, " s").goal(of_size(goals.cpu_seconds)),
-        Line::new("resident when settled", spent.resident_mb, 1, " MB").goal(of_size(goals.resident_mb)),
-        Line::new("most resident", spent.most_resident_mb, 1, " MB"),
-        Line::new("requests for each object until settled", each(spent.requests), 1, "").goal(goals.requests),
-        Line::new("  reconciles", each(spent.reconciles), 1, ""),
-        Line::new("  conversion reviews", each(spent.conversions), 1, ""),
-        Line::new("  admission reviews", each(spent.admissions), 1, ""),
+        Line::new("CPU time until settled", usage_until_settled.cpu_seconds, 2, " s").goal(of_size(goals.cpu_seconds)),
+        Line::new("resident memory when settled", usage_until_settled.resident_mb, 1, " MB")
+            .goal(of_size(goals.resident_mb)),
+        Line::new("peak resident memory", usage_until_settled.peak_resident_mb, 1, " MB"),
+        Line::new("requests per object until settled", each(usage_until_settled.requests), 1, "").goal(goals.requests),
+        Line::new("  reconciles", each(usage_until_settled.reconciles), 1, ""),
+        Line::new("  conversion reviews", each(usage_until_settled.conversions), 1, ""),
+        Line::new("  admission reviews", each(usage_until_settled.admissions), 1, ""),
         Line::new("writes in the next 60 s", *settled_writes as f64, 0, "").goal(0.0),
-        Line::new("requests in the next 60 s for each object", each(*settled_requests), 3, "")
-            .goal(MAX_SETTLED_REQUESTS),
+        Line::new("requests in the next 60 s per object", each(*settled_requests), 3, "").goal(MAX_SETTLED_REQUESTS),
     ]);
     lines
 }
@@ -270,9 +276,9 @@ impl Burst {
         Ok(self.api(client, namespace, self.version).create(&PostParams::default(), &object).await?)
     }
 
-    /// Returns the kind of what was written.
+    /// Writes a child and returns its kind.
     async fn write(&self, client: &Client, namespace: &str, child: &DynamicObject) -> Result<String> {
-        let types = child.types.clone().context("a child has a kind")?;
+        let types = child.types.clone().context("the child has no kind")?;
         let kind: GroupVersionKind = (&types).try_into()?;
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind));
         if self.created.contains(&kind.kind.as_str()) {
@@ -290,36 +296,36 @@ impl Burst {
 }
 
 /// The time that the API server, its controllers, the webhooks and a client need for the same writes.
-async fn floors<K: Resource<DynamicType = ()>>(
+async fn baselines<K: Resource<DynamicType = ()>>(
     burst: &Burst,
     cluster: &Cluster,
     folder: &Path,
     objects: usize,
 ) -> Result<Vec<Times>> {
     let client = cluster.admin().await?;
-    let mut floors = Vec::new();
-    for round in 0..FLOORS {
-        let progress = Progress::start(&format!("floor {} of {FLOORS}", round + 1));
-        let namespace = burst.namespace(cluster, "floor").await?;
+    let mut baselines = Vec::new();
+    for round in 0..BASELINE_RUNS {
+        let progress = Progress::start(&format!("baseline {} of {BASELINE_RUNS}", round + 1));
+        let namespace = burst.namespace(cluster, "baseline").await?;
         let children = (burst.children)(folder, namespace.name())?;
         let started = Instant::now();
         for object in &children.shared {
             burst.write(&client, namespace.name(), &serde_json::from_value(object.clone())?).await?;
         }
         let times = stream::iter(0..objects)
-            .map(|number| floor_of::<K>(burst, &client, namespace.name(), number, &children.each, started))
-            .buffer_unordered(AT_ONCE);
+            .map(|number| write_as_plain_client::<K>(burst, &client, namespace.name(), number, &children.each, started))
+            .buffer_unordered(MAX_CONCURRENT_REQUESTS);
         let children: Vec<Duration> = times.try_collect().await?;
         let children = children.into_iter().max().context("no object was written")?;
-        floors.push(Times { children, statuses: started.elapsed() });
+        baselines.push(Times { children, statuses: started.elapsed() });
         remove(&client, &namespace).await?;
         progress.done();
     }
-    Ok(floors)
+    Ok(baselines)
 }
 
-/// Writes one object with its children and its status. Returns when the child that counts was there.
-async fn floor_of<K: Resource<DynamicType = ()>>(
+/// Writes one object with its children and its status. Returns the time at which the child of kind `K` existed.
+async fn write_as_plain_client<K: Resource<DynamicType = ()>>(
     burst: &Burst,
     client: &Client,
     namespace: &str,
@@ -333,7 +339,7 @@ async fn floor_of<K: Resource<DynamicType = ()>>(
         let patch = Patch::Merge(patch);
         burst.api(client, namespace, burst.version).patch(&name(number), &PatchParams::default(), &patch).await?;
     }
-    let mut there = None;
+    let mut child_time = None;
     for child in children {
         let text = serde_json::to_string(child)?.replace(&name(0), &name(number));
         let mut child: DynamicObject = serde_json::from_str(&text)?;
@@ -342,7 +348,7 @@ async fn floor_of<K: Resource<DynamicType = ()>>(
             "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true,
         }))?]);
         if burst.write(client, namespace, &child).await? == K::kind(&()) {
-            there = Some(started.elapsed());
+            child_time = Some(started.elapsed());
         }
     }
     let status = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
@@ -350,27 +356,32 @@ async fn floor_of<K: Resource<DynamicType = ()>>(
         .api(client, namespace, burst.family.storage_version())
         .patch_status(&name(number), &PatchParams::default(), &status)
         .await?;
-    there.with_context(|| format!("there is no {} among the children", K::kind(&())))
+    child_time.with_context(|| format!("the object has no child of kind {}", K::kind(&())))
 }
 
-/// Waits until the namespace with all that is in it is gone, so that nothing of one run slows the next.
+/// Deletes the namespace and waits until it is gone, so that its cleanup does not slow the next run.
 async fn remove(client: &Client, namespace: &Namespace) -> Result<()> {
     let namespaces: Api<CoreNamespace> = Api::all(client.clone());
     namespaces.delete(namespace.name(), &DeleteParams::default()).await?;
-    let limit = Instant::now() + LONGEST;
+    let limit = Instant::now() + RUN_TIMEOUT;
     while namespaces.get_opt(namespace.name()).await?.is_some() {
-        ensure!(Instant::now() < limit, "namespace {} does not go away", namespace.name());
+        ensure!(
+            Instant::now() < limit,
+            "namespace {} was not deleted within {} s",
+            namespace.name(),
+            RUN_TIMEOUT.as_secs()
+        );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Ok(())
 }
 
-async fn objects_at_once<K>(
+async fn measure_burst<K>(
     burst: &Burst,
     cluster: &Cluster,
     running: &Running,
     objects: usize,
-    floor: Option<Times>,
+    baseline: Option<Times>,
 ) -> Result<Row>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
@@ -378,55 +389,57 @@ where
     let client = cluster.admin().await?;
     let namespace = burst.namespace(cluster, "bench").await?;
     let id = running.operator.id();
-    led(cluster).await?;
-    let before = used(id, &running.metrics).await?;
-    let progress = Progress::start(&format!("{objects} objects"));
+    wait_for_leadership(cluster).await?;
+    let before = usage(id, &running.metrics).await?;
+    let progress = Progress::start(&format!("creating {objects} objects"));
     let started = Instant::now();
     let creating = stream::iter(0..objects)
         .map(|number| burst.create(&client, namespace.name(), number))
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
         .try_for_each(|_| std::future::ready(Ok(())));
     let stored = burst.family.storage_version();
     let children: Api<PartialObjectMeta<K>> = Api::namespaced(client.clone(), namespace.name());
-    let all_there = until_all(children, objects, started, |_| true);
-    let all_told = until_all(burst.api(&client, namespace.name(), stored), objects, started, has_status);
-    let watching = tokio::time::timeout(LONGEST, async { tokio::try_join!(all_there, all_told) });
+    let all_children = wait_for_all(children, objects, started, |_| true);
+    let all_statuses = wait_for_all(burst.api(&client, namespace.name(), stored), objects, started, has_status);
+    let watching = tokio::time::timeout(RUN_TIMEOUT, async { tokio::try_join!(all_children, all_statuses) });
     let (created, watched) = tokio::join!(creating, watching);
     created?;
-    let (children, statuses) = watched.context("not all objects have their child and their status")??;
-    let took = Times { children, statuses };
-    settled(cluster).await?;
-    let after = used(id, &running.metrics).await?;
+    let (children, statuses) = watched
+        .with_context(|| format!("some objects have no child or no status after {} s", RUN_TIMEOUT.as_secs()))??;
+    let times = Times { children, statuses };
+    wait_until_settled(cluster).await?;
+    let after = usage(id, &running.metrics).await?;
     progress.done();
     let waited = started.elapsed();
-    let spent = Used {
+    let usage_until_settled = Usage {
         cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        requests: after.requests - before.requests - waited.as_secs_f64() / RENEWED.as_secs_f64(),
+        requests: after.requests - before.requests - waited.as_secs_f64() / LEASE_RENEWAL_INTERVAL.as_secs_f64(),
         reconciles: after.reconciles - before.reconciles,
         conversions: after.conversions - before.conversions,
         admissions: after.admissions - before.admissions,
         ..after
     };
-    let progress = Progress::start(&format!("{} of {objects} settled objects", progress::elapsed(WATCHED)));
-    let writes = own_writes(cluster)?;
-    tokio::time::sleep(WATCHED).await;
-    let settled_writes = own_writes(cluster)? - writes;
-    let later = used(id, &running.metrics).await?;
+    let progress =
+        Progress::start(&format!("observing {objects} settled objects for {}", progress::elapsed(IDLE_PERIOD)));
+    let writes = operator_writes(cluster)?;
+    tokio::time::sleep(IDLE_PERIOD).await;
+    let settled_writes = operator_writes(cluster)? - writes;
+    let later = usage(id, &running.metrics).await?;
     progress.done();
-    let renewals = WATCHED.as_secs_f64() / RENEWED.as_secs_f64();
+    let renewals = IDLE_PERIOD.as_secs_f64() / LEASE_RENEWAL_INTERVAL.as_secs_f64();
     remove(&client, &namespace).await?;
     Ok(Row {
         objects,
-        floor,
-        took,
-        spent,
+        baseline,
+        times,
+        usage_until_settled,
         settled_writes,
         settled_requests: later.requests - after.requests - renewals,
     })
 }
 
-/// Until the operator leads, it does nothing.
-async fn led(cluster: &Cluster) -> Result<()> {
+/// Waits until the operator leads; before that, it reconciles nothing.
+async fn wait_for_leadership(cluster: &Cluster) -> Result<()> {
     let lead = async || {
         let writes = cluster.writes().ok()?;
         let last = writes.iter().rfind(|write| write.is_lease() && write.uri.contains(LEASE) && write.succeeded())?;
@@ -435,8 +448,8 @@ async fn led(cluster: &Cluster) -> Result<()> {
     wait::eventually("the operator leads", lead).await
 }
 
-/// When `holds` has been true of so many objects, each by itself.
-async fn until_all<T>(api: Api<T>, objects: usize, started: Instant, holds: fn(&T) -> bool) -> Result<Duration>
+/// Waits until `holds` has been true of so many objects, not necessarily at the same time.
+async fn wait_for_all<T>(api: Api<T>, objects: usize, started: Instant, holds: fn(&T) -> bool) -> Result<Duration>
 where
     T: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     T::DynamicType: Clone,
@@ -456,12 +469,12 @@ fn has_status(object: &DynamicObject) -> bool {
     object.data.get("status").is_some_and(|status| status.get("phase").is_some())
 }
 
-/// Waits until the operator has written nothing for a while.
-async fn settled(cluster: &Cluster) -> Result<()> {
-    let (mut last, mut since) = (own_writes(cluster)?, Instant::now());
-    while since.elapsed() < STILL {
+/// Waits until the operator has written nothing for [`SETTLE_PERIOD`].
+async fn wait_until_settled(cluster: &Cluster) -> Result<()> {
+    let (mut last, mut since) = (operator_writes(cluster)?, Instant::now());
+    while since.elapsed() < SETTLE_PERIOD {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let now = own_writes(cluster)?;
+        let now = operator_writes(cluster)?;
         if now != last {
             (last, since) = (now, Instant::now());
         }
@@ -469,8 +482,8 @@ async fn settled(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What the operator wrote besides its Lease, by the API server's account.
-fn own_writes(cluster: &Cluster) -> Result<usize> {
+/// Number of writes by the operator in the audit log, without its Lease.
+fn operator_writes(cluster: &Cluster) -> Result<usize> {
     let writes = cluster.writes()?;
     Ok(writes.iter().filter(|write| write.user_agent.starts_with("steersman/") && !write.is_lease()).count())
 }

@@ -1,5 +1,4 @@
-//! Whoever scales by the operator's gauges, as an HPA does: it sets a workload's replicas to what it reads.
-//! Comes in: `wva_desired_replicas` of a namespace; goes out: workloads with these replicas.
+//! Scales workloads like an HPA: sets their replicas to the operator's gauge `wva_desired_replicas`.
 
 use std::time::Duration;
 
@@ -9,40 +8,40 @@ use serde_json::json;
 use steersman_testkit::metrics::find;
 use tokio::task::JoinHandle;
 
-use crate::operator::Voice;
-use crate::scene::Scene;
+use crate::operator::OperatorProbe;
+use crate::test_namespace::TestNamespace;
 
-const OFTEN: Duration = Duration::from_millis(250);
+const SYNC_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Dropping it ends it.
-pub struct Follower(JoinHandle<()>);
+/// Scales all Deployments of a namespace until it is dropped.
+pub struct FakeHpa(JoinHandle<()>);
 
-impl Drop for Follower {
+impl Drop for FakeHpa {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Follower {
-    pub fn start(scene: &Scene, voice: &Voice) -> Self {
-        let (workloads, namespace, voice) = (scene.namespace.all(), scene.name().to_owned(), voice.clone());
+impl FakeHpa {
+    pub fn start(ns: &TestNamespace, probe: &OperatorProbe) -> Self {
+        let (workloads, namespace, probe) = (ns.namespace.all(), ns.name().to_owned(), probe.clone());
         Self(tokio::spawn(async move {
             loop {
-                let text = voice.metrics().await.unwrap_or_default();
+                let text = probe.metrics().await.unwrap_or_default();
                 for (labels, replicas) in find(&text, "wva_desired_replicas", &[("namespace", &namespace)]) {
                     let target = labels.split_once("target_name=\"").and_then(|(_, rest)| rest.split_once('"'));
                     if let Some((target, _)) = target {
-                        follow(&workloads, target, replicas as i32).await;
+                        scale(&workloads, target, replicas as i32).await;
                     }
                 }
-                tokio::time::sleep(OFTEN).await;
+                tokio::time::sleep(SYNC_INTERVAL).await;
             }
         }))
     }
 }
 
-/// What cannot be scaled now is tried again soon.
-async fn follow(workloads: &Api<Deployment>, name: &str, replicas: i32) {
+/// Errors are ignored: the next iteration tries again.
+async fn scale(workloads: &Api<Deployment>, name: &str, replicas: i32) {
     let Ok(Some(found)) = workloads.get_opt(name).await else { return };
     if found.spec.and_then(|spec| spec.replicas) != Some(replicas) {
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));

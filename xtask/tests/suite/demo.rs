@@ -1,32 +1,32 @@
-//! What `up` shows: examples of every family that come to life.
+//! `cargo xtask up` with the examples of every family.
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Running, cluster_is_built, xtask};
 
 #[test]
-fn requests_end_in_graphs_and_variants_grow_with_their_load() {
+fn up_runs_examples_of_every_family() {
     if !cluster_is_built() {
         return;
     }
     let mut command = xtask();
     command.arg("up");
     let mut running = Running::start(command);
-    running.until("The local cluster is up");
-    running.until_all(&[
-        // By the real relay, which the played profiler's Job has beside it.
+    running.wait_for_line("The local cluster is up");
+    running.wait_for_lines(&[
+        // The real relay reports the phase of the simulated profiler.
         &["dgdr rapid ", "Profiling: SweepingPrefill"],
         &["dgd  rapid-dgd ", "successful"],
         &["dgdr rapid ", "Deployed"],
         &["dgdr review ", "Ready"],
-        // Overrides are merged, the name among them.
+        // The overrides are merged into the graph, including its name.
         &["dgd  chat ", "successful"],
-        // The one that no node suits says so.
+        // No node fits the pod of this request.
         &["dgdr thorough ", "Profiling", "0/8 nodes are available"],
         &["llsd simple ", "Ready"],
-        // By what a real Prometheus has scraped, and by what it has of the operator.
+        // A real Prometheus scrapes the pods and the operator.
         &["va   llama-l40s ", "has 1, wants 2", "scale-up"],
-        &["played: the HPA of llama-l40s-decode goes from 1 to 2"],
+        &["simulated: the HPA scales llama-l40s-decode from 1 to 2"],
         &["va   llama-l40s ", "has 2, "],
     ]);
     let id = Pid::from_raw(i32::try_from(running.id()).unwrap()).unwrap();
