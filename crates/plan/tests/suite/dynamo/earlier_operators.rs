@@ -23,7 +23,8 @@ fn condition(type_: &str, reason: &str, generation: i64) -> serde_json::Value {
 fn inherited_failure_stays_until_spec_changes() {
     let cases = [
         ("its spec was refused", 1, vec![condition("Validation", "ValidationFailed", 1)]),
-        // The earlier operator wrote discovered hardware into the spec and updated observedGeneration in one condition only.
+        // The earlier operator wrote discovered hardware into the spec and updated observedGeneration in one condition
+        // only.
         (
             "its Job was refused",
             2,

@@ -1,4 +1,5 @@
-//! Statuses without `reported`, as NVIDIA's operator and earlier versions of ours stored them, lead to the same decisions.
+//! Statuses without `reported`, as NVIDIA's operator and earlier versions of ours stored them, lead to the same
+//! decisions.
 
 use serde_json::json;
 use steersman_api::dynamo::v1beta1::Phase;

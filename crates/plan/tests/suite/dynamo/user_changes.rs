@@ -1,4 +1,5 @@
-//! Changes that users make to generated objects are preserved: reviewed manifests, edited ConfigMaps, graphs of their own.
+//! Changes that users make to generated objects are preserved: reviewed manifests, edited ConfigMaps, graphs of their
+//! own.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};

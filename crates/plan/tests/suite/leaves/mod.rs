@@ -1,5 +1,5 @@
-//! Checks that no field of a spec is ignored silently: setting, changing and removing each leaf changes a written object, or a
-//! condition names the field. The effects must match the table of the family.
+//! Checks that no field of a spec is ignored silently: setting, changing and removing each leaf changes a written
+//! object, or a condition names the field. The effects must match the table of the family.
 
 pub mod row;
 mod schema;
@@ -149,8 +149,8 @@ pub fn assert_rows_hold(leaves: &[Leaf], cases: Vec<Case<'_>>, output: impl Fn(&
     assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
-/// Expects each leaf of a copied type to have the effects of the type. Fields in `newer` are ones that the operator does not
-/// know: a condition names them.
+/// Expects each leaf of a copied type to have the effects of the type. Fields in `newer` are ones that the operator
+/// does not know: a condition names them.
 pub fn assert_copied_holds(
     leaves: &[Leaf],
     copied_types: &[Copied],

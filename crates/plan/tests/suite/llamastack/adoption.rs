@@ -94,7 +94,8 @@ fn differing_adopted_pods_are_reported() {
     assert_eq!(plan(&same).findings, [], "defaults of the API server are no difference");
 }
 
-/// Marks on existing Deployments stay valid. The hash covers the v1alpha1 fields, the image, and whether there are several pods.
+/// Marks on existing Deployments stay valid. The hash covers the v1alpha1 fields, the image, and whether there are
+/// several pods.
 #[test]
 fn adoption_mark_is_stable_across_versions() {
     for (text, several) in [(SPEC.to_owned(), false), (format!("{SPEC}\nreplicas: 2"), true)] {

@@ -380,7 +380,8 @@ fn config_map_hash_collision_extends_name() {
     assert_eq!(config_map_name(&snapshot), long_name, "the name stays after the colliding ConfigMap is deleted");
 }
 
-/// A reconcile resolves the configuration once: the status is rendered from the plan's resolution, not from the snapshot.
+/// A reconcile resolves the configuration once: the status is rendered from the plan's resolution, not from the
+/// snapshot.
 #[test]
 fn status_does_not_resolve_again() {
     let snapshot = settle(with_references(v1alpha2_snapshot(VLLM)));

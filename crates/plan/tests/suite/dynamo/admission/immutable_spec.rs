@@ -231,7 +231,8 @@ fn original_manifest_can_be_reapplied_without_defaults() {
         let review = review_update(&old, &other);
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(error_texts(&review)[0].contains("Changed is spec.model."), "{:?}", error_texts(&review));
-        // An object with the mark was read from the cluster, so that its author has removed the filled-in fields on purpose.
+        // An object with the mark was read from the cluster, so that its author has removed the filled-in fields on
+        // purpose.
         let review = review_update(&old, &with_mark(new.clone(), &old));
         assert_rejected(&review, &[&forbidden_text(phase)]);
         assert!(

@@ -1,5 +1,5 @@
-//! Admission of requests. Tests named `adm_` are the rows of the published behaviour, in its order. Rows that the schema decides
-//! are tested with a real API server in crates/operator.
+//! Admission of requests. Tests named `adm_` are the rows of the published behaviour, in its order. Rows that the
+//! schema decides are tested with a real API server in crates/operator.
 
 mod create;
 mod defaults;
@@ -20,7 +20,8 @@ const THOROUGH: &str = "spec.searchStrategy: Invalid value: \"thorough\": is inc
 const NO_VERSION: &str = "spec.runtimeVersionOverride: Required value: is required when spec.image has no parseable \
                           semantic-version tag";
 
-/// A request whose image tag has no version, with `runtimeVersionOverride`. Fields of `more` are added; null removes a field.
+/// A request whose image tag has no version, with `runtimeVersionOverride`. Fields of `more` are added; null removes a
+/// field.
 fn request(more: Value) -> Value {
     let mut spec = json!({ "model": "Qwen/Qwen3-0.6B", "backend": "vllm", "image": "profiler:latest",
         "runtimeVersionOverride": "1.1.0", "searchStrategy": "rapid", "autoApply": true });

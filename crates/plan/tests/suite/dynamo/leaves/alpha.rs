@@ -1,4 +1,5 @@
-//! Effect of each field of a v1alpha1 spec after conversion, with two values that show it. Each leaf of the schema has a row.
+//! Effect of each field of a v1alpha1 spec after conversion, with two values that show it. Each leaf of the schema has
+//! a row.
 
 use super::row::{Copied, Row, row};
 

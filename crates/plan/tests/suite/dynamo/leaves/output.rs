@@ -1,5 +1,5 @@
-//! Reconciles a spec in a cluster that has every object a request may name, and collects the profiler's arguments, the Job,
-//! the graph and the fields that a condition names.
+//! Reconciles a spec in a cluster that has every object a request may name, and collects the profiler's arguments, the
+//! Job, the graph and the fields that a condition names.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Effect of each field of a v1alpha2 spec, with two values that show it. `xtask check` generates a page from the table.
-//! Each leaf of the schema has a row; a placeholder in `<>` covers several fields.
+//! Effect of each field of a v1alpha2 spec, with two values that show it. `xtask check` generates a page from the
+//! table. Each leaf of the schema has a row; a placeholder in `<>` covers several fields.
 
 use super::row::{Copied, Row, row};
 
