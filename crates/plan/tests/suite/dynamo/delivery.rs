@@ -160,9 +160,10 @@ fn success_without_manifest_fails_generation() {
             env.settle();
             assert_eq!(env.phase(), Phase::Failed, "{data:?}");
             let (_, reason, message) = env.condition_summary("SpecGenerated");
-            let wanted = if more.is_empty() { "config_with_planner.yaml" } else { "mocker_config_with_planner.yaml" };
+            let required_file =
+                if more.is_empty() { "config_with_planner.yaml" } else { "mocker_config_with_planner.yaml" };
             assert_eq!(reason, "GenerationFailed");
-            assert!(message.contains(&format!("where final_config.yaml or {wanted} is needed")), "{message}");
+            assert!(message.contains(&format!("where final_config.yaml or {required_file} is needed")), "{message}");
             assert_eq!(env.created.iter().filter(|name| *name == "Job profile-qwen").count(), 1);
         }
     }

@@ -346,14 +346,14 @@ proptest! {
     }
 
     #[test]
-    fn any_override_is_merged_or_rejected(graph in json_value(), wanted in json_value()) {
+    fn any_override_is_merged_or_rejected(graph in json_value(), graph_override in json_value()) {
         for (version, of_graph) in [("v1alpha1", "v1alpha1"), ("v1beta1", "v1beta1"), ("v1alpha1", "v1beta1")] {
             let manifest = |version: &str, spec: &Value| json!({
                 "apiVersion": format!("nvidia.com/{version}"), "kind": "DynamoGraphDeployment", "spec": spec,
             });
-            let (graph, wanted) = (manifest(of_graph, &graph), manifest(version, &wanted));
-            let (graph, wanted) = (graph.as_object().unwrap(), wanted.as_object().unwrap());
-            if let Ok(merged) = merge(graph, wanted) {
+            let (graph, graph_override) = (manifest(of_graph, &graph), manifest(version, &graph_override));
+            let (graph, graph_override) = (graph.as_object().unwrap(), graph_override.as_object().unwrap());
+            if let Ok(merged) = merge(graph, graph_override) {
                 prop_assert_eq!(&merged.graph["kind"], "DynamoGraphDeployment");
                 // The merged graph contains no merge directive.
                 let in_graph = json!(graph).to_string().contains("$patch");

@@ -37,8 +37,8 @@ spec:
 ";
 
 fn merge_yaml(graph: &str, version: &str, rest: &str) -> Result<Merged, String> {
-    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
-    merge(yaml(graph).as_object().unwrap(), wanted.as_object().unwrap())
+    let graph_override = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(yaml(graph).as_object().unwrap(), graph_override.as_object().unwrap())
 }
 
 fn merge_beta(rest: &str) -> Value {
@@ -196,12 +196,12 @@ fn atomic_lists_and_references_are_replaced_whole() {
         let mut graph = yaml(BETA);
         graph["spec"]["components"][1]["podTemplate"]["spec"] =
             yaml(&format!("{{{}}}", pod_with("{name: x, optional: true}")));
-        let wanted = yaml(&format!(
+        let graph_override = yaml(&format!(
             "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec: {{components: [{{name: Worker, podTemplate: \
              {{spec: {{{}}}}}}}]}}",
             pod_with("{name: new}")
         ));
-        let Merged { graph, .. } = merge(graph.as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
+        let Merged { graph, .. } = merge(graph.as_object().unwrap(), graph_override.as_object().unwrap()).unwrap();
         let want = yaml(&format!("{{{}}}", pod_with("{name: new}")));
         assert_eq!(json!(graph)["spec"]["components"][1]["podTemplate"]["spec"], want, "{field}");
     }

@@ -36,8 +36,8 @@ spec:
 ";
 
 fn apply_override(graph: &Value, version: &str, rest: &str) -> Result<Merged, String> {
-    let wanted = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
-    merge(graph.as_object().unwrap(), wanted.as_object().unwrap())
+    let graph_override = yaml(&format!("apiVersion: nvidia.com/{version}\nkind: DynamoGraphDeployment\n{rest}"));
+    merge(graph.as_object().unwrap(), graph_override.as_object().unwrap())
 }
 
 fn worker_override(rest: &str) -> String {
@@ -139,8 +139,9 @@ fn fields_read_by_profilers_keep_their_place() {
 #[test]
 fn example_override_merges_into_v1alpha1_graph() {
     let example = yaml(include_str!("../../../../../examples/dynamo/v1beta1-overrides.yaml"));
-    let wanted = &example["spec"]["overrides"]["dgd"];
-    let Merged { graph, warnings } = merge(yaml(GRAPH).as_object().unwrap(), wanted.as_object().unwrap()).unwrap();
+    let graph_override = &example["spec"]["overrides"]["dgd"];
+    let Merged { graph, warnings } =
+        merge(yaml(GRAPH).as_object().unwrap(), graph_override.as_object().unwrap()).unwrap();
     let services = json!(graph)["spec"]["services"].clone();
     let frontend = &services["Frontend"]["extraPodSpec"]["mainContainer"];
     assert_eq!(frontend["env"], json!([{"name": "DYN_LOG", "value": "debug"}]));

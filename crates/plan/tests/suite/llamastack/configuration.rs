@@ -391,8 +391,8 @@ fn status_does_not_resolve_again() {
     unresolvable.settings.distributions.clear();
     unresolvable.object.provider_merge = Some("sideways".into());
     let status = llamastack::status(&unresolvable, &plan, &Outcome::default());
-    let stored = snapshot.object.status.unwrap();
-    assert_eq!(status.conditions, stored.conditions);
-    assert_eq!(status.config_generation, stored.config_generation);
-    assert_eq!(status.resolved_distribution, stored.resolved_distribution);
+    let settled_status = snapshot.object.status.unwrap();
+    assert_eq!(status.conditions, settled_status.conditions);
+    assert_eq!(status.config_generation, settled_status.config_generation);
+    assert_eq!(status.resolved_distribution, settled_status.resolved_distribution);
 }

@@ -124,8 +124,8 @@ fn image_override_updates_server_and_configuration() {
     let status = llamastack::status(&overridden, &new_plan, &Outcome { written: 1, failure: None });
     let resolved = status.resolved_distribution.clone().unwrap();
     assert_eq!(resolved.image.as_deref(), Some("mirror.example.com/starter:0.7.3"));
-    let shown = status.distribution_config.clone().unwrap().available_distributions.unwrap();
-    assert_eq!(shown["starter"], "mirror.example.com/starter:0.7.3");
+    let listed_images = status.distribution_config.clone().unwrap().available_distributions.unwrap();
+    assert_eq!(listed_images["starter"], "mirror.example.com/starter:0.7.3");
     // The image's own configuration needs no warning.
     let plain =
         with_config(&v1alpha2_snapshot("{distribution: {name: starter}}"), config_with_overrides("starter: a:1"));

@@ -68,9 +68,9 @@ fn server_is_queried_once_fully_rolled_out() {
     deleting.object.deleting = true;
     assert_eq!(question(&deleting), None);
     // A rejected spec does not describe the address of the running server.
-    let mut refused = plain.clone();
-    refused.object.status.as_mut().unwrap().phase = Some(Phase::Failed);
-    assert_eq!(question(&refused), None);
+    let mut rejected_spec = plain.clone();
+    rejected_spec.object.status.as_mut().unwrap().phase = Some(Phase::Failed);
+    assert_eq!(question(&rejected_spec), None);
 }
 
 #[test]
@@ -259,9 +259,9 @@ fn any_settings() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn masking_hides_secrets_and_is_idempotent(settings in any_settings(), text in "\\PC{0,40}") {
-        let shown = mask_config(&json!({ "all": settings, "text": text }));
-        prop_assert!(!shown.to_string().contains("hush"), "{}", shown);
-        prop_assert_eq!(mask_config(&shown), shown, "masking is idempotent");
+        let masked_config = mask_config(&json!({ "all": settings, "text": text }));
+        prop_assert!(!masked_config.to_string().contains("hush"), "{}", masked_config);
+        prop_assert_eq!(mask_config(&masked_config), masked_config, "masking is idempotent");
     }
 
     #[test]

@@ -275,9 +275,9 @@ fn ignored_field_is_reported_on_ready_object() {
 #[test]
 fn only_permanent_write_failure_fails_object() {
     let message = "Resource reconciliation failed: Service team-a/starter-service: no";
-    let refused = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(false));
-    assert_eq!(refused.phase, Some(Phase::Failed));
-    assert_condition(&refused, "DeploymentReady", ["False", "DeploymentFailed", message]);
+    let failed_status = render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(false));
+    assert_eq!(failed_status.phase, Some(Phase::Failed));
+    assert_condition(&failed_status, "DeploymentReady", ["False", "DeploymentFailed", message]);
 
     assert_eq!(
         render_status(&settled_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(true)).phase,
@@ -290,12 +290,12 @@ fn only_permanent_write_failure_fails_object() {
     assert_eq!(status.phase, Some(Phase::Initializing));
     assert_condition(&status, "DeploymentReady", ["False", "DeploymentFailed", message]);
 
-    let fresh = render_status(&v1alpha1_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(true));
-    assert_eq!(fresh.phase, Some(Phase::Pending));
-    assert_condition(&fresh, "DeploymentReady", ["False", "DeploymentFailed", message]);
-    assert_condition(&fresh, "ServiceReady", ["False", "ServiceFailed", message]);
+    let new_status = render_status(&v1alpha1_snapshot(SPEC_WITH_CHILDREN), &failed_outcome(true));
+    assert_eq!(new_status.phase, Some(Phase::Pending));
+    assert_condition(&new_status, "DeploymentReady", ["False", "DeploymentFailed", message]);
+    assert_condition(&new_status, "ServiceReady", ["False", "ServiceFailed", message]);
     let missing = "Failed to get PVC: persistentvolumeclaims \"starter-pvc\" not found";
-    assert_condition(&fresh, "StorageReady", ["False", "StorageFailed", missing]);
+    assert_condition(&new_status, "StorageReady", ["False", "StorageFailed", missing]);
 }
 
 /// A rejected spec writes nothing, so that deleted children are not restored.
